@@ -9,6 +9,10 @@ from hypothesis import settings
 # precision is; MLX reads this at its first product.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
+# The app looks at the terminal for its default theme; the tests see one of all colours.
+os.environ["COLORTERM"] = "truecolor"
+os.environ.pop("COLORFGBG", None)
+
 import mlxspec  # noqa: F401
 
 from mlxspec.device import backend  # isort: skip

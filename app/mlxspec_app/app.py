@@ -25,6 +25,7 @@ from mlxspec_app.text.ascii_filter import AsciiFilter
 from mlxspec_app.text.glyphs import terminal_takes_unicode
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.themes import THEMES, fallback_colours
+from mlxspec_app.themes.choice import theme_for
 from mlxspec_app.user_data import UserData
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
@@ -93,8 +94,11 @@ class MlxspecApp(App[None]):
         self.keys: Mapping[str, str] = keys.keys
         self.notices = (*(user_data.notices if user_data is not None else ()), *keys.troubles)
         self.set_keymap(keys.keys)
+        self._usual_theme = theme_for(os.environ, self.console.color_system)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
-        self.theme = next((name for name in asked if name in self.available_themes), THEME_NAMES[0])
+        self.theme = next(
+            (name for name in asked if name in self.available_themes), self._usual_theme
+        )
         # Textual set TEXTUAL_THEME before our themes were registered, so it sees no change
         self.mutate_reactive(MlxspecApp.theme)
         self._show_signs()
@@ -136,7 +140,7 @@ class MlxspecApp(App[None]):
                 screen.follow_settings(before, settings)
 
     def _use_theme(self) -> None:
-        self.theme = self.settings.theme or THEME_NAMES[0]
+        self.theme = self.settings.theme or self._usual_theme
 
     def _show_signs(self) -> None:
         is_still = self.settings.reduced_motion

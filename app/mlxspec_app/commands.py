@@ -13,6 +13,7 @@ from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import VIEWS
 from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.themes import THEMES
 
@@ -119,12 +120,20 @@ COMMANDS = (
         rest="FILE",
     ),
     Command(
-        "markdown", "the last reply as rendered Markdown, or its tokens again", "toggle_markdown"
+        "markdown", "the last reply as rendered Markdown, or its exact text", "toggle_markdown"
+    ),
+    Command(
+        "view",
+        "calm, colours or xray: how much the text shows of who wrote it",
+        "view",
+        "NAME",
+        tuple(view.name for view in VIEWS),
+        is_optional=True,
     ),
     Command("reasoning", "show the reasoning of the last reply, or fold it", "toggle_reasoning"),
     Command(
         "ink",
-        "colour the text by another property, for now; /settings for good",
+        "the X-ray, coloured by another property, for now; /settings for good",
         "ink",
         "NAME",
         tuple(ink.name for ink in INKS),

@@ -66,7 +66,7 @@ async def test_kinds_of_tokens_differ_in_weight(theme):
             ("over", "far-over", "under", "far-under", "plain"),
             ("text", "head", "model"),
         ):
-            styles = [weight(message._style(name)) for name in names]
+            styles = [weight(message.part_style(name)) for name in names]
             assert len(set(styles)) == len(names), names
 
 
@@ -86,9 +86,16 @@ def test_a_token_cut_in_two_begins_its_round_once():
 
 def test_a_tick_is_a_line_below_one_character():
     bold = Style(bold=True)
-    tick, rest = with_tick([Segment(" two", bold)])
-    assert (tick.text, rest.text, rest.style) == (" ", "two", bold)
+    space, tick, rest = with_tick([Segment(" two", bold)])
+    assert [space.text, tick.text, rest.text] == [" ", "t", "wo"]
+    assert space.style == rest.style == bold
     assert (tick.style.underline, tick.style.bold) == (True, True)
+
+
+def test_a_tick_is_never_below_a_space():
+    spaces, tick = with_tick([Segment("  ", Style()), Segment("a", Style())])
+    assert not spaces.style.underline
+    assert tick.style.underline
 
 
 def test_a_tick_does_not_tear_a_character_apart():
@@ -98,7 +105,7 @@ def test_a_tick_does_not_tear_a_character_apart():
 
 @pytest.mark.usefixtures("_no_color")
 async def test_rounds_are_ticked_where_no_background_is_seen():
-    async with chat() as driver:
+    async with chat(view="xray") as driver:
         await driver.say("hello")
         assert len(ticked(driver)) > 5
         await driver.say("/ink off")
@@ -106,11 +113,29 @@ async def test_rounds_are_ticked_where_no_background_is_seen():
 
 
 async def test_rounds_are_not_ticked_where_backgrounds_tell_them_apart():
-    async with chat() as driver:
+    async with chat(view="xray") as driver:
         await driver.say("hello")
         assert not ticked(driver)
         await driver.say("/theme terminal")
         assert ticked(driver)
+
+
+@pytest.mark.parametrize("view", ["calm", "colours", "xray"])
+@pytest.mark.usefixtures("_no_color")
+async def test_no_blank_is_underlined(view):
+    async with chat(view=view) as driver:
+        await driver.say("hello")
+        found = [p for p in underlined(driver) if p.text.isspace()]
+        assert found == []
+
+
+@pytest.mark.usefixtures("_no_color")
+async def test_guessed_words_differ_from_others_without_colour():
+    async with chat(view="colours") as driver:
+        await driver.say("hello")
+        message = driver.screen.query(TokenMessage).last()
+        own, guess = (weight(message.part_style(name)) for name in ("own", "guess"))
+        assert own != guess
 
 
 @pytest.mark.parametrize("theme", ["terminal", "mint"])
@@ -143,8 +168,13 @@ async def test_a_replay_tells_its_phase_and_place_without_colour():
         assert "▸" in driver.shown
 
 
-def ticked(driver):
-    """The spaces with a line below them on the screen."""
+def underlined(driver):
+    """What has a line below it on the screen."""
     strips = driver.screen._compositor.render_strips()
-    parts = [part for strip in strips for part in strip if part.text == " " and part.style]
+    parts = [part for strip in strips for part in strip if part.style]
     return [part for part in parts if part.style.underline]
+
+
+def ticked(driver):
+    """The single letters with a line below them: corrected tokens have one in full."""
+    return [part for part in underlined(driver) if len(part.text) == 1 and not part.style.bold]

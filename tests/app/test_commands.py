@@ -97,7 +97,7 @@ async def test_inks_and_themes_are_chosen_by_name():
     async with chat() as driver:
         await driver.say("/ink surprise")
         await driver.say("/theme day")
-        assert driver.screen.inks.ink.name == "surprise"
+        assert driver.screen.views.ink.name == "surprise"
         assert driver.app.theme == "day"
         await driver.say("/theme")
         assert driver.app.theme == THEMES[THEMES.index(DAY) + 1].name
@@ -195,7 +195,7 @@ async def test_a_replay_takes_commands_of_the_palette_too():
         screen = driver.screen
         assert isinstance(screen, ConversationScreen)
         assert screen.enter("/ink off")
-        assert screen.inks.ink.name == "off"
+        assert screen.views.ink.name == "off"
         screen.enter("/temp", is_complete=False)
         await driver.settle()
         assert "/temp cannot be typed here" in driver.shown

@@ -38,7 +38,7 @@ def drawn_literals():
 
 
 async def in_ascii(driver):
-    driver.app.ascii_glyphs = True
+    driver.app.change("ascii_glyphs", True)
     await driver.settle()
 
 

@@ -25,7 +25,7 @@ LOST = ("pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end", *(f"f{n}" 
 # What a command does, and the key that does it: written down here, for their actions differ.
 COMMAND_OF = {
     "f1": "help",
-    "f2": "ink",
+    "f2": "view",
     "f3": "tree",
     "f4": "stats",
     "f5": "settings",
@@ -73,7 +73,7 @@ def test_the_measure_itself_finds_a_key_that_may_be_lost():
 @asynccontextmanager
 async def long_chat():
     async with chat(size=(100, 20)) as driver:
-        for _ in range(3):
+        for _ in range(5):
             await driver.say("Explain it.")
         yield driver
 
@@ -119,9 +119,9 @@ async def test_letters_in_the_prompt_are_typed():
 
 async def change_views(driver):
     """Press the letters that change what is seen, and check each."""
-    ink = driver.screen.inks.ink
+    view = driver.screen.views.view
     await driver.press("i")
-    assert driver.screen.inks.ink != ink
+    assert driver.screen.views.view != view
     for key, panel in (("t", TreePanel), ("s", StatsPanel)):
         was_shown = driver.screen.query_one(panel).has_class("-shown")
         await driver.press(key)
@@ -171,9 +171,9 @@ async def test_a_race_has_letters_too():
         await driver.press("greater_than_sign", "question_mark")
         assert isinstance(driver.pilot.app.screen, HelpScreen)
         await driver.press("q")
-        ink = screen.inks.ink
+        view = screen.views.view
         await driver.press("i", "p")
-        assert screen.inks.ink != ink
+        assert screen.views.view != view
         places = [transcript.scroll_y for transcript in screen.query(Transcript)]
         assert places != [transcript.max_scroll_y for transcript in screen.query(Transcript)]
         await driver.press("G")
@@ -207,7 +207,7 @@ async def test_help_is_paged_by_letters_and_names_both_ways():
 
 
 async def test_the_note_of_unseen_text_names_a_way_that_is_there():
-    async with chat(speed=1.0, size=(60, 16)) as driver:
+    async with chat(speed=1.0, size=(60, 16), view="xray") as driver:
         await driver.say("Explain it.")
         await driver.wait(0.6)
         await driver.say("/up")

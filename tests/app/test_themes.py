@@ -20,6 +20,9 @@ from tests.support.app_driver import chat
 
 TOKENS = ("spec-plain", "spec-accepted", "spec-corrected", "spec-bonus", "spec-rejected")
 BANDS = ("spec-band-a", "spec-band-b")
+GUESSES = ("spec-guess", "spec-guess-loud", "spec-guess-quiet")
+OWNS = ("spec-plain", "spec-loud", "spec-muted")  # the same words, if the model wrote them
+LEAST_TINT = 9
 STEPS = tuple(f"spec-step-{step}" for step in range(1, 6))
 VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
@@ -114,6 +117,29 @@ def test_tokens_are_readable_on_every_background(theme, name):
 
 
 @THEME
+@pytest.mark.parametrize("name", [*GUESSES, "spec-loud"])
+def test_the_tint_is_readable_on_the_page_and_in_code(theme, name):
+    for background in (theme.background, theme.surface, theme.panel):
+        assert contrast(theme.variables[name], background) >= 4.5
+
+
+@THEME
+@pytest.mark.parametrize("vision", VISION)
+def test_guessed_words_differ_from_the_models_own_for_everyone(theme, vision):
+    for guess, own in zip(GUESSES, OWNS, strict=True):
+        found = difference(theme.variables[guess], theme.variables[own], vision)
+        assert found >= LEAST_TINT, (guess, own, found)
+    least = difference(theme.variables["spec-guess"], theme.variables["spec-plain"], vision)
+    assert least >= LEAST_DIFFERENCE[theme.name]
+
+
+@pytest.mark.parametrize("theme", [t for t in THEMES if t.ansi], ids=lambda theme: theme.name)
+def test_guessed_words_have_a_colour_of_the_terminals_own_too(theme):
+    for guess, own in zip(GUESSES, OWNS, strict=True):
+        assert theme.variables[guess] != theme.variables[own]
+
+
+@THEME
 @pytest.mark.parametrize("name", ["spec-muted", "spec-pending"])
 def test_grey_text_is_readable_too(theme, name):
     others = [theme.variables[ground] for ground in (*BANDS, "spec-line")]
@@ -168,7 +194,10 @@ def test_what_lies_beside_each_other_stays_apart(theme):
 @THEME
 def test_the_frame_is_grey(theme):
     frame = theme.variables | {part: getattr(theme, part) for part in FRAME}
-    assert [name for name, colour in frame.items() if not is_grey(colour)] == list(TOKENS[1:])
+    assert {name for name, colour in frame.items() if not is_grey(colour)} == {
+        *TOKENS[1:],
+        *GUESSES,
+    }
 
 
 @pytest.mark.parametrize("theme", OWN, ids=NAMES)
@@ -180,7 +209,7 @@ def test_256_colours_show_what_more_of_them_do(theme):
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_all_that_is_painted_stays_grey_and_apart_in_256_colours(name):
-    async with chat(theme=name, size=(140, 45)) as driver:
+    async with chat(theme=name, size=(140, 45), view="xray") as driver:
         await driver.say("hello")
         await driver.press("f3", "tab")
         painted = painted_backgrounds(driver)
@@ -213,7 +242,7 @@ def test_the_measure_itself_tells_the_obvious_palette_apart_from_a_good_one():
 @THEME
 def test_token_colours_are_in_the_xterm_cube(theme):
     steps = {0, 95, 135, 175, 215, 255}
-    for name in TOKENS[1:]:
+    for name in (*TOKENS[1:], *GUESSES):
         assert set(Color.parse(theme.variables[name]).rgb) <= steps
 
 
@@ -230,7 +259,7 @@ async def test_the_terminals_own_colours_reach_the_terminal(theme, numbers):
         await driver.say("hello")
         message = driver.screen.query(TokenMessage).last()
         for kind, number in zip(("accepted", "corrected", "bonus"), numbers, strict=False):
-            assert message._style(kind).color == TerminalColour.from_ansi(number)
+            assert message.part_style(kind).color == TerminalColour.from_ansi(number)
         assert Color.parse(driver.app.theme_variables["spec-rejected"]).ansi == numbers[3]
         assert not painted_backgrounds(driver) - {"default"}
 

@@ -95,12 +95,15 @@ async def chat(
     size: tuple[int, int] = (100, 30),
     theme: str | None = None,
     user_data: UserData | None = None,
+    view: str = "",
 ) -> AsyncIterator[Driver]:
     """Run the chat over a recording that answers each message with its next reply."""
     clock = Clock()
     recorded = make_fake.chat() if events is None else events
     session = ReplaySession(recorded, speed=speed, clock=clock)
     async with running(session, clock, size, theme, user_data) as driver:
+        if view:
+            await driver.say(f"/view {view}")
         yield driver
 
 

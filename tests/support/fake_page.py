@@ -47,7 +47,7 @@ class FakeTranscript:
     def show_versions(self, versions):
         self.versions = versions
 
-    async def toggle_rendered(self, reply):
+    def toggle_rendered(self, reply):
         self.rendered.append(reply)
 
 

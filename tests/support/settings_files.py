@@ -6,6 +6,7 @@ FULL = """\
 # my settings
 theme = "day"  # bright room
 ink = "off"
+view = "calm"
 frame_rate = 20
 reduced_motion = true
 ascii_glyphs = true
@@ -33,6 +34,7 @@ chat.new = "f9,ctrl+b"  # either
 EVERYTHING = Settings(
     "day",
     "off",
+    "calm",
     20,
     True,
     True,

@@ -71,8 +71,8 @@ class ShownTranscript(Protocol):
     def toggle_reasoning(self, reply: Reply) -> bool:
         """Unfold the reasoning of a reply, or fold it; return whether it has any."""
 
-    def toggle_rendered(self, reply: Reply) -> Coroutine[Any, Any, None]:
-        """Show a reply as Markdown, or its tokens again."""
+    def toggle_rendered(self, reply: Reply) -> None:
+        """Show a reply as rendered Markdown, or its exact text."""
 
 
 class Page(Protocol):

@@ -1,7 +1,6 @@
 """Actions on a message: copy it, copy its code, render it as Markdown, unfold its reasoning."""
 
 from collections.abc import Callable
-from functools import partial
 
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import Page
@@ -50,11 +49,9 @@ class MessageReader:
             self._page.notify("this reply has no reasoning to show", timeout=3)
 
     def toggle_markdown(self) -> None:
-        """Show the reply as Markdown, or its tokens again."""
+        """Show the reply as rendered Markdown, or its exact text."""
         message = self.message
         if not isinstance(message, Reply) or not message.text:
             self._page.notify("there is no reply to render here", timeout=3)
-        elif not message.is_finished:
-            self._page.notify("a reply can be rendered when it has ended", timeout=3)
         else:
-            self._page.run_beside(partial(self._page.transcript.toggle_rendered, message))
+            self._page.transcript.toggle_rendered(message)

@@ -1,57 +1,64 @@
-"""What the user chose to see: the ink of the text, and the statistics beside it."""
+"""What the user chose to see: the view of the text, and the statistics beside it."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
+from mlxspec_app.conversation.views import DEFAULT_VIEW, XRAY, View, next_view, view_named
 
 STATS_FROM_WIDTH = 100
 STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class Notify(Protocol):
-    """A function that shows a notice."""
-
-    def __call__(self, message: str, *, title: str = "", timeout: float | None = None) -> None:
-        """Show a notice for `timeout` seconds; None for the usual time."""
-
-
-class InkChoice:
-    """Selects the ink of the text.
+class ViewChoice:
+    """Selects the view of the text, and the ink of the X-ray.
 
     Attributes:
+        view: The view in use.
         ink: The ink in use.
     """
 
-    def __init__(self, show: Callable[[Ink], None], notify: Notify) -> None:
-        """Begin with the default ink, without drawing it.
+    def __init__(
+        self, show: Callable[[View, Ink], None], keep: Callable[[str, str], None] | None = None
+    ) -> None:
+        """Begin with the defaults, without drawing them.
 
         Args:
-            show: Draws the text in an ink.
-            notify: Shows a notice.
+            show: Draws the text in a view and an ink.
+            keep: Stores a choice of the user, the name of a setting and its value; None stores
+                nothing.
         """
-        self.ink = INKS[0]
-        self._show, self._notify = show, notify
+        self.view, self.ink = DEFAULT_VIEW, INKS[0]
+        self._show, self._keep = show, keep
 
-    def use(self, name: str) -> None:
-        """Use the ink of this name."""
-        self._use(ink_named(name))
+    def use(self, view: View, ink: Ink) -> None:
+        """Use a view and an ink."""
+        self.view, self.ink = view, ink
+        self._show(view, ink)
 
     def choose(self, name: str = "") -> None:
-        """Use the named ink, else the next one, and show what it means."""
-        self._use(ink_named(name) if name else next_ink(self.ink))
-        self._notify(self.ink.meaning, title=f"ink: {self.ink.name}", timeout=2)
+        """Use the named view, else the next one, and keep it."""
+        self.use(view_named(name) if name else next_view(self.view), self.ink)
+        if self._keep is not None:
+            self._keep("view", self.view.name)
 
-    def _use(self, ink: Ink) -> None:
-        self.ink = ink
-        self._show(ink)
+    def choose_ink(self, name: str = "") -> None:
+        """Show the X-ray in the named ink; without a name in the next one, if it is shown."""
+        ink = ink_named(name) if name else self.ink
+        if not name and self.view is XRAY:
+            ink = next_ink(self.ink)
+        self.use(XRAY, ink)
 
 
 class StatsChoice:
-    """Decides whether the statistics are shown: by the width, until the user decides."""
+    """Decides whether the statistics are shown: by view and width, until the user decides.
 
-    def __init__(self) -> None:
-        """Decide by the width alone until `toggle`."""
+    Attributes:
+        view: The view in use; only the X-ray shows them unasked.
+    """
+
+    def __init__(self, view: View = XRAY) -> None:
+        """Decide by the view and the width until `toggle`."""
+        self.view = view
         self._choice: bool | None = None
 
     def fits(self, width: int) -> bool:
@@ -60,8 +67,8 @@ class StatsChoice:
 
     def is_shown(self, width: int) -> bool:
         """Return whether the statistics are shown at a width of `width` columns."""
-        is_chosen = width >= STATS_BY_DEFAULT_FROM_WIDTH if self._choice is None else self._choice
-        return is_chosen and self.fits(width)
+        has_room = width >= STATS_BY_DEFAULT_FROM_WIDTH and self.view is XRAY
+        return (has_room if self._choice is None else self._choice) and self.fits(width)
 
     def toggle(self, width: int) -> None:
         """Show or hide the statistics; from now on the width no longer decides."""

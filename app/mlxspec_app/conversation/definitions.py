@@ -1,19 +1,39 @@
 """The definitions of the figures on the screen: the field disagrees about most of them."""
 
+import re
 from typing import NamedTuple
 
 
 class Definition(NamedTuple):
-    """A figure and how we count it."""
+    """A figure and how we count it.
+
+    Attributes:
+        name: Its name on the screen.
+        meaning: How it is counted.
+        seen: A pattern by which it is found in a row; "" for its name.
+        is_sign: Whether it is a kind of token, which the legend shows too.
+    """
 
     name: str
     meaning: str
+    seen: str = ""
+    is_sign: bool = False
 
 
 DEFINITIONS = (
+    Definition(
+        "x faster",
+        "tokens/s of this reply against the model alone, measured here while idle",
+        r"x (?:faster|as fast)",
+    ),
+    Definition(
+        "guessed right", "guesses that the model agreed with, of all that it checked: % accepted"
+    ),
     Definition("rounds", "forwards of the target that verified a draft; plain: those without one"),
     Definition("drafted", "nodes sent to the target; accepted: those it kept"),
-    Definition("accepted", "acceptance rate, accepted / drafted depth: siblings count once"),
+    Definition(
+        "% accepted", "acceptance rate, accepted / drafted depth: siblings count once", "% accepted"
+    ),
     Definition(
         "mean length", "mean acceptance length, 1 + accepted / rounds: its own token counts"
     ),
@@ -23,7 +43,17 @@ DEFINITIONS = (
     Definition("tok/s", "tokens of the reply per second; reading the prompt is left out"),
     Definition("TTFT", "time to the first token, the prompt included"),
     Definition(
-        "\u00d7 plain", "tok/s over plain decoding at this context, measured here while idle"
+        "\u00d7 plain",
+        "tok/s over plain decoding at this context, measured here while idle",
+        "\u00d7",
     ),
-    Definition("p, q", "probability under the target, and under the drafter"),
+    Definition("p, q", "probability under the target, and under the drafter", r"\bq/p\b|[pq] [≥>]"),
+    Definition("accepted", "drafted, and the target agreed", r"(?<!% )\baccepted\b", is_sign=True),
+    Definition("corrected", "the target's token where the draft was wrong", is_sign=True),
+    Definition("bonus", "the target's token after a fully kept draft", is_sign=True),
 )
+
+
+def definitions_in(row: str) -> list[Definition]:
+    """Return the definitions of the figures that a row of the screen shows."""
+    return [each for each in DEFINITIONS if re.search(each.seen or re.escape(each.name), row)]

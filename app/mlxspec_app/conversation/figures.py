@@ -133,6 +133,9 @@ def reply_figures(reply: Reply) -> list[Part]:
         parts.append(Part("no drafts", 1))
     if seed := seed_words(reply):
         parts.append(Part(seed, 5))
-    if reply.reason in _REASONS:
-        parts.append(Part(_REASONS[reply.reason]))
-    return parts
+    return parts + reasons_of(reply)
+
+
+def reasons_of(reply: Reply) -> list[Part]:
+    """Return why a reply ended, if it did not end by itself."""
+    return [Part(_REASONS[reply.reason])] if reply.reason in _REASONS else []

@@ -120,7 +120,7 @@ def _empty_queue(state: ChatState, event: QueueEmptied) -> None:
 
 
 def _notice(state: ChatState, event: SessionNotice) -> None:
-    state.notices.append(event.message)
+    (state.notices if event.is_trouble else state.news).append(event.message)
 
 
 def _discard(state: ChatState, event: ReplyDiscarded) -> None:
@@ -144,6 +144,7 @@ def _begin_chat(state: ChatState, messages: list[Message]) -> None:
     prompt = [Message("system", [Span(state.system)])] if state.system else []
     state.messages[:] = [*prompt, *messages]
     state.notices.clear()
+    state.news.clear()
     state.context = _context_of(state.messages)
     state.phase, state.is_full = "ready", False
     state.draft, state.repeats_turn = None, False
@@ -201,6 +202,7 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.is_stopping = False
         state.notices.clear()  # notices hold until the next message
+        state.news.clear()
     if event.role == "system":
         _set_system(state, event.text)
         return

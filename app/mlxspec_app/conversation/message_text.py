@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.live_markdown import PLAIN_LINE, LineLook, LiveMarkdown
 from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.text.tagged_lines import Line
 from mlxspec_app.text.wrap import WrappedText
 
 
@@ -25,6 +26,26 @@ class MessageText:
         self.spans: list[Span] = []
         self.wrapped = WrappedText()
         self._markdown = LiveMarkdown() if is_markdown else None
+
+    @property
+    def lines(self) -> list[Line]:
+        """The logical lines."""
+        return self.wrapped.lines
+
+    @property
+    def width(self) -> int:
+        return self.wrapped.width
+
+    def set_width(self, width: int) -> None:
+        self.wrapped.set_width(width)
+
+    def rows_of(self, span: int) -> range:
+        """Return the rows of a span."""
+        return self.wrapped.rows_of(span)
+
+    def row_at(self, line: int, character: int) -> int:
+        """Return the row of a character, given by its place in a line of the text."""
+        return self.wrapped.row_at(line, character)
 
     @property
     def num_rows(self) -> int:

@@ -100,8 +100,10 @@ def positions(round_: Round) -> list[Position]:
         target_prob = accepted_tokens[step].target_prob if step < len(accepted_tokens) else None
         winners = [node for node in children.get(last, []) if node.index == index]
         losers = [node for node in children.get(last, []) if node.index != index]
+        text = accepted_tokens[step].text if step < len(accepted_tokens) else ""
         tokens = [
-            MarkedToken(token_label(n.text), "accepted", target_prob, n.prob) for n in winners
+            MarkedToken(token_label(text or n.text), "accepted", target_prob, n.prob)
+            for n in winners
         ]
         found.append(Position((*tokens, *_mark_nodes(losers, "rejected"))))
         last = index

@@ -100,9 +100,15 @@ class SessionFailed:
 
 @dataclass(frozen=True)
 class SessionNotice:
-    """Something the user should know that does not end the session."""
+    """Something the user should know that does not end the session.
+
+    Attributes:
+        message: What it is.
+        is_trouble: Whether something is wrong.
+    """
 
     message: str
+    is_trouble: bool = True
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class ChatState:
         loading: The last progress of a download, or None.
         messages: The conversation.
         notices: Notices for the user, oldest first.
+        news: The same where nothing is wrong.
         choice: The models that are loaded or loading; None where the user cannot choose.
         load_failure: Why other models could not be loaded, until the next message or load.
         error: Why there is no model, or "".
@@ -51,6 +52,7 @@ class ChatState:
     loading: LoadProgress | None = None
     messages: list[Message] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)
     choice: ModelChoice | None = None
     load_failure: LoadFailed | None = None
     error: str = ""

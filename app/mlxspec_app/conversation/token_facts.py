@@ -44,6 +44,12 @@ def facts_of(reply: Reply, span: int) -> TokenFacts | None:
     return None
 
 
+def round_of(reply: Reply, span: int) -> Round | None:
+    """Return the round that emitted the token of a span, if any did."""
+    number = reply.spans[span].round
+    return next((each for each in reply.rounds if each.verdict.r == number), None)
+
+
 def _facts(round_: Round, depth: int) -> TokenFacts:
     token = round_.verdict.emit[depth]
     found = dict(enumerate(positions(round_))).get(depth, Position(()))

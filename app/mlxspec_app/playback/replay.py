@@ -126,7 +126,9 @@ class ReplaySession:
         self._news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
             self.position = 0
-            self._news.append(SessionNotice("the recording is over and starts again"))
+            self._news.append(
+                SessionNotice("the recording is over and starts again", is_trouble=False)
+            )
         # The message just sent replaces the recorded turn.
         while self.position < len(self.timeline) - 1 and self._is(
             self.position, TurnStarted | CostMeasured | SpeedupMeasured

@@ -19,10 +19,11 @@ from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.pacer import FramePacer
 from mlxspec_app.controllers.reading import MessageReader
-from mlxspec_app.controllers.view import InkChoice
-from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.controllers.view import ViewChoice
+from mlxspec_app.conversation.inks import Ink, ink_named
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.context import ContextScreen
@@ -38,6 +39,7 @@ from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.chat.welcome import EXAMPLES, Example, Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
@@ -53,7 +55,7 @@ class ConversationScreen(SteadyScreen[None]):
         LANE: The view of the last round.
         feed: The session and its state.
         pacer: Decides when the screen is drawn.
-        inks: The ink of the text.
+        views: The view of the text.
         surroundings: The panels around the transcript.
         reader: Acts on the message under the cursor.
     """
@@ -70,7 +72,7 @@ class ConversationScreen(SteadyScreen[None]):
         super().__init__()
         self.feed = Feed(session)
         self.pacer = FramePacer(self)
-        self.inks = InkChoice(self._show_ink, self.notify)
+        self.views = ViewChoice(self._show_view, self._keep_view)
         self.reader = MessageReader(self.feed, self, self.copy)
         self.surroundings = Surroundings(self, self.FOLLOW_KEYS)
 
@@ -88,7 +90,7 @@ class ConversationScreen(SteadyScreen[None]):
             "export": Exporter(self.feed, self).export,
             "follow": partial(self.action_scroll, "end"),
             "help": self.action_help,
-            "ink": self.inks.choose,
+            "ink": self.views.choose_ink,
             "quit": self.action_quit,
             "read_back": partial(self.action_scroll, "up"),
             "read_on": partial(self.action_scroll, "down"),
@@ -98,6 +100,7 @@ class ConversationScreen(SteadyScreen[None]):
             "toggle_reasoning": self.action_toggle_reasoning,
             "toggle_stats": self.action_toggle_stats,
             "toggle_tree": self.action_toggle_tree,
+            "view": self.views.choose,
         }
 
     @property
@@ -128,6 +131,7 @@ class ConversationScreen(SteadyScreen[None]):
             yield StatsPanel()
         yield Inspector()
         yield self.TREE()
+        yield LegendStrip()
         yield self.LANE()
         yield NoticeRows(can_adjust=self.commander.can("adjust"))
         yield from self.compose_controls()
@@ -145,7 +149,7 @@ class ConversationScreen(SteadyScreen[None]):
 
     def on_mount(self) -> None:
         settings = self.choices.settings
-        self.inks.use(settings.ink)
+        self.views.use(self.first_view(settings), ink_named(settings.ink))
         self.begin()
         self.pacer.draw_at(frames_per_s(settings))
         self.pacer.begin_panels(moves=self.app.animation_level != "none")
@@ -155,10 +159,16 @@ class ConversationScreen(SteadyScreen[None]):
         """Start the session; called once, when the widgets exist."""
         self.session.start()
 
+    def first_view(self, settings: Settings) -> View:
+        """Return the view to begin with."""
+        return view_named(settings.view)
+
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Show the changed settings."""
         if settings.ink != before.ink:
-            self.inks.use(settings.ink)
+            self.views.use(self.views.view, ink_named(settings.ink))
+        if settings.view != before.view:
+            self.views.use(view_named(settings.view), self.views.ink)
         if settings.frame_rate != before.frame_rate:
             self.pacer.draw_at(frames_per_s(settings))
 
@@ -225,12 +235,23 @@ class ConversationScreen(SteadyScreen[None]):
     @on(Transcript.Pointed)
     def _inspect(self, event: Transcript.Pointed) -> None:
         self.query_one(Inspector).show(event.facts)
+        self.surroundings.look_at(event.reply, event.round)
+        self.update_panels()
 
+    def action_next_view(self) -> None:
+        self.views.choose()
+
+    @on(LegendStrip.Clicked)
     def action_next_ink(self) -> None:
-        self.inks.choose()
+        self.views.choose_ink()
 
-    def _show_ink(self, ink: Ink) -> None:
-        self.transcript.set_ink(ink)
+    def _show_view(self, view: View, ink: Ink) -> None:
+        self.transcript.set_view(view, ink)
+        self.surroundings.set_view(view, ink)
+        self.call_after_refresh(self.update_panels)
+
+    def _keep_view(self, name: str, value: str) -> None:
+        self.choices.change(name, value)
 
     def action_toggle_stats(self) -> None:
         self.surroundings.toggle_stats()

@@ -1,4 +1,4 @@
-"""The help page: the legend, the inks, and the keys, commands and figures of a screen."""
+"""The help page: views, legend and inks, and the keys, commands and figures of a screen."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -12,9 +12,10 @@ from textual.widgets import Static
 from mlxspec_app.commands import Command
 from mlxspec_app.conversation.definitions import DEFINITIONS
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import VIEWS
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.draft.legend import legend
+from mlxspec_app.widgets.draft.legend import legend, plain_legend
 
 _MUTED = "$spec-muted"
 _HEADING = "$foreground bold"
@@ -55,7 +56,10 @@ class HelpScreen(SteadyModal[None]):
 
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:
     """Return the rows of the page."""
-    rows = [Content.styled("What the colours and signs mean", _HEADING), *legend()]
+    rows = [Content.styled("Views (F2)", _HEADING), *plain_legend()[:2]]
+    rows += [_entry(view.name, view.meaning) for view in VIEWS]
+    rows += [Content(""), Content.styled("The X-ray: what its colours and signs mean", _HEADING)]
+    rows += legend()
     rows.append(
         Content.styled(
             "The block at the left edge of a row is the share of it that was drafted; a change of "
@@ -64,7 +68,7 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Con
             _MUTED,
         )
     )
-    rows += [Content(""), Content.styled("Inks (F2)", _HEADING)]
+    rows += [Content(""), Content.styled("Inks of the X-ray (I, /ink)", _HEADING)]
     rows += [_entry(ink.name, ink.meaning) for ink in INKS]
     rows += [Content(""), Content.styled("Keys", _HEADING)]
     rows += [_entry(key.key, key.meaning) for key in keys]
@@ -72,7 +76,7 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Con
         rows += [Content(""), Content.styled("Commands", _HEADING)]
     rows += [_entry(command.usage, command.meaning) for command in commands]
     rows += [Content(""), Content.styled("Figures", _HEADING)]
-    rows += [_entry(figure.name, figure.meaning) for figure in DEFINITIONS]
+    rows += [_entry(figure.name, figure.meaning) for figure in DEFINITIONS if not figure.is_sign]
     return rows
 
 

@@ -9,8 +9,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.app import choices_of
-from mlxspec_app.controllers.view import InkChoice
-from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.controllers.view import ViewChoice
+from mlxspec_app.conversation.inks import Ink, ink_named
+from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
@@ -39,7 +40,7 @@ class RaceScreen(SteadyScreen[None]):
         super().__init__()
         self.race = race
         self.verdict = compare(*(track.events for track in race.tracks))
-        self.inks = InkChoice(self._show_ink, self.notify)
+        self.views = ViewChoice(self._show_view)
 
     def compose(self) -> ComposeResult:
         yield Static(self._title(), id="race-title")
@@ -53,7 +54,7 @@ class RaceScreen(SteadyScreen[None]):
     def on_mount(self) -> None:
         self.race.go_to(0.0)
         settings = choices_of(self.app).settings
-        self.inks.use(settings.ink)
+        self.views.use(view_named(settings.view), ink_named(settings.ink))
         self.set_interval(1 / frames_per_s(settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then it starts by key
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
@@ -103,8 +104,8 @@ class RaceScreen(SteadyScreen[None]):
     def action_what_if(self, step: Literal[1, -1]) -> None:
         self.query_one(WhatIfPanel).move(step)
 
-    def action_next_ink(self) -> None:
-        self.inks.choose()
+    def action_next_view(self) -> None:
+        self.views.choose()
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
@@ -114,9 +115,9 @@ class RaceScreen(SteadyScreen[None]):
         rows = key_list(RACE, choices_of(self.app).keys)
         self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
 
-    def _show_ink(self, ink: Ink) -> None:
+    def _show_view(self, view: View, ink: Ink) -> None:
         for lane in self.query(RaceLane):
-            lane.set_ink(ink)
+            lane.set_view(view, ink)
 
     def _show_text(self) -> None:
         for lane in self.query(RaceLane):

@@ -6,11 +6,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from mlxspec_app.conversation.views import XRAY, View
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
+from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.recordings import REPLAY
 from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
@@ -32,6 +34,10 @@ class ReplayScreen(ConversationScreen):
         """Make a screen for a recording."""
         super().__init__(session)
         self.recording = session
+
+    def first_view(self, settings: Settings) -> View:
+        """Return the X-ray: a replay is there to look into the rounds."""
+        return XRAY
 
     def begin(self) -> None:
         super().begin()
@@ -85,6 +91,9 @@ class ReplayScreen(ConversationScreen):
     @on(Scrubber.Picked)
     def _pick(self, event: Scrubber.Picked) -> None:
         self._go_to(self.recording.timeline.at_share(event.share))
+
+    def _keep_view(self, name: str, value: str) -> None:
+        """Keep nothing: the view of a replay is not that of the chats."""
 
     def _go_to_round(self, number: int | None) -> None:
         if number is not None:

@@ -5,12 +5,17 @@ from textual.widgets import Static
 
 from mlxspec_app.app import FEW_ROWS
 from mlxspec_app.controllers.view import STATS_FROM_WIDTH, StatsChoice
+from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import CALM, XRAY, View
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.chat.welcome import Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 
@@ -31,15 +36,32 @@ class Surroundings:
         self._screen, self._follow_keys = screen, follow_keys
         self._stats = StatsChoice()
         self._has_few_rows = False
+        self._reply: Reply | None = None
+        self._round: Round | None = None
+
+    def set_view(self, view: View, ink: Ink) -> None:
+        """Show what belongs to a view: the X-ray has a legend, calm has no draft lane."""
+        screen, lane = self._screen, self._screen.query_one(DraftLane)
+        screen.set_class(view is XRAY, "-xray")
+        screen.set_class(view is CALM, "-calm")
+        lane.set_class(view is not XRAY, "-plain")
+        lane.refresh()
+        screen.query_one(StatusBar).view = self._stats.view = view
+        screen.query_one(LegendStrip).show(ink)
+        self._place_stats()
+
+    def look_at(self, reply: Reply | None, round_: Round | None) -> None:
+        """Show a reply and a round of it in the panels; None for the newest ones."""
+        self._reply, self._round = reply, round_
 
     def show(self, state: ChatState) -> None:
         """Redraw all panels."""
         self.show_rows(state)
         stats, tree = self._screen.query_one(StatsPanel), self._screen.query_one(TreePanel)
         if stats.has_class("-shown"):
-            stats.show(state.reply)
+            stats.show(self._reply or state.reply)
         if tree.has_class("-shown"):
-            tree.show(state.last_round)
+            tree.show(self._round or state.last_round)
 
     def show_rows(self, state: ChatState) -> None:
         """Redraw the panels that are cheap."""
@@ -48,7 +70,7 @@ class Surroundings:
         transcript.update_footers()
         screen.query_one(StatusBar).show(state)
         screen.query_one(NoticeRows).show(state)
-        screen.query_one(DraftLane).show(state.last_round)
+        screen.query_one(DraftLane).show(self._round or state.last_round)
         self.show_unseen(transcript.unseen)
 
     def show_welcome(self, state: ChatState) -> None:

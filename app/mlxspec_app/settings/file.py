@@ -12,6 +12,7 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.settings.rules import KEY_LIST, SAMPLING, ContextPolicy, Value, rules
 from mlxspec_app.user.private import make_private_folder
 from mlxspec_app.user.whole_file import replace_file
@@ -30,7 +31,8 @@ class Settings:
 
     Attributes:
         theme: Name of a theme; "" for the default theme.
-        ink: Name of the ink at the start of a chat.
+        ink: Name of the ink of the X-ray at the start of a chat.
+        view: Name of the view of a chat.
         frame_rate: Frames per second; 0 chooses by the connection.
         reduced_motion: Whether nothing moves or blinks.
         ascii_glyphs: Whether the signs around the text are ASCII only.
@@ -44,6 +46,7 @@ class Settings:
 
     theme: str = ""
     ink: str = INKS[0].name
+    view: str = DEFAULT_VIEW.name
     frame_rate: int = 0
     reduced_motion: bool = False
     ascii_glyphs: bool = False

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import VIEWS
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str
@@ -91,7 +92,12 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {
         "ink": _choice(
             [ink.name for ink in INKS],
-            "what the colours of a reply say when a chat begins; F2 changes it for now",
+            "what the colours of the X-ray say when a chat begins; /ink changes it for now",
+        ),
+        "view": _choice(
+            [view.name for view in VIEWS],
+            "how much of its origin a reply shows: calm, nothing; colours, a tint for guessed "
+            "words; xray, everything; F2 changes it",
         ),
         "frame_rate": Rule(
             int,

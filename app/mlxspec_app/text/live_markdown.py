@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mlxspec.trace.difference import common_length
 from mlxspec_app.text.code_blocks import fence_after
-from mlxspec_app.text.wrap import Line
+from mlxspec_app.text.tagged_lines import Line
 
 _LONGEST = 240  # characters between the marks of a construct
 _REACH = 2 * _LONGEST + 16  # a link has two such parts; 16 for the marks

@@ -6,9 +6,12 @@ control pictures for ASCII controls, U+FFFD for the others. A tab becomes spaces
 clipboard uses the original text.
 """
 
+import re
+
 TAB = "    "
 _REPLACEMENT = "\ufffd"
 _LABEL_LENGTH = 24
+_PARTS = re.compile("\ufffd+")
 
 _HARMFUL = (
     *range(0x7F, 0xA0),  # DEL and the C1 controls, among them a one-character CSI
@@ -43,6 +46,7 @@ def token_label(text: str) -> str:
 
     The label of a token of white space has a sign for each of its characters.
     """
+    text = _PARTS.sub("…", text)  # a token of bytes: a part of a character
     if not text:
         return "…"
     if not text.strip(" \n\t"):

@@ -6,6 +6,8 @@ from mlxspec_app.themes.palette import Palette, make_theme
 
 _MINT = Palette(
     plain="#E0E0E0",
+    loud="#FFFFFF",
+    guesses=("#AFFFAF", "#D7FFD7", "#87AF87"),
     accepted="#AFFFAF",
     corrected="#D7AF00",
     bonus="#8787D7",
@@ -24,7 +26,13 @@ _MINT = Palette(
 MINT = make_theme("mint", _MINT, dark=True)
 DUSK = make_theme(
     "dusk",
-    replace(_MINT, accepted="#8787FF", corrected="#FFAF00", bonus="#AF87AF"),
+    replace(
+        _MINT,
+        guesses=("#8787FF", "#AFAFFF", "#8787AF"),
+        accepted="#8787FF",
+        corrected="#FFAF00",
+        bonus="#AF87AF",
+    ),
     dark=True,
 )
 # Tokens of every kind have a contrast of at least 7, the enhanced level of WCAG 2.1.
@@ -32,6 +40,8 @@ CONTRAST = make_theme(
     "contrast",
     Palette(
         plain="#FFFFFF",
+        loud="#FFFFFF",
+        guesses=("#87FF87", "#D7FFD7", "#87D787"),
         accepted="#87FF87",
         corrected="#D7D700",
         bonus="#AFAFFF",

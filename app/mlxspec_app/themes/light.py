@@ -6,6 +6,8 @@ DAY = make_theme(
     "day",
     Palette(
         plain="#1C1C1C",
+        loud="#000000",
+        guesses=("#005F87", "#0000AF", "#5F5F87"),
         accepted="#005F87",
         corrected="#5F5F00",
         bonus="#000087",

@@ -23,6 +23,8 @@ class Palette:
 
     Attributes:
         plain: Text without a draft.
+        loud: Headings, strong words and keywords of code.
+        guesses: The tint of guessed words: for text, for loud and for quiet text.
         accepted: Accepted draft tokens.
         corrected: The target's token instead of a rejected one.
         bonus: The target's token after a fully accepted draft.
@@ -40,6 +42,8 @@ class Palette:
     """
 
     plain: str
+    loud: str
+    guesses: tuple[str, str, str]
     accepted: str
     corrected: str
     bonus: str
@@ -83,6 +87,10 @@ def colours_of(theme: Theme) -> dict[str, str]:
 def _tokens(palette: Palette) -> dict[str, str]:
     named = {
         "plain": palette.plain,
+        "loud": palette.loud,
+        "guess": palette.guesses[0],
+        "guess-loud": palette.guesses[1],
+        "guess-quiet": palette.guesses[2],
         "accepted": palette.accepted,
         "corrected": palette.corrected,
         "bonus": palette.bonus,

@@ -15,6 +15,10 @@ def _make(name: str, *, dark: bool, tokens: dict[str, str], muted: str, line: st
     spec = {
         **tokens,
         "plain": _OWN,
+        "loud": loudest,
+        "guess": tokens["accepted"],
+        "guess-loud": tokens["accepted"],
+        "guess-quiet": "ansi_cyan",
         "pending": muted,
         "muted": muted,
         "line": line,

@@ -63,15 +63,12 @@ def test_where_nothing_was_said_there_is_nothing_to_copy(reader, copied):
     assert copied == ["there is no reply to copy yet", "no reply holds a block of code yet"]
 
 
-async def test_a_reply_is_rendered_when_it_has_ended(reader, page):
+def test_a_reply_is_rendered_or_shown_as_it_is_while_it_is_written_too(reader, page):
     reader.toggle_markdown()
-    await page.settle()
     assert page.transcript.rendered == [messages(reader)[3]]
     messages(reader).append(Reply(spans=messages(reader)[3].spans))
     reader.toggle_markdown()
+    assert page.transcript.rendered[1:] == [messages(reader)[4]]
     page.transcript.pointed_message = messages(reader)[0]
     reader.toggle_markdown()
-    assert page.told == [
-        "a reply can be rendered when it has ended",
-        "there is no reply to render here",
-    ]
+    assert page.told == ["there is no reply to render here"]

@@ -7,6 +7,7 @@ from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationSta
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 
@@ -52,7 +53,7 @@ def test_text_that_comes_with_the_end_of_cut_off_reasoning_belongs_to_it():
 async def test_rows_of_reasoning_are_dim_and_have_a_bar(ink):
     app = MlxspecApp(Page)
     async with app.run_test(size=(60, 20)) as pilot:
-        widget = TokenMessage()
+        widget = TokenMessage(view=XRAY)
         await app.screen.query_one(Transcript).mount(widget)
         widget.set_ink(ink)
         widget.extend(reply().spans)

@@ -88,11 +88,11 @@ async def test_the_keys_of_the_race_are_on_its_help_page():
         assert "the next round of either run; pauses" in driver.shown
 
 
-async def test_inks_change_both_lanes_and_q_quits():
+async def test_the_view_changes_in_both_lanes_and_q_quits():
     async with racing() as driver:
         await driver.press("f2")
         transcripts = driver.pilot.app.screen.query(Transcript)
-        assert [transcript._ink.name for transcript in transcripts] == ["exceptions"] * 2
+        assert [transcript._view.name for transcript in transcripts] == ["xray"] * 2
         await driver.press("plus")
         assert "▶ 2\u00d7" in driver.shown
         await driver.pilot.press("q")

@@ -200,7 +200,7 @@ def test_a_recording_that_is_over_starts_again(clock):
     session.send("two")
     news = session.drain()
     state = fold(news)
-    assert state.notices == ["the recording is over and starts again"]
+    assert state.news == ["the recording is over and starts again"]
     assert state.messages[-1].text == make_fake.PROSE
 
 

@@ -123,13 +123,13 @@ async def test_tab_leads_to_the_tokens_and_back():
         assert "target p" in driver.shown
         reply = driver.screen.state.reply
         message = list(driver.screen.query(TokenMessage))[-1]
-        assert message._pointed == len(reply.spans) - 1
+        assert message.pointed == len(reply.spans) - 1
         await driver.press("left", "left")
-        assert message._pointed == len(reply.spans) - 3
+        assert message.pointed == len(reply.spans) - 3
         await driver.press("tab")
         assert driver.screen.focused is driver.screen.query_one(Prompt)
         assert not driver.screen.query_one(Inspector).display
-        assert message._pointed is None
+        assert message.pointed is None
 
 
 async def test_the_token_pointed_at_is_marked_and_in_view():
@@ -139,7 +139,7 @@ async def test_the_token_pointed_at_is_marked_and_in_view():
         await driver.press("tab", "k", "k", "k")
         transcript = driver.screen.query_one(Transcript)
         first = list(driver.screen.query(TokenMessage))[1]
-        assert first._pointed == 0
+        assert first.pointed == 0
         reversed_text = "".join(s.text for s in first.render_line(0) if s.style and s.style.reverse)
         assert reversed_text == driver.screen.state.messages[1].spans[0].text
         assert transcript.scroll_y <= first.virtual_region.y < transcript.scroll_y + 20

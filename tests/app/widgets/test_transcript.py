@@ -1,23 +1,19 @@
 """The conversation as a whole: what is pointed at, copied, rendered, and how much is laid out."""
 
-import asyncio
-
 import pytest
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.selection import Selection
-from textual.widgets import Markdown
 
-from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.views import CALM, COLOURS, VIEWS, XRAY
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow
-from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
+from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
-from tests.support.app_driver import chat, replay, running
-from tests.support.scripted_session import ScriptedSession
+from tests.support.app_driver import chat, replay
 from tests.traces import make_fake
 
 MOST_SHOWN = 20
@@ -251,79 +247,85 @@ async def test_the_block_of_code_pointed_at_is_copied(copied):
         assert "this message holds no block of code" in driver.shown
 
 
-async def test_m_renders_the_reply_and_shows_its_tokens_again():
+async def test_m_shows_the_exact_text_of_the_reply_and_renders_it_again():
     async with chat(size=(100, 40)) as driver:
         await driver.say("one")
         await driver.say("two")
-        transcript = driver.screen.query_one(Transcript)
-        await driver.press("tab", "m")
-        await driver.pilot.pause()
-        tokens = list(driver.screen.query(TokenMessage))[-1]
-        assert not tokens.display
-        assert driver.screen.query_one(RenderedReply).display
         assert "```" not in driver.shown
-        await driver.press("m")
-        await driver.pilot.pause()
-        assert tokens.display
-        assert not driver.screen.query(RenderedReply)
+        await driver.press("tab", "m")
         assert "```python" in driver.shown
-        assert transcript.is_following
+        await driver.press("m")
+        assert "```" not in driver.shown
+        assert driver.screen.query_one(Transcript).is_following
 
 
-async def test_rendering_keeps_the_reply_where_it_is(pilot, transcript):
+async def test_turning_a_reply_keeps_it_where_it_is(pilot, transcript):
     messages = [finished(f"# {number}\n\n" + "one\n" * 10) for number in range(8)]
     transcript.sync(messages)
     await pilot.pause()
     widget = list(transcript.query(TokenMessage))[4]
     transcript.scroll_to(y=transcript.region_of(widget).y - 4, animate=False)
     await pilot.pause()
-    await transcript.toggle_rendered(messages[4])
-    await pilot.pause()
-    rendered = transcript.query_one(RenderedReply)
-    assert transcript.region_of(rendered).y - transcript.scroll_y == 4
-    await transcript.toggle_rendered(messages[4])
-    await pilot.pause()
-    assert transcript.region_of(widget).y - transcript.scroll_y == 4
+    for _ in range(2):
+        transcript.toggle_rendered(messages[4])
+        await pilot.pause()
+        assert transcript.region_of(widget).y - transcript.scroll_y == 4
 
 
-async def test_a_reply_toggled_twice_at_once_shows_its_tokens(pilot, transcript):
-    reply = finished("# one\n\ntwo")
+async def test_another_view_keeps_what_is_read_in_view(pilot, transcript):
+    transcript.sync([finished(f"# {number}\n```\none\n```\n" * 4) for number in range(8)])
+    await pilot.pause()
+    widget = list(transcript.query(TokenMessage))[4]
+    transcript.scroll_to(y=transcript.region_of(widget).y, animate=False)
+    await pilot.pause()
+    for view in VIEWS:
+        transcript.set_view(view, INKS[0])
+        await pilot.pause()
+        assert transcript.region_of(widget).y == transcript.scroll_y
+
+
+async def test_a_turned_reply_follows_the_view_again(pilot, transcript):
+    reply = finished("# one")
     transcript.sync([reply])
+    transcript.toggle_rendered(reply)
+    assert not transcript.query_one(TokenMessage).is_rendered
+    transcript.set_view(COLOURS, INKS[0])
+    assert transcript.query_one(TokenMessage).is_rendered
+    transcript.set_view(XRAY, INKS[0])
+    assert not transcript.query_one(TokenMessage).is_rendered
+
+
+@pytest.mark.parametrize("view", [CALM, COLOURS])
+async def test_a_token_of_a_rendered_reply_is_marked_where_it_stands(pilot, transcript, view):
+    spans = [Span("a ", "plain", 1), Span("**b**", "accepted", 2), Span(" c", "bonus", 2)]
+    transcript.set_view(view, INKS[0])
+    transcript.sync([Reply(spans=spans, reason="stop")])
+    widget = transcript.query_one(TokenMessage)
     await pilot.pause()
-    await asyncio.gather(*(transcript.toggle_rendered(reply) for _ in range(2)))
-    await pilot.pause()
-    assert transcript.query_one(TokenMessage).display
-    assert not transcript.query(RenderedReply)
-
-
-async def test_a_token_of_a_rendered_reply_is_shown_among_the_others():
-    async with chat() as driver:
-        await driver.say("one")
-        await driver.say("/markdown")
-        await driver.pilot.pause()
-        assert driver.screen.query(RenderedReply)
-        await driver.press("tab", "left", "left")
-        await driver.pilot.pause()
-        assert not driver.screen.query(RenderedReply)
-
-
-async def test_a_reply_that_is_being_written_is_not_rendered():
-    session = ScriptedSession(SessionReady(), TurnStarted("user", "x"), GenerationStarted("t", "d"))
-    async with running(session) as driver:
-        driver.screen.state.reply.spans.append(Span("word", "accepted", 1))
-        await driver.say("/markdown")
-        assert "can be rendered when it has ended" in driver.shown
-        assert not driver.screen.query(RenderedReply)
+    assert widget.point_at(1) == 0
+    assert [s.text for s in widget.render_line(0) if s.style and s.style.reverse] == ["b"]
 
 
 async def test_a_link_of_a_model_opens_pages_of_the_web_alone(pilot, transcript, monkeypatch):
     opened = []
     monkeypatch.setattr(MlxspecApp, "open_url", lambda app, url: opened.append(url))
-    reply = finished("[a](https://example.org) [b](file:///etc/passwd)")
-    transcript.sync([reply])
-    await transcript.toggle_rendered(reply)
-    rendered = transcript.query_one(Markdown)
-    for href in ("https://example.org", "file:///etc/passwd"):
-        rendered.post_message(Markdown.LinkClicked(rendered, href))
+    transcript.sync([finished("[page](https://example.org) [file](file:///etc/passwd)")])
     await pilot.pause()
-    assert opened == ["https://example.org"]
+    widget = transcript.query_one(TokenMessage)
+    row = widget.render_line(0).text
+    for word in ("page", "file", "https"):
+        x = widget.region.x + row.index(word)
+        await pilot.click(offset=(x, widget.region.y))
+    assert opened == ["https://example.org"] * 2
+
+
+async def test_in_the_x_ray_a_click_points_at_a_token():
+    async with chat() as driver:
+        await driver.say("one")
+        await driver.press("f2")
+        widget = list(driver.screen.query(TokenMessage))[-1]
+        assert not driver.screen.query_one(Inspector).display
+        await driver.pilot.click(offset=(widget.region.x + 3, widget.region.y))
+        await driver.settle()
+        assert driver.screen.query_one(Inspector).display
+        assert widget.pointed is not None

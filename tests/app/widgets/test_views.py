@@ -36,7 +36,7 @@ from tests.traces import make_fake
 
 
 async def test_the_footer_of_a_reply_has_its_figures():
-    async with chat() as driver:
+    async with chat(view="xray") as driver:
         await driver.say("Explain it.")
         figures = driver.screen.state.reply.stats
         assert f"{figures.generation_tps:.1f} tok/s · TTFT" in driver.shown
@@ -84,7 +84,7 @@ async def test_a_model_that_cannot_be_loaded_is_a_row_and_not_a_crash():
 
 async def test_the_empty_chat_teaches_the_legend():
     async with chat() as driver:
-        for word in ("accepted", "corrected", "bonus", "plain", "Write a short poem"):
+        for word in ("guessed", "own", "F2", "X-ray", "Write a short poem"):
             assert word in driver.shown
         await driver.say("hi")
         assert "Write a short poem" not in driver.shown
@@ -108,14 +108,15 @@ async def test_a_failed_reply_is_a_row_that_names_the_way_on():
         assert "Traceback" not in driver.shown
 
 
-async def test_inks_cycle_and_say_their_names():
-    async with chat() as driver:
+async def test_inks_cycle_in_the_x_ray_and_say_their_names():
+    async with chat(view="xray") as driver:
         await driver.say("Explain it.")
+        await driver.press("tab")
         names = []
         for _ in INKS:
-            await driver.press("f2")
-            names.append(driver.screen.inks.ink.name)
-            assert f"ink: {names[-1]}" in driver.shown
+            await driver.press("I")
+            names.append(driver.screen.views.ink.name)
+            assert f"X-ray: {names[-1]}" in driver.shown
         assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 
 
@@ -131,7 +132,7 @@ async def test_the_statistics_open_beside_the_chat():
 
 
 async def test_the_statistics_agree_with_the_library():
-    async with chat(size=(140, 45)) as driver:
+    async with chat(size=(140, 45), view="xray") as driver:
         await driver.say("Explain it.")
         stats = driver.screen.state.reply.stats
         first = f"{stats.acceptance_by_depth[0]:.0%} │ {stats.acceptance_given_reached[0]:>4.0%}"
@@ -148,7 +149,7 @@ async def test_a_narrow_terminal_has_no_statistics():
 
 
 async def test_statistics_give_way_when_the_terminal_shrinks():
-    async with chat(size=(140, 45)) as driver:
+    async with chat(size=(140, 45), view="xray") as driver:
         assert driver.screen.query_one(StatsPanel).has_class("-shown")
         await driver.pilot.resize_terminal(90, 30)
         await driver.settle()
@@ -165,18 +166,19 @@ async def test_the_tree_panel_shows_the_last_round():
         assert not driver.screen.query_one(TreePanel).display
 
 
-async def test_the_lane_keeps_its_height():
-    async with chat(speed=1.0) as driver:
+@pytest.mark.parametrize(("view", "height"), [("xray", 3), ("colours", 2)])
+async def test_the_lane_keeps_its_height(view, height):
+    async with chat(speed=1.0, view=view) as driver:
         await driver.say("Explain it.")
         heights = set()
         for _ in range(12):
             await driver.wait(0.1)
             heights.add(driver.screen.query_one(DraftLane).outer_size.height)
-        assert heights == {3}
+        assert heights == {height}
 
 
 async def test_the_lane_shows_the_last_finished_round():
-    async with chat(speed=1.0) as driver:
+    async with chat(speed=1.0, view="xray") as driver:
         await driver.say("Explain it.")
         await driver.wait(0.7)
         assert driver.screen.query_one(DraftLane).shown is driver.screen.state.last_round
@@ -203,7 +205,7 @@ async def test_the_view_follows_the_newest_text():
 
 
 async def test_the_view_stays_where_the_reader_scrolled_to():
-    async with chat(speed=1.0, size=(60, 16)) as driver:
+    async with chat(speed=1.0, size=(60, 16), view="xray") as driver:
         await driver.say("Explain it.")
         await driver.wait(0.6)
         await driver.press("pageup")
@@ -263,7 +265,7 @@ async def test_markup_in_a_message_is_text():
 
 async def test_no_color_keeps_the_cues(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    async with chat() as driver:
+    async with chat(view="xray") as driver:
         assert driver.app.no_color
         await driver.say("Explain it.")
         svg = driver.app.export_screenshot()

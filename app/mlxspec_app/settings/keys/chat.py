@@ -19,7 +19,13 @@ COMMON = (
         id="app.palette",
         tooltip="all commands, to be searched and chosen",
     ),
-    Binding("f2", "next_ink", "Ink", id="view.ink", tooltip="colour by another property"),
+    Binding(
+        "f2",
+        "next_view",
+        "X-ray",
+        id="view.ink",
+        tooltip="the X-ray: who wrote each token; again: a calm page, then the one with colours",
+    ),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
     Binding("f5", "settings", "Settings", show=False, id="app.settings", tooltip="settings"),
@@ -95,7 +101,18 @@ def _by_letter(binding: Binding, key: str) -> Binding:
     )
 
 
-LETTERS = tuple(_by_letter(b, _LETTERS[b.id]) for b in COMMON if b.id in _LETTERS)
+LETTERS = (
+    *(_by_letter(b, _LETTERS[b.id]) for b in COMMON if b.id in _LETTERS),
+    Binding(
+        "I",
+        "screen.next_ink",
+        "Ink",
+        show=False,
+        key_display="I",
+        id="view.next_ink",
+        tooltip="in the X-ray: colour by another property",
+    ),
+)
 """Letters for keys that a terminal or a keyboard may lack."""
 
 CHAT = (

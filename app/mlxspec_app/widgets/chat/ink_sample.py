@@ -2,6 +2,7 @@
 
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 _SPANS = (
@@ -22,6 +23,6 @@ class InkSample(TokenMessage):
 
     def __init__(self, ink: Ink) -> None:
         """Make the sample in an ink."""
-        super().__init__()
+        super().__init__(view=XRAY)
         self.extend(_SPANS)
         self.set_ink(ink)

@@ -20,6 +20,15 @@ TokenMessage {
     .token-message--text { color: $spec-accepted; }
     .token-message--head { color: $spec-bonus; text-style: italic; }
     .token-message--model { color: $spec-corrected; text-style: underline; }
+    .token-message--own { color: $spec-plain; }
+    .token-message--own-loud { color: $spec-loud; }
+    .token-message--own-quiet { color: $spec-muted; }
+    .token-message--guess { color: $spec-guess; }
+    .token-message--guess-loud { color: $spec-guess-loud; }
+    .token-message--guess-quiet { color: $spec-guess-quiet; }
+    &:nocolor .token-message--guess { text-style: italic; }
+    &:nocolor .token-message--guess-loud { text-style: italic; }
+    &:nocolor .token-message--guess-quiet { text-style: italic; }
     .token-message--band-a { background: $spec-band-a; }
     .token-message--band-b { background: $spec-band-b; }
     .token-message--gutter { color: $spec-muted; }
@@ -36,12 +45,12 @@ TokenMessage {
 }
 TokenMessage.-user {
     background: $surface;
-    .token-message--gutter { color: $foreground; text-style: bold; }
+    .token-message--gutter { color: $foreground; }
 }
 TokenMessage.-system {
     border: round $border-blurred;
     border-title-color: $spec-muted;
     background: $background;
-    .token-message--gutter { color: $spec-muted; text-style: none; }
+    .token-message--gutter { color: $spec-muted; }
 }
 """

@@ -25,7 +25,13 @@ class NoticeRows(Static):
         self._can_adjust = can_adjust
 
     def show(self, state: ChatState) -> None:
-        rows = [*_troubles(state), *_stopping(state), *self._advice(state), *_queued(state.queue)]
+        rows = [
+            *_troubles(state),
+            *_stopping(state),
+            *_news(state),
+            *self._advice(state),
+            *_queued(state.queue),
+        ]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
@@ -59,6 +65,13 @@ def _stopping(state: ChatState) -> list[Content]:
         return []
     words = "stopping, as soon as this part of the prompt is read …"
     return [Content.styled(words, "$spec-muted")]
+
+
+def _news(state: ChatState) -> list[Content]:
+    return [
+        Content.styled(f"\u00b7 {safe_line(news)}", "$spec-muted")
+        for news in state.news[-_MOST_NOTICES:]
+    ]
 
 
 def _keys(state: ChatState) -> str:

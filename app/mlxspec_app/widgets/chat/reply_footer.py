@@ -6,8 +6,11 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import Part, count, fitting, reply_figures
 from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.quiet_line import GUESSED, quiet_figures
+from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.widgets.chat.explained import Explained
 
 _METER_CELLS = 16
 _SEPARATOR = " · "
@@ -18,8 +21,10 @@ _PROOF_SIGNS = {
 }
 
 
-class ReplyFooter(Widget):
+class ReplyFooter(Explained, Widget):
     """Shows the figures of one reply in a row, and its proof and its error below, if any.
+
+    Outside the X-ray the figures are two, in plain words; the tint in them says what it means.
 
     Attributes:
         reply: The reply.
@@ -30,12 +35,18 @@ class ReplyFooter(Widget):
     """
     ALLOW_SELECT = True
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, view: View = DEFAULT_VIEW) -> None:
         """Make the footer of a reply."""
         super().__init__()
         self.reply = reply
+        self._view = view
         self._shown: tuple[list[Part], str, str] = ([], "", "")
         self._height = 0
+
+    def set_view(self, view: View) -> None:
+        """Show the figures of a view."""
+        self._view = view
+        self.refresh(layout=True)
 
     def update(self) -> None:
         """Draw again if the contents have changed."""
@@ -57,7 +68,8 @@ class ReplyFooter(Widget):
 
     def _content(self, width: int) -> Content:
         parts = fitting(self._parts(), width, len(_SEPARATOR))
-        figures = Content.styled(_SEPARATOR.join(part.text for part in parts), "$spec-muted")
+        words = (Content.styled(part.text, self._style(part)) for part in parts)
+        figures = Content.styled(_SEPARATOR, "$spec-muted").join(words)
         rows = [figures] if parts else []
         if self.reply.proof:
             rows.append(_proof(self.reply))
@@ -65,9 +77,13 @@ class ReplyFooter(Widget):
             rows.append(_error(self.reply))
         return Content("\n").join(rows)
 
+    def _style(self, part: Part) -> str:
+        is_tinted = self._view.is_tinted and part.text.endswith(GUESSED)
+        return "$spec-guess" if is_tinted else "$spec-muted"
+
     def _parts(self) -> list[Part]:
         reply = self.reply
-        figures = reply_figures(reply)
+        figures = quiet_figures(reply) if self._view.is_rendered else reply_figures(reply)
         if figures or reply.is_finished or reply.prefill is None:
             return figures
         done, total = reply.prefill.done, reply.prefill.total

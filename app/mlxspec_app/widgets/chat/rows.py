@@ -9,7 +9,8 @@ from rich.style import Style
 from textual.selection import Selection
 
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.text.wrap import Line, Row, Run, WrappedText
+from mlxspec_app.text.tagged_lines import Line, Run
+from mlxspec_app.text.wrap import Row, WrappedText
 
 _NO_UNDERLINE = Style(underline=False)
 _UNDERLINE = Style(underline=True)
@@ -43,10 +44,14 @@ def draw_run(
 def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
     """Return whether a run begins a round that is not the first one of its message.
 
+    Of neighbouring plain rounds, which have a token each, only the first one counts.
+
     A row can break after the leading space of a token. The space is then invisible at the end of
     the row before, and the word of the same token begins the round.
     """
     if run.tag == 0 or spans[run.tag].round == spans[run.tag - 1].round:
+        return False
+    if spans[run.tag].kind == spans[run.tag - 1].kind == "plain":
         return False
     start = run.start
     while start and line.text[start - 1] == " " and line.tag_at(start - 1) == run.tag:
@@ -55,11 +60,23 @@ def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
 
 
 def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
-    """Return the pieces of a run with the first character underlined: a round begins there."""
-    (text, style, _), *rest = pieces
-    end = split_graphemes(text)[0][0][1]  # a cluster cut in two would be drawn in two
-    tick = Segment(text[:end], style + _UNDERLINE if style is not None else _UNDERLINE)
-    return [tick, Segment(text[end:], style), *rest]
+    """Return the pieces of a run with its first visible character underlined: a round begins there.
+
+    A line below a space would look like a character of the text.
+    """
+    ticked: list[Segment] = []
+    is_done = False
+    for text, style, _ in pieces:
+        start = len(text) - len(text.lstrip(" "))
+        if is_done or start == len(text):
+            ticked.append(Segment(text, style))
+            continue
+        end = start + split_graphemes(text[start:])[0][0][1]  # a cluster is not cut in two
+        line = style + _UNDERLINE if style is not None else _UNDERLINE
+        parts = [(text[:start], style), (text[start:end], line), (text[end:], style)]
+        ticked += [Segment(part, look) for part, look in parts if part]
+        is_done = True
+    return ticked
 
 
 def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
@@ -83,8 +100,13 @@ def cells_to_draw(text: WrappedText, row: Row) -> int:
 
 def selected_in(row: Row, selection: Selection | None) -> range:
     """Return the characters of a row's line that are selected."""
-    span = selection.get_span(row.line) if selection is not None else None
+    return chosen_in(row.line, row.end, selection)
+
+
+def chosen_in(line: int, last: int, selection: Selection | None) -> range:
+    """Return the characters of a line, up to index `last` at most, that are selected."""
+    span = selection.get_span(line) if selection is not None else None
     if span is None:
         return range(0)
     start, end = span
-    return range(start, row.end if end == -1 else end)
+    return range(start, last if end == -1 else end)

@@ -8,20 +8,27 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, times_plain
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.widgets.chat.explained import Explained
 
 _METER_CELLS = 10
 _NEARLY_FULL = 0.9
 _FULL_SIGN = "! "
 _GAP = 3
+_XRAY_RANK = 5  # from here on, parts are for the X-ray
 _NAME_CELLS = 40
 _NAME = " mlxspec "
 _RING = re.compile(r"rotating (\d{1,9})\b")
 
 
-class StatusBar(Widget):
-    """Shows the state of the session in one row; if it is too long, minor parts are left out."""
+class StatusBar(Explained, Widget):
+    """Shows the state of the session in one row; if it is too long, minor parts are left out.
+
+    Attributes:
+        view: The view in use; outside the X-ray, only what a reader needs is shown.
+    """
 
     DEFAULT_CSS = """
     StatusBar {
@@ -36,11 +43,14 @@ class StatusBar(Widget):
     def __init__(self, note: str = "") -> None:
         """Make an empty bar; `note` follows the name of the app."""
         super().__init__()
+        self.view = DEFAULT_VIEW
         self._note = note
         self._parts: list[Part] = []
 
     def show(self, state: ChatState) -> None:
         parts = status_parts(state)
+        if self.view.is_rendered:
+            parts = [part for part in parts if part.rank < _XRAY_RANK]
         if parts != self._parts:
             self._parts = parts
             self.refresh()

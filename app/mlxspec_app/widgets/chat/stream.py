@@ -107,7 +107,8 @@ class Stream(VerticalScroll, can_focus=False):
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         if size.width != self._arranged_width and not self.is_following and self._held is None:
-            self._held = self._first_in_view()
+            first = self.first_in_view()
+            self._held = self._hold_of(first) if first is not None else None
         self._arranged_width = size.width
         whole = super().arrange(size, optimal)
         self._placements = whole.placements
@@ -135,12 +136,16 @@ class Stream(VerticalScroll, can_focus=False):
             self.release_anchor()
             self._held = _Hold(widget, region.y - round(self.scroll_y), region.height)
 
-    def _first_in_view(self) -> _Hold | None:
+    def first_in_view(self) -> Widget | None:
+        """Return the first child of which something is in view."""
         top = round(self.scroll_y)
-        placement = next((p for p in self._placements if p.region.bottom > top), None)
-        if placement is None:
+        return next((p.widget for p in self._placements if p.region.bottom > top), None)
+
+    def _hold_of(self, widget: Widget) -> _Hold | None:
+        region = self.region_of(widget)
+        if region is None:
             return None
-        return _Hold(placement.widget, placement.region.y - top, placement.region.height)
+        return _Hold(widget, region.y - round(self.scroll_y), region.height)
 
     def _keep(self, hold: _Hold, last_row: int) -> None:
         region = self.region_of(hold.widget)

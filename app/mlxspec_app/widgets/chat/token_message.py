@@ -1,18 +1,22 @@
 """A message drawn row by row from its spans: the widget into which text streams.
 
-It uses Textual's Line API. An append wraps the last row again and repaints the rows that changed;
+It uses Textual's Line API. An append renders the open end again and repaints the rows that changed;
 every other row comes from a cache, so the cost of a token does not grow with the message. A
-selection consists of characters in logical lines and not of cells, so it survives a new width.
-Drafts without a verdict are never part of the message: they would wrap, vanish and make it jump.
+selection consists of characters of the source in logical lines and not of cells, so it survives a
+new width and another view, and what is copied is the exact text. Drafts without a verdict are never
+part of the message: they would wrap, vanish and make it jump.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.filter import LineFilter
 from textual.geometry import Region, Size
+from textual.message import Message as Notice
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
@@ -20,100 +24,114 @@ from textual.widget import Widget
 from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.conversation.message_text import MessageText
 from mlxspec_app.conversation.messages import Span
+from mlxspec_app.conversation.rendered_text import RenderedText
+from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.ascii_filter import sign, without_ascii
-from mlxspec_app.text.bars import block
-from mlxspec_app.text.live_markdown import Look, pieces_in
-from mlxspec_app.text.wrap import Row, Run
+from mlxspec_app.text.links import link_at
+from mlxspec_app.widgets.chat.exact_painter import ExactPainter
 from mlxspec_app.widgets.chat.message_css import MESSAGE_CSS
-from mlxspec_app.widgets.chat.rows import (
-    accepted_share,
-    cells_to_draw,
-    draw_run,
-    is_reasoning,
-    opens_round,
-    selected_in,
-    with_tick,
-)
+from mlxspec_app.widgets.chat.rendered_painter import RenderedPainter
 
 GUTTER = 2
 MEASURE = 100  # cells; longer rows are hard to read
 _PREFIX = "token-message--"
-_PROMPT_SIGN = "\u276f "
 _CARET = "▍"
-_BLOCK_BAR = "\u2502"
 _MOST_STRIPS = 160  # rows in the cache: a few screens
-_NO_STYLE = Style()
-_LOOK_STYLES = {Look.MARK: "mark", Look.STRONG: "strong", Look.EMPHASIS: "emphasis"}
+_TONES = ("own", "own-loud", "own-quiet", "guess", "guess-loud", "guess-quiet")
+_WEB = ("http://", "https://")
 
 
 class TokenMessage(Widget):
-    """Shows one message, each token in its style of the ink.
+    """Shows one message, each token in its style of the view and the ink.
 
     It can have a margin and a background, but no padding and no border.
+
+    Attributes:
+        is_user: Whether the user wrote it.
+        view: How much of its origin is shown.
+        ink: The ink of the X-ray.
+        pointed: Index of the marked span, or None.
     """
+
+    @dataclass
+    class TokenClicked(Notice):
+        """A token was clicked in the X-ray.
+
+        Attributes:
+            message: The widget.
+            span: Index of the token's span.
+        """
+
+        message: "TokenMessage"
+        span: int
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *(_PREFIX + name for name in get_args(StyleName)),
-        _PREFIX + "band-a",
-        _PREFIX + "band-b",
-        _PREFIX + "gutter",
-        _PREFIX + "share",
-        _PREFIX + "caret",
-        *(_PREFIX + name for name in _LOOK_STYLES.values()),
-        _PREFIX + "reasoning",
-        _PREFIX + "code",
-        _PREFIX + "block",
+        *(_PREFIX + name for name in _TONES),
+        *(_PREFIX + name for name in ("band-a", "band-b", "gutter", "share", "caret")),
+        *(_PREFIX + name for name in ("mark", "strong", "emphasis")),
+        *(_PREFIX + name for name in ("reasoning", "code", "block")),
     }
     DEFAULT_CSS = MESSAGE_CSS
 
-    def __init__(self, *, is_user: bool = False) -> None:
+    def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
         """Make an empty message; one of the user has another background and no inks."""
         super().__init__(classes="-user" if is_user else None)
-        self._is_user = is_user
-        self._text = MessageText(is_markdown=not is_user)
+        self.is_user = is_user
+        self.view = view
+        self.ink = INKS[0]
+        self.pointed: int | None = None
+        self._is_turned = False
+        self._streaming = False
         self._strips: dict[int, Strip] = {}
         self._strip_width = 0
-        self._styles: dict[tuple[str, str, Look, bool], Style] = {}
-        self._ink = INKS[0]
-        self._streaming = False
-        self._pointed: int | None = None
+        self._painter = self._make_painter()
 
     @property
     def num_spans(self) -> int:
         """Number of spans so far."""
-        return len(self._text.spans)
+        return len(self._painter.text.spans)
+
+    @property
+    def is_rendered(self) -> bool:
+        """Whether Markdown is rendered."""
+        return isinstance(self._painter, RenderedPainter)
 
     @property
     def text(self) -> str:
-        """The text of the message as drawn."""
-        return "\n".join(line.text for line in self._text.wrapped.lines)
+        """The text of the message, without control characters."""
+        return "\n".join(line.text for line in self._painter.text.lines)
 
     def extend(self, spans: Sequence[Span]) -> None:
         """Add spans at the end and repaint only the rows that change."""
         if not spans:
             return
-        before = self._text.num_rows
-        self._renew(self._text.extend(spans), before)
+        before = self._painter.text.num_rows
+        self._renew(self._painter.text.extend(spans), before)
 
     def cut_to(self, num_spans: int) -> None:
         """Drop all but the first spans; only the last rows are wrapped again."""
         if num_spans >= self.num_spans:
             return
-        if self._pointed is not None and self._pointed >= num_spans:
-            self._pointed = None
-        before = self._text.num_rows
-        self._renew(self._text.cut_to(num_spans), before)
+        if self.pointed is not None and self.pointed >= num_spans:
+            self.pointed = None
+        before = self._painter.text.num_rows
+        self._renew(self._painter.text.cut_to(num_spans), before)
 
     def set_streaming(self, streaming: bool) -> None:
         """Show or hide the caret of an unfinished reply."""
         if streaming == self._streaming:
             return
         self._streaming = streaming
-        self._renew(self._text.num_rows - 1, self._text.num_rows)
+        text = self._painter.text
+        before = first = text.num_rows
+        if isinstance(text, RenderedText):
+            first = text.set_open(streaming)
+        self._renew(max(0, min(first, before - 1, text.num_rows - 1)), before)
 
     def point_at(self, span: int | None) -> int:
         """Mark a span, or none; return the row in which it begins, 0 without one."""
-        before, self._pointed = self._pointed, span
+        before, self.pointed = self.pointed, span
         for marked in (before, span):
             if marked is not None and before != span:
                 rows = self._rows_of(marked)
@@ -123,17 +141,28 @@ class TokenMessage(Widget):
 
     def row_at(self, line: int, character: int) -> int:
         """Return the row of a character, given by its place in a line of the text."""
-        return self._text.wrapped.row_at(line, character)
+        return self._painter.text.row_at(line, character)
 
     def set_ink(self, ink: Ink) -> None:
-        if ink is not self._ink:
-            self._ink = ink
+        if ink is not self.ink:
+            self.ink = ink
             self._forget_all()
+
+    def set_view(self, view: View) -> None:
+        """Show the message in another view, and no longer turned."""
+        if view is not self.view or self._is_turned:
+            self.view, self._is_turned = view, False
+            self._paint_anew()
+
+    def turn(self) -> None:
+        """Show rendered Markdown instead of the exact text, or the other way round."""
+        self._is_turned = not self._is_turned
+        self._paint_anew()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
-        self._styles.clear()
+        self._painter.forget_styles()
 
     def selection_updated(self, selection: Selection | None) -> None:
         self._forget_all()
@@ -146,24 +175,37 @@ class TokenMessage(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         self._fit(width)
-        return self._text.num_rows
+        return self._painter.text.num_rows
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        lines = [line.text for line in self._text.wrapped.lines]
         chosen = []
-        for number, line in enumerate(lines):
+        for number, line in enumerate(self._painter.text.lines):
             span = selection.get_span(number)
             if span is not None:
                 start, end = span
-                chosen.append(line[start:] if end == -1 else line[start:end])
+                chosen.append(line.text[start:] if end == -1 else line.text[start:end])
         return "\n".join(chosen), "\n"
+
+    def on_click(self, event: events.Click) -> None:
+        """Open a link of the web, or in the X-ray say which token was clicked."""
+        _, offset = self.screen.get_widget_and_offset_at(event.screen_x, event.screen_y)
+        lines = self._painter.text.lines
+        if offset is None or self.is_user or not 0 <= offset.y < len(lines):
+            return
+        line = lines[offset.y]
+        if not 0 <= offset.x < len(line.text):
+            return
+        if not self.view.is_rendered:
+            self.post_message(self.TokenClicked(self, line.tag_at(offset.x)))
+        elif link := link_at(line.text, offset.x):
+            self._open(link)
 
     def render_line(self, y: int) -> Strip:
         self._fit(self.size.width)
         if self.size.width != self._strip_width:
             self._strip_width = self.size.width
             self._strips.clear()
-        if not 0 <= y < self._text.num_rows:
+        if not 0 <= y < self._painter.text.num_rows:
             return Strip.blank(self.size.width, self.rich_style)
         if y not in self._strips:
             if len(self._strips) >= _MOST_STRIPS:
@@ -189,23 +231,57 @@ class TokenMessage(Widget):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
 
+    def part_style(self, name: str) -> Style:
+        """Return the style of a part of messages."""
+        return self.get_component_rich_style(_PREFIX + name)
+
+    def own_style(self, name: str, *attributes: str) -> Style:
+        """Return a style with only these attributes of a part, and only if they are set."""
+        style = self.part_style(name)
+        return Style(**{key: getattr(style, key) or None for key in attributes})
+
+    @property
+    def selection_style(self) -> Style:
+        """The style that is added to selected characters."""
+        if not self.has_backgrounds:
+            return Style(reverse=True)
+        return Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
+
+    @property
+    def has_backgrounds(self) -> bool:
+        """Whether backgrounds can be told apart: there are colours, and they are our own."""
+        return not (self.app.no_color or self.app.native_ansi_color)
+
+    def _make_painter(self) -> ExactPainter | RenderedPainter:
+        if self.is_user or self.view.is_rendered == self._is_turned:
+            return ExactPainter(self, MessageText(is_markdown=not self.is_user))
+        return RenderedPainter(self, RenderedText(is_open=self._streaming))
+
+    def _paint_anew(self) -> None:
+        spans, width = self._painter.text.spans, self._painter.text.width
+        self._painter = self._make_painter()
+        self._painter.text.set_width(width)
+        self._painter.text.extend(spans)
+        self._strips.clear()
+        self.refresh(layout=True)
+
     def _fit(self, width: int) -> None:
         width = max(1, min(MEASURE, width - GUTTER - 1))
-        if width != self._text.wrapped.width:
-            self._text.wrapped.set_width(width)
+        if width != self._painter.text.width:
+            self._painter.text.set_width(width)
             self._strips.clear()
 
     def _renew(self, first: int, num_before: int) -> None:
         """Repaint the rows from `first` on, after a change of a text with `num_before` rows."""
         self._forget(range(first, num_before))
-        if self._text.num_rows != num_before:
+        if self._painter.text.num_rows != num_before:
             self.refresh(layout=True)
         else:
             self.refresh(Region(0, first, self.size.width, num_before - first))
 
     def _rows_of(self, span: int) -> range:
         """Return the rows of a span; of a message of the user, which is marked whole, the first."""
-        return range(1) if self._is_user else self._text.wrapped.rows_of(span)
+        return range(1) if self.is_user else self._painter.text.rows_of(span)
 
     def _forget(self, rows: range) -> None:
         for row in rows:
@@ -216,95 +292,18 @@ class TokenMessage(Widget):
         self.refresh()
 
     def _draw(self, y: int) -> Strip:
-        wrapped = self._text.wrapped
-        row = wrapped.rows[y]
-        runs = wrapped.runs(row)
-        cells = cells_to_draw(wrapped, row)
-        strip = Strip(self._segments(row, runs)).crop(0, cells).apply_offsets(row.start, row.line)
-        parts = [Strip(self._gutter(y, row, runs)), strip]
-        if self._streaming and y == self._text.num_rows - 1:
-            parts.append(Strip([Segment(sign(self.app, _CARET), self._style("caret"))]))
-            cells += 1
-        if self._text.look_of(row.line).is_code:
-            rest = " " * max(0, wrapped.width + 1 - cells)
-            parts.append(Strip([Segment(rest, self._style("block"))]))
+        parts = self._painter.paint(y)
+        if self._streaming and y == self._painter.text.num_rows - 1:
+            parts.append(Strip([Segment(sign(self.app, _CARET), self.part_style("caret"))]))
+        if self._painter.is_code(y):
+            used = sum(part.cell_length for part in parts)
+            rest = " " * max(0, GUTTER + self._painter.text.width + 1 - used)
+            parts.append(Strip([Segment(rest, self.part_style("block"))]))
         return Strip.join(parts).adjust_cell_length(self.size.width, self.rich_style)
 
-    def _segments(self, row: Row, runs: Sequence[Run]) -> list[Segment]:
-        line, look = self._text.wrapped.lines[row.line], self._text.look_of(row.line)
-        chosen = selected_in(row, self.text_selection)
-        selection = self._selection_style if chosen else _NO_STYLE
-        has_ticks = self._ink.bands and not self._is_tinted
-        segments: list[Segment] = []
-        for run in runs:
-            drawn: list[Segment] = []
-            for start, end, piece_look in pieces_in(look, run.start, run.end):
-                style = self._run_style(run, piece_look | Look.CODE if look.is_code else piece_look)
-                drawn += draw_run(line.text, Run(start, end, run.tag), chosen, style, selection)
-            is_ticked = has_ticks and opens_round(line, run, self._text.spans)
-            segments += with_tick(drawn) if is_ticked else drawn
-        return segments
-
-    def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
-        """Return the margin: a prompt sign, or the drafted share of the row and a bar.
-
-        The bar is at code, quotes and reasoning.
-        """
-        if self._is_user:
-            style = self._style("gutter")
-            is_pointed = y == 0 and self._pointed is not None
-            prompt_sign = sign(self.app, _PROMPT_SIGN) if y == 0 else "  "
-            return [Segment(prompt_sign, style + Style(reverse=is_pointed))]
-        share = accepted_share(runs, self._text.spans) if self._ink.bands else 0.0
-        look = self._text.look_of(row.line)
-        drafted, style = sign(self.app, block(share)), self._style("share")
-        if not (look.is_code or look.is_quote or is_reasoning(runs, self._text.spans)):
-            return [Segment(f"{drafted} ", style)]
-        bar = Segment(sign(self.app, _BLOCK_BAR), self._style("gutter"))
-        return [Segment(drafted, style), bar]
-
-    def _run_style(self, run: Run, look: Look) -> Style:
-        span = self._text.spans[run.tag]
-        name = "plain" if self._is_user else self._ink.style_of(span)
-        band = ("band-b", "band-a")[span.round % 2]
-        shown_band = band if self._ink.bands and span.kind is not None else ""
-        key = (name, shown_band, look, span.channel != "answer")
-        if key not in self._styles:
-            self._styles[key] = self._mixed(*key)
-        style = self._styles[key]
-        is_pointed = run.tag == self._pointed and not self._is_user
-        return style + Style(reverse=True) if is_pointed else style
-
-    def _mixed(self, name: str, band: str, look: Look, is_aside: bool = False) -> Style:
-        """Return the style of an ink with the weights and the background of Markdown.
-
-        `is_aside` is for text that is not part of the answer.
-        """
-        style = self.rich_style
-        if Look.CODE in look:
-            style += self._own_style("code", "bgcolor")
-        for added in (added for part, added in _LOOK_STYLES.items() if part in look):
-            style += self._own_style(added, "bold", "italic", "dim")
-        style += self._own_style(name, "color", "bold", "italic", "underline")
-        if is_aside:
-            style += self._own_style("reasoning", "dim", "italic")
-        return style + self._own_style(band, "bgcolor") if band else style
-
-    def _own_style(self, name: str, *attributes: str) -> Style:
-        """Return a style with only these attributes of a component, and only if they are set."""
-        style = self._style(name)
-        return Style(**{key: getattr(style, key) or None for key in attributes})
-
-    @property
-    def _selection_style(self) -> Style:
-        if not self._is_tinted:
-            return Style(reverse=True)
-        return Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
-
-    @property
-    def _is_tinted(self) -> bool:
-        """Whether backgrounds can separate rounds: there are colours, and they are our own."""
-        return not (self.app.no_color or self.app.native_ansi_color)
-
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(_PREFIX + name)
+    def _open(self, link: str) -> None:
+        """Open pages of the web only: a model could write a link to any file or program."""
+        if link.startswith(_WEB):
+            self.app.open_url(link)
+        else:
+            self.notify(f"{link} is no page of the web", severity="warning", timeout=3)

@@ -20,6 +20,7 @@ from mlxspec_app.conversation.finding import Hit
 from mlxspec_app.conversation.inks import INKS, Ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.token_cursor import (
     Step,
     TokenCursor,
@@ -28,11 +29,11 @@ from mlxspec_app.conversation.token_cursor import (
     by_token,
     last_token,
 )
-from mlxspec_app.conversation.token_facts import TokenFacts, facts_of
+from mlxspec_app.conversation.token_facts import TokenFacts, facts_of, round_of
+from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.settings.keys.chat import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow
-from mlxspec_app.widgets.chat.rendered_reply import RenderedReply
 from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
 from mlxspec_app.widgets.chat.stream import Stream
 from mlxspec_app.widgets.chat.token_message import TokenMessage
@@ -55,9 +56,17 @@ class Transcript(Stream, can_focus=False):
 
     @dataclass
     class Pointed(Notice):
-        """The cursor has moved to another token, or is off."""
+        """The cursor has moved to another token, or is off.
 
-        facts: TokenFacts | None
+        Attributes:
+            facts: The facts about the token, if any.
+            reply: The reply pointed at, if it is one.
+            round: The round of the token, if any.
+        """
+
+        facts: TokenFacts | None = None
+        reply: Reply | None = None
+        round: Round | None = None
 
     DEFAULT_CSS = """
     Transcript {
@@ -76,11 +85,10 @@ class Transcript(Stream, can_focus=False):
         self._footed = 0
         self._widgets: dict[int, TokenMessage] = {}
         self._footers: dict[int, ReplyFooter] = {}
-        self._rendered: dict[int, RenderedReply] = {}
         self._folds: dict[int, ReasoningFold] = {}
         self._marks = VersionMarks()
         self._cursor: TokenCursor | None = None
-        self._ink = INKS[0]
+        self._ink, self._view = INKS[0], DEFAULT_VIEW
         self._seen_tokens = 0
         self._tokens = 0
 
@@ -105,10 +113,16 @@ class Transcript(Stream, can_focus=False):
             return 0
         return sum(len(span.text) for span in message.spans[: self._cursor.span])
 
-    def set_ink(self, ink: Ink) -> None:
-        self._ink = ink
+    def set_view(self, view: View, ink: Ink) -> None:
+        """Show all messages in a view; what is read stays in view."""
+        if view is not self._view and not self.is_following and (first := self.first_in_view()):
+            self.hold(first)
+        self._view, self._ink = view, ink
         for widget in self._widgets.values():
             widget.set_ink(ink)
+            widget.set_view(view)
+        for footer in self._footers.values():
+            footer.set_view(view)
 
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
@@ -138,24 +152,16 @@ class Transcript(Stream, can_focus=False):
         """Add widgets for messages before the first one, which stays in its row."""
         if self._first:
             number = self._messages[self._first].number
-            self.hold(self._rendered.get(number) or self._widgets[number])
+            self.hold(self._widgets[number])
             self._lay_out(max(0, self._first - _MORE))
 
-    async def toggle_rendered(self, reply: Reply) -> None:
-        """Show a finished reply as rendered Markdown, or its tokens again."""
-        tokens = self._widgets.get(reply.number)
-        if tokens is None:
-            return
-        rendered = self._rendered.pop(reply.number, None)
-        if rendered is not None:
-            self._show_tokens(tokens, rendered)
-            return
-        rendered = self._rendered[reply.number] = RenderedReply(reply.text)
-        rendered.display = False
-        await self.mount(rendered, after=tokens)
-        if self._rendered.get(reply.number) is rendered:  # else the user toggled back meanwhile
-            self.hold(rendered, like=tokens)
-            rendered.display, tokens.display = True, False
+    def toggle_rendered(self, reply: Reply) -> None:
+        """Show a reply as rendered Markdown, or its exact text, until the view changes."""
+        widget = self._widgets.get(reply.number)
+        if widget is not None:
+            if not self.is_following:
+                self.hold(widget)
+            widget.turn()
 
     def toggle_reasoning(self, reply: Reply) -> bool:
         """Unfold the reasoning of a reply, or fold it; return whether it has any."""
@@ -192,9 +198,7 @@ class Transcript(Stream, can_focus=False):
             return
         self.release_anchor()
         self._lay_out(min(self._first, self._messages.index(hit.message)))
-        widget, rendered = self._widgets[hit.message.number], self._rendered
-        if hit.message.number in rendered:
-            self._show_tokens(widget, rendered.pop(hit.message.number))
+        widget = self._widgets[hit.message.number]
         start, end = Offset(hit.start, hit.line), Offset(hit.end, hit.line)
         self.screen.selections = {widget: Selection(start, end)}
         self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
@@ -223,6 +227,13 @@ class Transcript(Stream, can_focus=False):
     def action_message(self, step: Step) -> None:
         self._move(by_message, step)
 
+    @on(TokenMessage.TokenClicked)
+    def _point_at_clicked(self, event: TokenMessage.TokenClicked) -> None:
+        for index, message in enumerate(self._messages):
+            if self._widgets.get(message.number) is event.message:
+                self.focus()
+                self._point(TokenCursor(index, event.span))
+
     @on(EarlierRow.Requested)
     def _load(self) -> None:
         self.load_earlier()
@@ -239,17 +250,18 @@ class Transcript(Stream, can_focus=False):
         if before is not None and before is not message and before.number in self._widgets:
             self._widgets[before.number].point_at(None)
         if message is None or cursor is None:
-            self.post_message(self.Pointed(None))
+            self.post_message(self.Pointed())
             return
         while cursor.message < self._first:
             self.load_earlier()
         widget = self._widgets[message.number]
         row = widget.point_at(cursor.span)
-        if message.number in self._rendered and cursor.span:
-            self._show_tokens(widget, self._rendered.pop(message.number))
         self.call_after_refresh(self._reveal, message.number, row)
-        facts = facts_of(message, cursor.span) if isinstance(message, Reply) else None
-        self.post_message(self.Pointed(facts))
+        if not isinstance(message, Reply):
+            self.post_message(self.Pointed())
+            return
+        facts = facts_of(message, cursor.span)
+        self.post_message(self.Pointed(facts, message, round_of(message, cursor.span)))
 
     def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
         """Return whether the token under the cursor, if any, has the same index in a list."""
@@ -261,10 +273,9 @@ class Transcript(Stream, can_focus=False):
 
     def _reveal(self, number: int, row: int, height: int = 1) -> None:
         """Scroll rows of a message into view."""
-        shown = self._rendered.get(number) or self._widgets.get(number)
+        shown = self._widgets.get(number)
         region = self.region_of(shown) if shown is not None else None
         if region is not None:
-            row = 0 if number in self._rendered else row
             self.scroll_to_region(Region(0, region.y + row, 1, height), animate=False)
 
     def _lay_out(self, first: int, start: int = 0) -> None:
@@ -307,7 +318,8 @@ class Transcript(Stream, can_focus=False):
             self._lay_out(len(self._messages) - MOST_SHOWN)
 
     def _make(self, message: Message) -> list[Widget]:
-        widget = TokenMessage(is_user=not isinstance(message, Reply))
+        is_reply = isinstance(message, Reply)
+        widget = TokenMessage(is_user=not is_reply, view=self._view)
         if message.role == "system":
             widget.add_class("-system")
             widget.border_title = "system prompt"
@@ -320,7 +332,8 @@ class Transcript(Stream, can_focus=False):
         marks = self._marks.make(message.number)
         if not isinstance(message, Reply):
             return [widget, *marks]
-        footer = self._footers[message.number] = ReplyFooter(message)
+        widget.set_streaming(not message.is_finished)
+        footer = self._footers[message.number] = ReplyFooter(message, self._view)
         return [widget, footer, *marks]
 
     def _update(self, message: Message) -> None:
@@ -329,8 +342,6 @@ class Transcript(Stream, can_focus=False):
             self._extend(widget, message)
             self._footers[message.number].reply = message
             widget.set_streaming(not message.is_finished)
-            if not message.is_finished and message.number in self._rendered:
-                self._show_tokens(widget, self._rendered.pop(message.number))
 
     def _extend(self, widget: TokenMessage, reply: Reply) -> None:
         """Show new text of a reply, with its reasoning folded where that is over."""
@@ -338,14 +349,9 @@ class Transcript(Stream, can_focus=False):
         widget.cut_to(0 if fold.update(reply) else len(reply.spans))
         widget.extend(fold.shown[widget.num_spans :])
 
-    def _show_tokens(self, tokens: TokenMessage, rendered: RenderedReply) -> None:
-        self.hold(tokens, like=rendered)
-        tokens.display = True
-        rendered.remove()
-
     def _drop(self, message: Message) -> None:
         self._folds.pop(message.number, None)
-        for widgets in (self._widgets, self._footers, self._rendered, self._marks):
+        for widgets in (self._widgets, self._footers, self._marks):
             widget = widgets.pop(message.number, None)
             if widget is not None:
                 widget.remove()

@@ -21,7 +21,7 @@ from mlxspec_app.store.records import ChatSummary, Overview
 from mlxspec_app.text.ages import ago
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.widgets.draft.legend import legend
+from mlxspec_app.widgets.draft.legend import plain_legend
 
 _MUTED = "$spec-muted"
 _METER_CELLS = 32
@@ -122,7 +122,7 @@ class Welcome(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         yield Static(_title(), id="title")
-        yield Static(Content("\n").join(legend(emitted_only=True)), id="legend")
+        yield Static(Content("\n").join(plain_legend()), id="legend")
         yield Static(id="system")
         yield Static(id="stored")
         yield Static(id="progress")
@@ -171,8 +171,8 @@ def _title() -> Content:
         ("mlxspec", "$foreground bold"),
         "\n",
         (
-            "A small drafter guesses, the target model checks all guesses in one pass. "
-            "The words are the target's own; only the waiting gets shorter.",
+            "A small drafter guesses, the model checks all guesses in one pass. "
+            "Every word is the model's own; only the waiting gets shorter.",
             _MUTED,
         ),
     )
@@ -197,10 +197,9 @@ def _way_row(way: Way) -> Content:
 def _stored_chats(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
     if is_cut_off:
         return Content.assemble(
-            ("! ", "$spec-corrected bold"),
-            ("The last chat ended in the middle of a reply: ", "$spec-corrected"),
+            ("The last chat ended in the middle of a reply: ", _MUTED),
             ("/continue", "$foreground bold"),
-            (" opens it.", "$spec-corrected"),
+            (" opens it.", _MUTED),
         )
     chats = "1 chat" if num_chats == 1 else f"{num_chats} chats"
     title = set_cell_size(safe_line(last.title), min(_NAME_CELLS, cell_len(last.title))).rstrip()

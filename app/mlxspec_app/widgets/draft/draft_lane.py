@@ -7,15 +7,26 @@ second: nobody can follow all of them, and the trace has every one.
 from textual.content import Content
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome, timing, token_row
+from mlxspec_app.widgets.chat.explained import Explained
+from mlxspec_app.widgets.draft.lane_rows import (
+    MUTED,
+    QUIET_STYLES,
+    guesses,
+    outcome,
+    timing,
+    token_row,
+)
 from mlxspec_app.widgets.draft.round_view import RoundView
 
 PROBS_FROM_WIDTH = 90
 _LABEL_CELLS = 7
 
 
-class DraftLane(RoundView):
-    """Shows one round: with q/p below each token, or in a narrow terminal with figures below."""
+class DraftLane(Explained, RoundView):
+    """Shows one round: with q/p below each token, or in a narrow terminal with figures below.
+
+    Outside the X-ray it has one row: what was guessed, and what the model said instead.
+    """
 
     DEFAULT_CSS = """
     DraftLane {
@@ -24,16 +35,28 @@ class DraftLane(RoundView):
         border-top: solid $spec-line;
         text-wrap: nowrap;
         text-overflow: ellipsis;
+        &.-plain { height: 2; }
     }
     """
 
     def render(self) -> Content:
+        width = self.size.width
+        if self.has_class("-plain"):
+            return self._plain(self._round, width)
         if self._round is None:
             return Content.styled("draft  the verdicts of the last round appear here", MUTED)
-        width = self.size.width
         if width < PROBS_FROM_WIDTH:
             return self._narrow(self._round, width)
         return self._wide(self._round, width)
+
+    def _plain(self, round_: Round | None, width: int) -> Content:
+        if round_ is None:
+            return Content.styled("guess  the last guesses appear here", MUTED)
+        right = guesses(round_)
+        cells = width - _LABEL_CELLS - right.cell_length - 2
+        tokens, _ = token_row(round_, cells, probs=False, styles=QUIET_STYLES)
+        row = Content.styled("guess  ", MUTED) + tokens.truncate(cells)
+        return row.pad_right(width - row.cell_length - right.cell_length) + right
 
     def _narrow(self, round_: Round, width: int) -> Content:
         tokens, _ = token_row(round_, width - _LABEL_CELLS, probs=False)

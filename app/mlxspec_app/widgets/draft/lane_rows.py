@@ -1,5 +1,7 @@
 """The two rows of the draft lane: the draft tokens of the last round and their verdicts."""
 
+from collections.abc import Mapping
+
 from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
@@ -22,24 +24,35 @@ MARK_STYLES: dict[Mark, str] = {
     "bonus": "$spec-bonus italic",
     "plain": "$spec-plain",
 }
+QUIET_STYLES: dict[Mark, str] = {
+    "accepted": "$spec-guess",
+    "rejected": "$spec-muted strike",
+    "skipped": "$spec-muted strike",
+    "corrected": "$spec-plain",
+    "bonus": "$spec-plain",
+    "plain": "$spec-plain",
+}
+"""Outside the X-ray: a tint for what was guessed right, neither bold nor underlined."""
 MUTED = "$spec-muted"
 _MOST_SIBLINGS = 2
 
 
-def marked(token: MarkedToken) -> Content:
+def marked(token: MarkedToken, styles: Mapping[Mark, str] = MARK_STYLES) -> Content:
     """Return a token with the sign of its verdict; the sign is not struck through or underlined."""
-    style = MARK_STYLES[token.mark]
+    style = styles[token.mark]
     return Content.assemble(
         (SIGNS[token.mark], style.replace(" strike", "").replace(" underline", "")),
         (token.label, style),
     )
 
 
-def token_row(round_: Round, width: int, *, probs: bool) -> tuple[Content, Content]:
+def token_row(
+    round_: Round, width: int, *, probs: bool, styles: Mapping[Mark, str] = MARK_STYLES
+) -> tuple[Content, Content]:
     """Return the tokens of a round and, aligned below them, q/p if `probs` is set."""
     tokens, figures = Content(""), Content("")
     for position in positions(round_):
-        shown = _position_cells(position)
+        shown = _position_cells(position, styles)
         below = Content.styled(_probs(position) if probs else "", MUTED)
         cells = max(shown.cell_length, below.cell_length)
         if tokens.cell_length + cells > width:
@@ -61,6 +74,14 @@ def outcome(round_: Round) -> Content:
     return Content.assemble((f"{shape}  ", MUTED), (outcome_text, "$foreground bold"))
 
 
+def guesses(round_: Round) -> Content:
+    """Return in plain words how many guesses of a round were right."""
+    drafted = round_.depth if round_.is_tree else len(round_.nodes)
+    if not drafted:
+        return Content.styled("no guess", MUTED)
+    return Content.styled(f"{round_.accepted} of {drafted} right", MUTED)
+
+
 def timing(round_: Round) -> Content:
     """Return the milliseconds of drafting and verification."""
     verdict = round_.verdict
@@ -69,12 +90,12 @@ def timing(round_: Round) -> Content:
     return Content.styled(f"draft {round_.draft.ms:.1f} ms │ verify {verdict.ms:.1f} ms", MUTED)
 
 
-def _position_cells(position: Position) -> Content:
-    losers = [marked(token) for token in position.tokens if token.mark == "rejected"]
+def _position_cells(position: Position, styles: Mapping[Mark, str]) -> Content:
+    losers = [marked(token, styles) for token in position.tokens if token.mark == "rejected"]
     hidden = len(losers) - _MOST_SIBLINGS
     if hidden > 0:
         losers[_MOST_SIBLINGS:] = [Content.styled(f"+{hidden}", MUTED)]
-    winners = [marked(token) for token in position.tokens if token.mark != "rejected"]
+    winners = [marked(token, styles) for token in position.tokens if token.mark != "rejected"]
     in_order = winners + losers if position.tokens[0].mark == "accepted" else losers + winners
     return Content(" ").join(in_order)
 

@@ -18,6 +18,23 @@ _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pend
 _NAME_CELLS = 12
 
 
+GUESSED, OWN = "guessed", "own"
+_PLAIN_WORDS = (
+    (GUESSED, "$spec-guess", "the drafter guessed this word, and the model agreed"),
+    (OWN, "$spec-plain", "the model's own word"),
+)
+
+
+def plain_legend() -> list[Content]:
+    """Return what the colours mean outside the X-ray, and the key of the X-ray."""
+    rows = [
+        Content.assemble((name.ljust(_NAME_CELLS), style), (meaning, "$spec-muted"))
+        for name, style, meaning in _PLAIN_WORDS
+    ]
+    more = ("F2".ljust(_NAME_CELLS), "$foreground"), ("the X-ray: all of it", "$spec-muted")
+    return [*rows, Content.assemble(*more)]
+
+
 def legend(*, emitted_only: bool = False) -> list[Content]:
     """Return a row for each mark; `emitted_only` leaves out tokens that never become text."""
     return [_row(mark, MEANINGS[mark]) for mark in (_EMITTED if emitted_only else MEANINGS)]

@@ -11,6 +11,7 @@ from textual.widgets import Static
 from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.token_message import TokenMessage
@@ -40,7 +41,7 @@ class LegendFilm(Vertical):
         self._session: ReplaySession | None = None
 
     def compose(self) -> ComposeResult:
-        yield TokenMessage()
+        yield TokenMessage(view=XRAY)
         yield DraftLane()
         yield Static(Content("\n").join(legend()))
 

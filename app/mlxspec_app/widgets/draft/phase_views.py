@@ -24,7 +24,7 @@ class PhaseLane(DraftLane, PhaseView):
     """A draft lane that can also show a draft before its verdict."""
 
     def render(self) -> Content:
-        if self._draft is None:
+        if self._draft is None or self.has_class("-plain"):
             return super().render()
         width, wide = self.size.width, self.size.width >= PROBS_FROM_WIDTH
         right = [size_of(self._draft), Content.styled(f"draft {self._draft.ms:.1f} ms", MUTED)]

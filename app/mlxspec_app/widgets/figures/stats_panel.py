@@ -6,7 +6,12 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.figures.stats_rows import stats_rows
+
+
+class _Figures(Explained, Static):
+    """The rows of the panel."""
 
 
 class StatsPanel(VerticalScroll, can_focus=False):
@@ -28,7 +33,7 @@ class StatsPanel(VerticalScroll, can_focus=False):
         self._num_rows = 0
 
     def compose(self) -> ComposeResult:
-        yield Static(id="figures")
+        yield _Figures(id="figures")
 
     def show(self, reply: Reply | None) -> None:
         width = max(20, self.scrollable_content_region.width)

@@ -7,6 +7,7 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.conversation.views import View
 from mlxspec_app.playback.race import Progress, Track, acceptance
 from mlxspec_app.widgets.chat.transcript import Transcript
 
@@ -52,8 +53,8 @@ class RaceLane(Vertical):
         self.query_one(Static).update(Content("\n").join(rows))
         self.query_one(Transcript).update_footers()
 
-    def set_ink(self, ink: Ink) -> None:
-        self.query_one(Transcript).set_ink(ink)
+    def set_view(self, view: View, ink: Ink) -> None:
+        self.query_one(Transcript).set_view(view, ink)
 
 
 def _bar_row(track: Track, progress: Progress, width: int) -> Content:

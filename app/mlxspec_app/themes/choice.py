@@ -1,0 +1,25 @@
+"""The theme for a terminal, where the user chose none.
+
+Programs such as vim read COLORFGBG too; its last part is the number of the background. A terminal
+of sixteen colours shows most of ours as the same white, so there the terminal's own are taken.
+"""
+
+from collections.abc import Mapping
+
+from mlxspec_app.themes.dark import MINT
+from mlxspec_app.themes.light import DAY
+from mlxspec_app.themes.terminal import TERMINAL, TERMINAL_LIGHT
+
+_LIGHT = {"7", *map(str, range(9, 16))}
+
+
+def theme_for(environment: Mapping[str, str], color_system: str | None) -> str:
+    """Return the name of the theme.
+
+    Args:
+        environment: The environment variables.
+        color_system: What the terminal can show, as Rich names it; None if unknown.
+    """
+    is_light = environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT
+    dark, light = (TERMINAL, TERMINAL_LIGHT) if color_system == "standard" else (MINT, DAY)
+    return (light if is_light else dark).name

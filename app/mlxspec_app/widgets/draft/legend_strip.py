@@ -1,0 +1,94 @@
+"""The legend of the X-ray: one row that says what the colours of its ink mean."""
+
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from mlxspec_app.conversation.inks import INKS, Ink
+from mlxspec_app.widgets.chat.explained import Explained
+from mlxspec_app.widgets.draft.lane_rows import MUTED
+
+_OVER, _UNDER = "$spec-corrected", "$spec-bonus italic"
+_KEYS: dict[str, tuple[tuple[str, str], ...]] = {
+    "provenance": (
+        ("accepted", "$spec-accepted"),
+        ("corrected", "$spec-corrected bold underline"),
+        ("bonus", "$spec-bonus italic"),
+        ("plain", "$spec-plain"),
+    ),
+    "exceptions": (
+        ("corrected", "$spec-corrected bold underline"),
+        ("bonus", "$spec-bonus italic"),
+        ("all others", "$spec-plain"),
+    ),
+    "confidence": (
+        ("p ≥ .9", "$spec-step-1"),
+        ("≥ .7", "$spec-step-2"),
+        ("≥ .5", "$spec-step-3"),
+        ("≥ .3", "$spec-step-4 bold"),
+        ("below", "$spec-step-5 bold underline"),
+    ),
+    "surprise": (
+        ("q > 2p", f"{_OVER} underline"),
+        ("q > 8p", f"{_OVER} bold underline"),
+        ("p > 2q", _UNDER),
+        ("p > 8q", f"{_UNDER} bold"),
+    ),
+    "drafter": (
+        ("earlier text", "$spec-accepted"),
+        ("trained head", "$spec-bonus italic"),
+        ("draft model", "$spec-corrected underline"),
+    ),
+    "off": (("the exact text", "$spec-plain"),),
+}
+_ROUNDS = "shade: round"
+_SHARE = "▌ share drafted"
+_NEXT = "I: next ink"
+_GAP = 2
+
+
+class LegendStrip(Explained, Widget):
+    """Shows the legend of an ink; a click asks for the next one."""
+
+    DEFAULT_CSS = """
+    LegendStrip {
+        height: 1;
+        padding: 0 1;
+        background: $panel;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        display: none;
+    }
+    """
+    ALLOW_SELECT = False
+
+    @dataclass
+    class Clicked(Message):
+        """The strip was clicked."""
+
+    def __init__(self) -> None:
+        """Make the legend of the first ink."""
+        super().__init__()
+        self._ink = INKS[0]
+
+    def show(self, ink: Ink) -> None:
+        self._ink = ink
+        self.refresh()
+
+    def render(self) -> Content:
+        parts = [Content.styled(f"X-ray: {self._ink.name}", "$foreground")]
+        parts += [Content.styled(word, style) for word, style in _KEYS[self._ink.name]]
+        more = (_ROUNDS, _SHARE) if self._ink.bands else ()
+        for word in (_NEXT, *more):
+            if _cells(parts) + _GAP + len(word) <= self.size.width:
+                parts.append(Content.styled(word, MUTED))
+        return Content(" " * _GAP).join(parts)
+
+    def on_click(self) -> None:
+        self.post_message(self.Clicked())
+
+
+def _cells(parts: list[Content]) -> int:
+    return sum(part.cell_length for part in parts) + _GAP * (len(parts) - 1)

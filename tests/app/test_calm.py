@@ -1,0 +1,377 @@
+"""The three views: what a reader sees of who wrote a word, and what is only in the X-ray."""
+
+import re
+
+import pytest
+from textual.widgets._toast import Toast
+
+from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken
+from mlxspec_app.conversation.rounds import Round, positions
+from mlxspec_app.conversation.session import SessionNotice, SessionReady
+from mlxspec_app.themes.choice import theme_for
+from mlxspec_app.user_data import find_user_data
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend_strip import LegendStrip
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from tests.support.app_driver import chat, rows, running
+from tests.support.scripted_session import ScriptedSession
+from tests.traces import make_fake
+
+MARKDOWN = (
+    "## Sorting\n\nThere are **two** ways, one *rare*; see `sorted`.\n\n- split it\n- merge it\n\n"
+    "| way | time |\n|---|--:|\n| merge | n log n |\n\n```python\ndef f(x):\n    return x  # why\n"
+    "```\n\nThat is **all**.\n"
+)
+VIEWS = ("calm", "colours", "xray")
+THEMES = ("mint", "day", "dusk", "contrast", "terminal", "terminal-light")
+
+
+def recorded(text=MARKDOWN, **how):
+    return list(make_fake.FakeEngine(**how).reply("Explain it.", text))
+
+
+def painted(driver):
+    """Each character on the screen with its style, row by row."""
+    strips = driver.app.screen._compositor.render_strips()
+    return [[(char, s.style) for s in strip for char in s.text] for strip in strips]
+
+
+def words_in(driver, colours):
+    """The letters and digits of the replies that are drawn in some colours."""
+    regions = [m.region for m in driver.screen.query(TokenMessage) if not m.is_user]
+    cells = painted(driver)
+    return "".join(
+        char
+        for region in regions
+        for y in range(region.y, region.bottom)
+        for char, style in cells[y][region.x : region.right]
+        if char.isalnum() and style and style.color and style.color.name in colours
+    )
+
+
+def colours_of(driver, *names):
+    shown = (driver.app.theme_variables[f"spec-{name}"] for name in names)
+    return {_name(colour) for colour in shown}
+
+
+def _name(colour):
+    from textual.color import Color
+
+    return Color.parse(colour).rich_color.name
+
+
+def letters(spans, kinds):
+    """The letters of a rendered text, of the tokens of some kinds."""
+    return "".join(c for s in spans if s.kind in kinds for c in s.text if c.isalnum())
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("seconds", [0.9, 60.0], ids=["streaming", "finished"])
+async def test_a_picture_alone_tells_which_words_were_guessed(theme, seconds):
+    async with chat(recorded(), speed=1.0, theme=theme, size=(100, 44)) as driver:
+        await driver.say("Explain it.")
+        await driver.wait(seconds)
+        spans = driver.screen.state.reply.spans
+        tint = colours_of(driver, "guess", "guess-loud", "guess-quiet")
+        own = colours_of(driver, "plain", "loud", "muted")
+        assert not tint & own
+        assert words_in(driver, tint) == letters(spans, ("accepted",))
+        assert words_in(driver, own) == letters(spans, ("corrected", "bonus", "plain"))
+        assert len(words_in(driver, tint)) > 20
+
+
+async def test_in_calm_no_word_has_a_tint():
+    async with chat(recorded(), view="calm", size=(100, 44)) as driver:
+        await driver.say("Explain it.")
+        assert words_in(driver, colours_of(driver, "guess", "guess-loud", "guess-quiet")) == ""
+        assert not driver.screen.query_one(DraftLane).display
+
+
+@pytest.mark.parametrize("view", ["calm", "colours"])
+@pytest.mark.parametrize("theme", THEMES)
+async def test_outside_the_x_ray_nothing_of_a_reply_is_bold_underlined_or_in_bands(view, theme):
+    async with chat(recorded(), speed=1.0, theme=theme, view=view, size=(100, 44)) as driver:
+        await driver.say("Explain it.")
+        for seconds in (0.7, 60.0):
+            await driver.wait(seconds)
+            shown = [*driver.screen.query(TokenMessage), *driver.screen.query(ReplyFooter)]
+            regions = [widget.region for widget in (*shown, driver.screen.query_one(DraftLane))]
+            cells = painted(driver)
+            styles = [
+                style
+                for region in regions
+                for y in range(region.y, region.bottom)
+                for _, style in cells[y][region.x : region.right]
+                if style is not None
+            ]
+            assert len(styles) > 100
+            assert not any(style.bold or style.underline for style in styles)
+            bands = colours_of(driver, "band-a", "band-b") - {"default"}
+            code, page = (
+                _name(driver.app.theme_variables["panel"]),
+                _name(driver.app.theme_variables["surface"]),
+            )
+            grounds = {style.bgcolor.name for style in styles if style.bgcolor}
+            assert not (bands - {code, page}) & grounds
+
+
+async def test_markdown_is_rendered_while_it_streams():
+    async with chat(recorded(), speed=1.0, size=(100, 44)) as driver:
+        await driver.say("Explain it.")
+        seen = []
+        for _ in range(30):
+            await driver.wait(0.15)
+            text = "\n".join(r for r in rows(driver.screen) if "guess" not in r)
+            seen.append(text)
+            assert "**" not in text
+            assert "##" not in text
+            assert "```" not in text
+        assert "── Sorting" in seen[1]
+        assert "way   │    time" in seen[-1]
+        assert "• split it" in seen[-1]
+        assert driver.screen.state.reply.is_finished
+
+
+async def test_what_is_copied_is_the_source():
+    async with chat(recorded(), size=(100, 44)) as driver:
+        await driver.say("Explain it.")
+        driver.screen.query(TokenMessage).last().text_select_all()
+        assert driver.screen.get_selected_text().rstrip("\n") == MARKDOWN.rstrip("\n")
+
+
+async def test_a_selection_by_mouse_is_of_the_source_below_the_pointer():
+    async with chat(recorded("so **two words** here"), size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        message = driver.screen.query(TokenMessage).last()
+        y, x = message.region.y, message.region.x + 2
+        assert "so two words here" in driver.shown
+        await driver.pilot.mouse_down(offset=(x + 3, y))
+        await driver.pilot.hover(offset=(x + 8, y))
+        await driver.pilot.mouse_up(offset=(x + 8, y))
+        await driver.pilot.pause()
+        assert driver.screen.get_selected_text() == "two wo"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_the_text_of_a_message_is_the_same_in_every_view(view):
+    async with chat(recorded(), view=view) as driver:
+        await driver.say("Explain it.")
+        assert driver.screen.query(TokenMessage).last().text == MARKDOWN
+
+
+async def test_one_key_goes_to_the_x_ray_and_its_legend_stays():
+    async with chat(recorded(), size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        assert "F2 X-ray" in driver.shown.replace("f2", "F2")
+        assert not driver.screen.query_one(LegendStrip).display
+        await driver.press("f2")
+        assert "X-ray: provenance  accepted  corrected  bonus  plain" in driver.shown
+        assert "TTFT" in driver.shown
+        assert not driver.screen.query(Toast)
+        await driver.press("f1")
+        assert "X-ray" in "\n".join(rows(driver.app.screen))
+
+
+async def test_the_x_ray_shows_the_exact_text_with_its_marks():
+    async with chat(recorded(), view="xray", size=(100, 50)) as driver:
+        await driver.say("Explain it.")
+        assert "**two**" in driver.shown
+        assert "```python" in driver.shown
+
+
+async def test_the_legend_says_what_each_ink_means():
+    async with chat(recorded(), size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        for ink, word in (("confidence", "p ≥ .9"), ("surprise", "q > 8p"), ("drafter", "head")):
+            await driver.say(f"/ink {ink}")
+            assert f"X-ray: {ink}" in driver.shown
+            assert word in driver.shown
+        await driver.pilot.click(LegendStrip)
+        await driver.settle()
+        assert "X-ray: off" in driver.shown
+
+
+async def test_the_view_is_kept(tmp_path):
+    for key, view in (("f2", "xray"), ("f2", "calm")):
+        user_data = find_user_data(tmp_path)
+        async with chat(user_data=user_data) as driver:
+            await driver.press(key)
+            await driver.app.workers.wait_for_complete()
+            assert driver.screen.views.view.name == view
+    assert find_user_data(tmp_path).settings.view == "calm"
+
+
+async def test_a_replay_opens_in_the_x_ray_and_changes_nothing_for_the_chat():
+    async with chat(recorded()) as driver:
+        await driver.say("Explain it.")
+        await driver.press("f6")
+        assert "X-ray: provenance" in driver.shown
+        await driver.press("f2")
+        await driver.press("escape")
+        assert driver.screen.views.view.name == "colours"
+        assert driver.app.settings.view == "colours"
+
+
+async def test_the_panels_follow_where_one_looks():
+    async with chat(recorded(), view="xray", size=(140, 45)) as driver:
+        await driver.say("Explain it.")
+        await driver.press("f3", "tab", "left")
+        reply, lane = driver.screen.state.reply, driver.screen.query_one(DraftLane)
+        for _ in range(3):
+            await driver.press("left_square_bracket")
+        span = driver.screen.query_one(Transcript)._cursor.span
+        number = reply.spans[span].round
+        assert number < reply.rounds[-1].verdict.r
+        assert lane.shown.verdict.r == driver.screen.query_one(TreePanel).shown.verdict.r == number
+        assert f"round {number}" in driver.shown
+        await driver.press("tab")
+        assert lane.shown is driver.screen.state.last_round
+
+
+async def test_the_figures_follow_the_reply_one_looks_at():
+    async with chat(view="xray", size=(140, 45)) as driver:
+        await driver.say("one")
+        await driver.say("two")
+        seen = []
+        panel = driver.screen.query_one(StatsPanel)
+        show = panel.show
+        panel.show = lambda reply: seen.append(reply) or show(reply)
+        await driver.press("tab", "k", "k", "k")
+        messages = driver.screen.state.messages
+        assert seen[-1] is messages[1]
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "words"), [(31.0, "x faster"), (2.0, "x as fast"), (None, "tokens/s")]
+)
+async def test_one_quiet_line_tells_of_a_reply(plain_ms, words):
+    from mlxspec.trace.events import CostMeasured
+
+    async with chat(recorded()) as driver:
+        await driver.say("Explain it.")
+        reply = driver.screen.state.reply
+        if plain_ms is not None:
+            reply.cost = CostMeasured(0.0, 128, (1,), (plain_ms,))
+        driver.screen.query_one(ReplyFooter).update()
+        await driver.settle()
+        line = next(row for row in rows(driver.screen) if "guessed right" in row)
+        assert words in line
+        assert "TTFT" not in driver.shown
+        assert "seed" not in driver.shown
+
+
+async def test_a_reply_without_drafts_says_that_there_were_no_guesses():
+    async with chat(recorded(depth=0)) as driver:
+        await driver.say("Explain it.")
+        assert "no guesses" in driver.shown
+
+
+async def test_the_guess_line_is_in_plain_words():
+    async with chat(recorded(), speed=1.0) as driver:
+        await driver.say("Explain it.")
+        seen = set()
+        for _ in range(60):
+            await driver.wait(0.04)
+            line = next(row for row in rows(driver.screen) if row.startswith(" guess"))
+            seen.add(re.sub(r"^.*?(\d of \d right|no guess|appear here).*$", r"\1", line.rstrip()))
+        assert {"no guess", "4 of 5 right"} <= seen
+        assert all(re.fullmatch(r"\d of \d right|no guess|appear here", words) for words in seen)
+
+
+async def test_a_figure_is_explained_under_the_pointer():
+    async with chat(recorded(), size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        footer = driver.screen.query_one(ReplyFooter)
+        await driver.pilot.hover(ReplyFooter, offset=(4, 0))
+        assert "guessed right: guesses that the model agreed with" in footer.tooltip
+        await driver.press("f2")
+        await driver.pilot.hover(ReplyFooter, offset=(5, 0))
+        assert "TTFT: time to the first token" in footer.tooltip
+        assert "guessed right:" not in footer.tooltip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 42)])
+async def test_the_sentence_that_explains_the_app_is_on_the_first_page(size):
+    async with chat(size=size) as driver:
+        shown = " ".join(driver.shown.split())
+        assert "A small drafter guesses, the model checks all guesses in one pass." in shown
+        assert "only the waiting gets shorter." in shown
+        assert "Write a short poem" in shown
+
+
+def byte_round():
+    """A round whose first two draft tokens are the bytes of one character."""
+    nodes = (
+        DraftNode(1, 0, 5, "\ufffd", 0.9, "table"),
+        DraftNode(2, 1, 6, "\ufffd", 0.9, "table"),
+        DraftNode(3, 2, 7, "\ufffd\ufffd", 0.9, "table"),
+    )
+    emit = (EmittedToken(5, "", "accepted"), EmittedToken(6, "世", "accepted"))
+    own = EmittedToken(8, " x", "corrected")
+    return Round(
+        DraftProposed(1, 0.1, 0, nodes, 1.0), DraftVerified(1, 0.2, (1, 2), (*emit, own), 1.0, 1, 9)
+    )
+
+
+def test_parts_of_a_character_are_no_replacement_signs_in_the_draft_line():
+    labels = [token.label for position in positions(byte_round()) for token in position.tokens]
+    assert labels == ["…", "世", "…", "x"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours", "theme"),
+    [
+        ({}, "truecolor", "mint"),
+        ({}, None, "mint"),
+        ({}, "256", "mint"),
+        ({}, "standard", "terminal"),
+        ({"COLORFGBG": "0;15"}, "truecolor", "day"),
+        ({"COLORFGBG": "0;default;7"}, "256", "day"),
+        ({"COLORFGBG": "15;0"}, "truecolor", "mint"),
+        ({"COLORFGBG": "7;8"}, "truecolor", "mint"),
+        ({"COLORFGBG": "0;15"}, "standard", "terminal-light"),
+        ({"COLORFGBG": "rubbish"}, "truecolor", "mint"),
+    ],
+)
+def test_the_theme_fits_the_terminal(environment, colours, theme):
+    assert theme_for(environment, colours) == theme
+
+
+async def test_a_terminal_of_sixteen_colours_gets_its_own(monkeypatch):
+    monkeypatch.delenv("COLORTERM", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    async with chat() as driver:
+        assert driver.app.theme == "terminal"
+    async with chat(theme="dusk") as driver:
+        assert driver.app.theme == "dusk"
+
+
+async def test_a_light_terminal_gets_the_light_theme(monkeypatch):
+    monkeypatch.setenv("COLORFGBG", "0;15")
+    async with chat() as driver:
+        assert driver.app.theme == "day"
+
+
+async def test_a_toast_does_not_lie_on_the_prompt():
+    async with chat(size=(80, 24)) as driver:
+        driver.screen.notify("a word", timeout=60)
+        await driver.pilot.pause()
+        await driver.settle()
+        [toast] = driver.screen.query(Toast)
+        assert not toast.region.overlaps(driver.screen.query_one(Prompt).region)
+        assert toast.region.y < 4
+
+
+async def test_good_news_is_quiet_and_trouble_is_not():
+    session = ScriptedSession(
+        SessionReady(), SessionNotice("all is kept", is_trouble=False), SessionNotice("it broke")
+    )
+    async with running(session) as driver:
+        assert "· all is kept" in driver.shown
+        assert "! it broke" in driver.shown
+        assert "! all" not in driver.shown

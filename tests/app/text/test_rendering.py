@@ -1,0 +1,229 @@
+"""Rendered Markdown: what is shown, where it comes from, and how little is done for a new token."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from mlxspec_app.text.rendering import blocks, code
+from mlxspec_app.text.rendering import document as document_module
+from mlxspec_app.text.rendering.document import RenderedDocument
+from mlxspec_app.text.rendering.inline import closing_marks
+from mlxspec_app.text.rendering.pieces import Tone
+from mlxspec_app.text.tagged_lines import Line
+
+PARTS = [
+    "# H\n", "## *x* y\n", "- a\n", "  - b **c**\n", "1. x\n", "2. y\n", "```py\n", "```\n",
+    "x = 1\n", "> q\n", "> - z\n", "| a | b |\n|---|--:|\n| 1 | `c` |\n", "\n", "\n\n", "text ",
+    "**bold** ", "*it* ", "`co de` ", "**open ", "`op ", "[l](http://x.y) ", "<http://a.b> ",
+    "&lt; ", "\\* ", "世界 ", "🙂 ", "---\n", "~~s~~ ", "_u_ ", "a_b_c ", "2 * 3 ", "***both*** ",
+]  # fmt: skip
+STAND_INS = ("•", "<", "*")  # shown for a sign of a list, `&lt;` and `\*`
+
+
+def lines(text):
+    return [Line(line) for line in text.split("\n")]
+
+
+def rendered(text, width=60):
+    document = RenderedDocument(width)
+    document.update(lines(text), is_open=False)
+    return document
+
+
+def streamed(text, step, width=60):
+    document = RenderedDocument(width)
+    for end in range(step, len(text), step):
+        document.update(lines(text[:end]), is_open=True)
+    document.update(lines(text), is_open=False)
+    return document
+
+
+def shown(document):
+    """The rows as text, without empty ones at the end."""
+    rows = ["".join(piece.text for piece in row.pieces).rstrip() for row in document.rows]
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+def tones(document, word):
+    return [p.tone for row in document.rows for p in row.pieces if p.text == word]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("# One\n## Two\n### Three", ["━━ One", "── Two", "─ Three"]),
+        ("a **b** *c* ~~d~~ `e`", ["a b c d e"]),
+        ("- a\n  - b\n* c", ["• a", "  • b", "• c"]),
+        ("1. a\n   - b\n10. c", ["1. a", "   • b", "10. c"]),
+        ("> a\n> b", ["│ a", "│ b"]),
+        ("a\nb", ["a", "b"]),
+        ("[a](http://b.c 'd') <http://e>", ["a (http://b.c) http://e"]),
+        ("![a](b.png)", ["!a (b.png)"]),
+        ("\\*a\\* &amp; <b>", ["*a* & <b>"]),
+        ("snake_case and 2 * 3 * 4", ["snake_case and 2 * 3 * 4"]),
+        ("a ``b ` c`` d", ["a b ` c d"]),
+        ("```py\na\n\n  b\n```\nc", ["py", "a", "", "  b", "c"]),
+        ("- a\n  ```\n  x\n  ```\n  b", ["• a", "  x", "  b"]),
+        ("---", ["─" * 40]),
+        ("-", ["•"]),
+    ],
+)
+def test_marks_are_not_shown_but_what_they_mean(text, rows):
+    assert shown(rendered(text, 40)) == rows
+
+
+def test_a_table_is_laid_out_in_columns():
+    text = "| way | time |\n|---|--:|\n| **merge** | n log n |\n| b | n |"
+    assert shown(rendered(text)) == [
+        "way   │    time",
+        "──────┼────────",
+        "merge │ n log n",
+        "b     │       n",
+    ]
+
+
+def test_a_table_too_wide_wraps_its_cells_and_keeps_to_the_width():
+    text = "| a | b |\n|---|---|\n| one | " + "two three " * 8 + "|"
+    rows = shown(rendered(text, 30))
+    assert max(map(cell_len, rows)) <= 30
+    assert len(rows) > 4
+    assert " ".join(rows).count("three") == 8
+
+
+def test_a_table_that_still_grows_is_shown_as_written():
+    document = RenderedDocument(60)
+    document.update(lines("| a | b |\n|---|---|\n| 1 |"), is_open=True)
+    assert shown(document) == ["| a | b |", "|---|---|", "| 1 |"]
+    document.update(lines("| a | b |\n|---|---|\n| 1 | 2 |\n\n"), is_open=True)
+    assert shown(document)[:3] == ["a │ b", "──┼──", "1 │ 2"]
+
+
+def test_words_stand_out_by_lightness_and_slant_alone():
+    document = rendered("# head\n\n**loud** *soft* ~~gone~~ `x`\n\n```python\ndef f(): # why\n```")
+    assert tones(document, "head") == [Tone.LOUD]
+    assert tones(document, "loud") == [Tone.LOUD]
+    assert tones(document, "soft") == [Tone.ITALIC]
+    assert tones(document, "gone") == [Tone.STRIKE]
+    assert tones(document, "x") == [Tone.CODE]
+    assert tones(document, "def") == [Tone.CODE | Tone.LOUD]
+    assert tones(document, "# why") == [Tone.CODE | Tone.QUIET | Tone.ITALIC]
+
+
+def test_a_string_over_several_lines_is_a_string_in_each():
+    document = streamed('```python\n"""one\nif two\n"""\nif x:\n```', 3)
+    assert tones(document, "if two") == [Tone.CODE | Tone.ITALIC]
+    assert tones(document, "if") == [Tone.CODE | Tone.LOUD]
+
+
+@pytest.mark.parametrize("language", ["", "no-such-language", "json", "diff", "html", "c++"])
+def test_code_of_any_language_is_shown_as_it_is(language):
+    text = f"```{language}\n- <a b='1'> {{}} \\ \"\n```"
+    assert shown(streamed(text, 1))[-1] == "- <a b='1'> {} \\ \""
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("a **b", "**"), ("a **b *c", "***"), ("a `b **c", "`"), ("a **b** c", ""),
+        ("2 * 3", ""), ("a_b", ""), ("[a](http://b", ")"), ("~~a", "~~"), ("a **", ""),
+    ],
+)  # fmt: skip
+def test_what_a_text_leaves_open_is_closed(text, marks):
+    assert closing_marks(text) == marks
+
+
+@pytest.mark.parametrize("text", ["so **loud", "so **loud**", "so **loud*", "so **lo"])
+def test_marks_do_not_appear_while_they_are_typed(text):
+    document = RenderedDocument(60)
+    document.update(lines(text), is_open=True)
+    assert "*" not in shown(document)[0]
+    [tone] = tones(document, shown(document)[0].split(" ")[1])
+    assert tone is Tone.LOUD
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(12, 70))
+def test_a_text_that_streams_in_looks_like_one_that_was_there(parts, step, width):
+    text = "".join(parts)
+    assert shown(streamed(text, step, width)) == shown(rendered(text, width))
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(12, 70))
+def test_each_character_shown_is_the_one_in_its_place_in_the_source(parts, width):
+    text = "".join(parts)
+    source = text.split("\n")
+    places = []
+    for row in rendered(text, width).rows:
+        for piece in row.pieces:
+            assert piece.line >= 0 or not piece.text.strip() or Tone.SIGN in piece.tone
+            if piece.line >= 0 and piece.text not in STAND_INS:
+                found = source[piece.line][piece.start : piece.start + len(piece.text)]
+                assert found == piece.text
+                places += [(piece.line, piece.start + i) for i in range(len(piece.text))]
+    assert len(places) == len(set(places))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(0, 60))
+def test_a_text_that_is_cut_looks_like_the_shorter_one(parts, step, end):
+    text = "".join(parts)
+    document = streamed(text, step)
+    kept = text[:end]
+    document.cut(kept.count("\n"), len(kept.rpartition("\n")[2]))
+    document.update(lines(kept), is_open=False)
+    assert shown(document) == shown(rendered(kept))
+
+
+@pytest.mark.parametrize("width", [12, 30, 100])
+def test_another_width_wraps_as_if_it_had_been_there_from_the_start(width):
+    text = "".join(random.Random(3).choices(PARTS, k=60)) + "word **bold** and `code` " * 60
+    document = streamed(text, 9)
+    document.set_width(width)
+    document.update(lines(text), is_open=False)
+    assert shown(document) == shown(rendered(text, width))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word **bold** and `code` more. " * 60,
+        "```python\n" + "x = f(1)  # why\n" * 120,
+        "- item **bold** of a list\n" * 90,
+        "a paragraph.\n\n" * 90,
+        "a verse of a poem\n" * 120,
+        "word **never closed " * 350,
+    ],
+    ids=["paragraph", "code", "list", "paragraphs", "poem", "open"],
+)
+def test_the_work_for_a_token_does_not_grow_with_the_text(text, monkeypatch):
+    done = []
+    parse, lex, inline = blocks.parse_region, code.Highlighter.lex, document_module.inline_lines
+
+    def counted(found, *args, **more):
+        done.append(sum(map(len, found)))
+        return parse(found, *args, **more)
+
+    def counted_lex(self, line, *args):
+        done.append(len(line))
+        return lex(self, line, *args)
+
+    def counted_inline(found, *args, **more):
+        done.append(sum(map(len, found)))
+        return inline(found, *args, **more)
+
+    monkeypatch.setattr(document_module, "parse_region", counted)
+    monkeypatch.setattr(document_module, "inline_lines", counted_inline)
+    monkeypatch.setattr(code.Highlighter, "lex", counted_lex)
+    document, costs = RenderedDocument(80), []
+    for end in range(4, len(text), 4):
+        done.clear()
+        changed = document.update(lines(text[:end]), is_open=True)
+        costs.append(sum(done) + sum(len(row.pieces) for row in document.rows[changed:]))
+    third = len(costs) // 3
+    assert max(costs[-third:]) <= 1.2 * max(costs[:third]) + 60
