@@ -91,11 +91,12 @@ COMMANDS = (
     Command("code", "copy the last block of code", "copy_code"),
     Command(
         "export",
-        "write the conversation to a file; --force replaces one",
+        "write the conversation to a file, alone as a page; --force replaces one",
         "export",
         "FORMAT",
         tuple(FORMATS),
         rest="FILE",
+        is_optional=True,
     ),
     Command(
         "markdown", "the last reply as rendered Markdown, or its tokens again", "toggle_markdown"

@@ -82,7 +82,9 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
     group.add_argument("--animation", metavar="OUT", help="the picture, playing by itself")
     group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
-    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
+    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown, with figures")
+    text = "the conversation as Markdown, without figures"
+    group.add_argument("--text", metavar="OUT", help=text)
     group.add_argument("--csv", metavar="OUT", help="a row for every round")
     parser.add_argument("--force", action="store_true", help="replace files that are there")
 

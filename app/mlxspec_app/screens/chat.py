@@ -16,6 +16,7 @@ from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
+from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
 from mlxspec_app.controllers.sampling import SamplingSwitch
@@ -94,6 +95,7 @@ class ChatScreen(ConversationScreen):
             "continue": self.storage.open_last,
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
+            "export": Exporter(self.feed, self, lambda: self.storage.standing.title).export,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
             "new_chat": self._chats.begin_new,

@@ -6,9 +6,9 @@ DAY = make_theme(
     "day",
     Palette(
         plain="#1C1C1C",
-        accepted="#005F87",
+        accepted="#005F5F",
         corrected="#5F5F00",
-        bonus="#000087",
+        bonus="#870087",
         rejected="#5F0000",
         muted="#4E4E4E",
         line="#D2D2D2",
