@@ -77,6 +77,13 @@ COMMANDS = (
     Command("rename", "call this chat something else", "rename", "TITLE"),
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
+    Command(
+        "race",
+        "answer a prompt plainly and with drafts, and play both; alone, your last prompt",
+        "race",
+        "PROMPT",
+        is_optional=True,
+    ),
     Command("model", "choose a model, or load the one named", "model", "NAME", is_optional=True),
     Command("draft", "choose what drafts, by its name", "draft", "NAME", is_optional=True),
     Command(

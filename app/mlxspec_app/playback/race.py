@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import Event
+from mlxspec.trace.events import CostMeasured, Event
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.fold import fold
@@ -62,7 +62,9 @@ class Track:
         """Build the timeline of a run and start at its beginning."""
         self.lane = lane
         self.events = list(events)
-        self.timeline = Timeline(self.events)
+        # With the cost of a plain forward each lane would show a second ratio beside the race's.
+        shown = (event for event in self.events if not isinstance(event, CostMeasured))
+        self.timeline = Timeline(shown)
         self.state = ChatState()
         self._outcome = fold(self.events)
         self.total = _emitted(self._outcome)

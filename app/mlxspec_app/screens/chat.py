@@ -84,7 +84,11 @@ class ChatScreen(ConversationScreen):
         self._abilities = Abilities(self.feed, self.storage, self.editor, self._models)
         self._overflow = ContextOverflow(self.feed, self, self._ask_for_way)
         self.feed.listen(
-            self._overflow.handle, self.storage.handle, self.editor.handle, self.pacer.handle
+            self._navigation.handle,
+            self._overflow.handle,
+            self.storage.handle,
+            self.editor.handle,
+            self.pacer.handle,
         )
 
     def orders(self) -> dict[str, Callable[..., object]]:
@@ -99,6 +103,7 @@ class ChatScreen(ConversationScreen):
             "fork": self._branches.fork,
             "model": self._models.choose_model,
             "new_chat": self._chats.begin_new,
+            "race": self._race,
             "regenerate": self.action_regenerate,
             "rename": self._chats.rename,
             "replay": self.action_replay,
@@ -240,6 +245,11 @@ class ChatScreen(ConversationScreen):
     def _verify(self) -> None:
         self.feed.note(OrderGiven())
         self.session.prove()
+        self.after_order()
+
+    def _race(self, prompt: str = "") -> None:
+        self.feed.note(OrderGiven())
+        self.session.race(prompt)
         self.after_order()
 
     def _set_system(self, text: str) -> None:

@@ -42,6 +42,16 @@ class NoModel:
     ) -> Proof:
         _refuse()
 
+    def race(
+        self,
+        text: str,
+        params: GenerationParams,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_run: Callable[[str], None] = lambda name: None,
+    ) -> tuple[list[Event], list[Event]]:
+        _refuse()
+
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         return None
 

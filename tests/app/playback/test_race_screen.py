@@ -1,11 +1,14 @@
 """The race screen: two lanes on one clock, and the verdict below them."""
 
+import re
+
 import pytest
 from rich.cells import cell_len
 
+from mlxspec.trace.events import CostMeasured
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.playback.race_lane import RaceLane
-from tests.support.race_driver import NUM_TOKENS, PLAIN, racing
+from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE, racing
 from tests.support.race_runs import with_token
 from tests.traces import make_fake
 
@@ -89,3 +92,11 @@ async def test_inks_change_both_lanes_and_q_quits():
         await driver.pilot.press("q")
         await driver.pilot.pause()
         assert driver.pilot.app.return_code == 0
+
+
+async def test_the_end_has_one_ratio_and_says_how_the_runs_were_recorded():
+    cost = CostMeasured(9.0, 100, (1, 2), (20.0, 21.0))
+    async with racing([*TREE, cost], [*PLAIN, cost], size=(140, 42)) as driver:
+        await driver.press("end")
+        assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
+        assert "recorded one after the other, played on one clock" in driver.shown
