@@ -48,6 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     race.add_argument("a", metavar="A", help="a file written by --trace")
     race.add_argument("b", metavar="B", help="another one, of the same prompt")
     race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
+    race.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
+    race.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
+    race.add_argument("--force", action="store_true", help="replace files that are there")
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     reports = add(
         "doctor", "Say what this machine runs on and what to improve."

@@ -53,6 +53,7 @@ class Track:
     Attributes:
         lane: Which of the two runs it is.
         events: The recorded events.
+        timeline_events: The events that are played: all but measurements.
         timeline: The timeline of these events.
         state: The chat state at the position.
         total: Number of tokens that the whole run emits.
@@ -64,7 +65,8 @@ class Track:
         self.events = list(events)
         # With the cost of a plain forward each lane would show a second ratio beside the race's.
         shown = (event for event in self.events if not isinstance(event, CostMeasured))
-        self.timeline = Timeline(shown)
+        self.timeline_events = list(shown)
+        self.timeline = Timeline(self.timeline_events)
         self.state = ChatState()
         self._outcome = fold(self.events)
         self.total = _emitted(self._outcome)

@@ -1,5 +1,6 @@
 """The race screen: two recordings side by side on one clock."""
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -109,6 +110,18 @@ class RaceScreen(SteadyScreen[None]):
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
             transcript.turn(where)
+
+    def action_export(self) -> None:
+        self.run_worker(self._export, thread=True, exit_on_error=False)
+
+    def _export(self) -> None:
+        from mlxspec_app.export.race import file_away  # late: it delays the first frame
+
+        try:
+            said = f"written: {', '.join(map(str, file_away(self.race, Path())))}"
+        except OSError as error:
+            said = f"the race cannot be written: {error.strerror}"
+        self.app.call_from_thread(self.notify, said, timeout=6)
 
     def action_help(self) -> None:
         rows = key_list(RACE, choices_of(self.app).keys)
