@@ -132,6 +132,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drafters", default="", metavar="LIST", help=text)
     text = "full, rotating, quantised; the first one is drawn with too (all of them)"
     parser.add_argument("--caches", default="full,rotating,quantised", metavar="LIST", help=text)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; left out, the set of bench"
     group.add_argument("--prompts", metavar="FILE", help=text)
