@@ -38,7 +38,7 @@ from mlxspec_app.playback.race import Race, Track, lead
 from mlxspec_app.text.safe_text import safe_line, safe_text
 
 LANE = 54  # cells
-HOW = "recorded one after the other, played on one clock"
+HOW = "recorded in turn, played on one clock"
 
 
 def outcome(race: Race) -> tuple[str, str]:

@@ -146,5 +146,5 @@ class RaceScreen(SteadyScreen[None]):
             (" race ", "$foreground on $spec-line"),
             "  ",
             (safe_line(" against ".join(sorted(targets))), "$foreground"),
-            (" · recorded one after the other, played on one clock", "$spec-muted"),
+            (" · recorded in turn, played on one clock", "$spec-muted"),
         )

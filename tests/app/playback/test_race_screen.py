@@ -99,4 +99,4 @@ async def test_the_end_has_one_ratio_and_says_how_the_runs_were_recorded():
     async with racing([*TREE, cost], [*PLAIN, cost], size=(140, 42)) as driver:
         await driver.press("end")
         assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
-        assert "recorded one after the other, played on one clock" in driver.shown
+        assert "recorded in turn, played on one clock" in driver.shown
