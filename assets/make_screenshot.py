@@ -25,6 +25,7 @@ from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.race import animation as render_race
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.race import open_race
 from mlxspec_app.playback.replay import ReplaySession
@@ -132,6 +133,12 @@ async def animated(name: str) -> str:
     return FORMATS["animation"].render(Recording.read(ASSETS / f"{name}.jsonl"))
 
 
+async def animated_race(plain: str, drafted: str) -> str:
+    """Return a race that plays by itself."""
+    paths = [ASSETS / f"{name}.jsonl" for name in (plain, drafted)]
+    return render_race(open_race(paths, clock=lambda: 0.0))
+
+
 def _picture(app: MlxspecApp) -> str:
     return _OUTSIDE.sub("", app.export_screenshot(title="mlxspec"))
 
@@ -145,6 +152,7 @@ PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "rotating": lambda: chat("rotating", size=NARROW),
     "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
     "race": lambda: race(("code-plain", "code"), 0.3, "w"),
+    "race.animation": lambda: animated_race("code-plain", "code"),
     "help": lambda: chat("chat", "f1", turns=1),
 }
 

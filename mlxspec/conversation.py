@@ -10,7 +10,7 @@ to the beginning that both texts share.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,8 @@ from mlxspec.budget.cost import idle_cost_curve
 from mlxspec.chat_prompts import ChatPrompts, content_of, messages_of
 from mlxspec.chat_template import Message
 from mlxspec.device.turns import device_turn
+from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.measure.prove import Progress, prove
@@ -244,6 +246,57 @@ class Conversation:
             should_stop=should_stop,
             on_progress=on_progress,
         )
+
+    def race(
+        self,
+        text: str = "",
+        params: GenerationParams | None = None,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_run: Callable[[str], None] = lambda name: None,
+    ) -> tuple[list[Event], list[Event]]:
+        """Answer a turn twice, plainly and then with drafts; the chat stays as it is.
+
+        Args:
+            text: Text of the user; "" for the last turn again.
+            params: Settings of both replies.
+            should_stop: Called once a round; true cancels both replies.
+            on_run: Called with the name of the drafter before each reply.
+
+        Returns:
+            The events of both replies, each after the turn that it answers.
+
+        Raises:
+            ValueError: There is no turn to answer.
+            ContextLengthError: The chat no longer fits the model's context.
+        """
+        if not text and not self._exchanges:
+            raise ValueError("there is no prompt to race with: say something first, or give one")
+        earlier = self._exchanges if text else self._exchanges[:-1]
+        asked = messages_of(text) if text else self._exchanges[-1].asked
+        exchange = self._next_exchange(earlier, asked, _settings(params))
+        turns = [TurnStarted(str(one["role"]), content_of(one)) for one in asked]
+
+        def run(drafter: Drafter, settings: GenerationParams) -> list[Event]:
+            events = self.engine.generate(
+                exchange.prompt, settings, drafter=drafter, should_stop=should_stop
+            )
+            return [*turns, *events]
+
+        # The prompt is read before both, so that neither run pays for it alone.
+        run(NoDrafter(), replace(exchange.params, max_tokens=1))
+        runs = []
+        for drafter in (NoDrafter(), self._unlearned_drafter()):
+            on_run(drafter.name)
+            runs.append(run(drafter, exchange.params))
+        return runs[0], runs[1]
+
+    def _unlearned_drafter(self) -> Drafter:
+        """Return a drafter that has not seen a reply to the same prompt, where that can be made."""
+        try:
+            return fresh_drafter(self.engine.drafter)
+        except ValueError:  # a head or a draft model: it learns nothing from replies
+            return self.engine.drafter
 
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> CostCurve | None:
         """Time forwards after the text in the cache; the cache stays as it is.

@@ -85,6 +85,14 @@ COMMANDS = (
     Command("stop", "end the reply after this round", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
     Command(
+        "race",
+        "answer a prompt plainly and with drafts, and play both; alone, your last prompt",
+        "race",
+        "PROMPT",
+        is_open=True,
+        is_optional=True,
+    ),
+    Command(
         "model",
         "choose a model, or load the one named",
         "model",
@@ -113,11 +121,12 @@ COMMANDS = (
     Command("code", "copy the last block of code", "copy_code"),
     Command(
         "export",
-        "write the conversation to a file; --force replaces one",
+        "write the conversation to a file, alone as a page; --force replaces one",
         "export",
         "FORMAT",
         tuple(FORMATS),
         rest="FILE",
+        is_optional=True,
     ),
     Command(
         "markdown", "the last reply as rendered Markdown, or its exact text", "toggle_markdown"

@@ -48,6 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     race.add_argument("a", metavar="A", help="a file written by --trace")
     race.add_argument("b", metavar="B", help="another one, of the same prompt")
     race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
+    race.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
+    race.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
+    race.add_argument("--force", action="store_true", help="replace files that are there")
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     reports = add(
         "doctor", "Say what this machine runs on and what to improve."
@@ -82,7 +85,9 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
     group.add_argument("--animation", metavar="OUT", help="the picture, playing by itself")
     group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
-    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown")
+    group.add_argument("--md", metavar="OUT", help="the conversation as Markdown, with figures")
+    text = "the conversation as Markdown, without figures"
+    group.add_argument("--text", metavar="OUT", help=text)
     group.add_argument("--csv", metavar="OUT", help="a row for every round")
     parser.add_argument("--force", action="store_true", help="replace files that are there")
 
@@ -127,6 +132,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drafters", default="", metavar="LIST", help=text)
     text = "full, rotating, quantised; the first one is drawn with too (all of them)"
     parser.add_argument("--caches", default="full,rotating,quantised", metavar="LIST", help=text)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; left out, the set of bench"
     group.add_argument("--prompts", metavar="FILE", help=text)

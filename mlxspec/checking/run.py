@@ -1,6 +1,7 @@
 """The whole check: replies and rows with every cache, and samples with the first cache."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol, TypeVar
@@ -119,11 +120,16 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
     notes: list[str] = []
     contexts = _contexts(loaded, plan.caches, say, notes)
     first = Checker(contexts[0], plan, progress, notes)
+    clock = Estimate(time.monotonic, say)
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
-    caches = [first.check_replies()]
+    clock.begun(first, len(contexts), len(cases))
+    caches = [_said(first.check_replies(), say)]
     distributions = first.check_distributions(cases)
     # One after the other, because each has its own drafters in memory.
-    caches += [Checker(context, plan, progress, notes).check_replies() for context in contexts[1:]]
+    caches += [
+        _said(Checker(context, plan, progress, notes).check_replies(), say)
+        for context in contexts[1:]
+    ]
     return CheckResult(
         setup=setup_of(first.context, plan.task(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
@@ -131,6 +137,48 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
         distributions=distributions,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+class Estimate:
+    """Says about how long the whole check takes, from the time of the plain replies."""
+
+    def __init__(self, clock: Callable[[], float], say: Say) -> None:
+        """Begin to count the seconds of `clock`."""
+        self._clock, self._say, self._start = clock, say, clock()
+
+    def begun(self, checker: "Checker", num_caches: int, num_cases: int) -> None:
+        """Say the estimate; so far, each question was answered once, without drafts."""
+        passed = self._clock() - self._start
+        tokens = sum(len(case.plain) for case in checker.greedy_cases) or 1
+        replies = num_caches * (1 + checker.num_drafters) * tokens
+        samples = num_cases * checker.num_samples * (1 + checker.num_drafters) * LENGTH
+        seconds = passed / tokens * (replies + samples)
+        self._say(
+            f"the whole check takes about {duration(seconds)}, at the speed of plain decoding"
+        )
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in words that are as coarse as an estimate."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} minutes"
+
+
+def _said(found: CacheCheck, say: Say) -> CacheCheck:
+    """Say the verdict on one cache, and return the results."""
+    num_replies = sum(each.num_replies for each in found.agreements)
+    partings = [parting for each in found.agreements for parting in each.partings]
+    real = [parting for parting in partings if not parting.difference.is_near_tie]
+    same = (
+        f"{num_replies - len(partings)} of {num_replies} greedy replies are those of plain decoding"
+    )
+    ties = (
+        f", {len(partings) - len(real)} differ at a near-tie" if len(partings) > len(real) else ""
+    )
+    wrong = f", {len(real)} differ: NOT lossless" if real else ""
+    say(f"cache {found.cache}: {same}{ties}{wrong}")
+    return found
 
 
 def _contexts(
@@ -172,6 +220,16 @@ class Checker:
         self._questions = _fitting(context.engine, plan, notes)
         self._plain, *self._arms = own_arms([PLAIN, *self._drafters], context, self._budget)
 
+    @property
+    def num_drafters(self) -> int:
+        """Number of drafters that are compared with plain decoding."""
+        return len(self._drafters)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples from one distribution."""
+        return -(-self._plan.num_draws // len(self._plan.num_nodes))
+
     @cached_property
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
@@ -212,8 +270,7 @@ class Checker:
             if length < len(found.plain)
         ]
         watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
-        num_draws = -(-self._plan.num_draws // len(num_nodes))
-        return cases_of(self.context.target, watched, num_nodes, num_draws)
+        return cases_of(self.context.target, watched, num_nodes, self.num_samples)
 
     def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""

@@ -10,9 +10,9 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.commands import UnknownCommandError, parse
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.export.filing import encoded, file_away, read_order
+from mlxspec_app.export.filing import encoded, file_away, read_order, stem_of
 from mlxspec_app.export.formats import FORMATS
-from mlxspec_app.export.recording import Recording
+from mlxspec_app.export.recording import Recording, chat_title
 from tests.support.app_driver import chat, replay
 from tests.traces import make_fake
 
@@ -45,9 +45,45 @@ def test_an_unknown_format_is_refused():
 
 
 def test_a_name_that_is_taken_is_not_taken_again(folder):
-    for expected in ("chat.md", "chat-2.md", "chat-3.md"):
-        assert str(file_away(read_order("md"), make_fake.chat()).path) == expected
+    for expected in ("our-sea.md", "our-sea-2.md", "our-sea-3.md"):
+        assert str(file_away(read_order("md"), make_fake.chat(), "Our  SEA!").path) == expected
     assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("title", "stem"),
+    [
+        ("Was ist Größe?", "was-ist-größe"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("?!", "chat"),
+        ("word " * 20, "word-word-word-word-word-word-word-word"),
+        ("x" * 90, "x" * 40),
+    ],
+)
+def test_a_file_is_named_after_the_title(title, stem):
+    assert stem_of(title) == stem
+
+
+@pytest.mark.parametrize("name", ["svg", "html", "cast", "animation"])
+def test_the_title_is_that_of_the_chat_and_not_of_the_file(name, folder):
+    filed = file_away(read_order(f"{name} some.file"), make_fake.chat(), "Our sea")
+    text = filed.path.read_text(encoding="utf-8")
+    assert "Our sea" in text
+    assert "some" not in text.split("</title>")[0].split("<title>")[-1][:20]
+
+
+def test_a_trace_has_the_title_of_its_first_message(folder):
+    events = [TurnStarted("system", "be brief"), TurnStarted("user", "\n  Why   so?\nmore")]
+    assert chat_title(events) == "Why so?"
+    assert chat_title([]) == ""
+
+
+def test_markdown_comes_with_figures_or_without(folder):
+    recording = Recording.of("t", make_fake.chat())
+    with_figures, bare = (FORMATS[name].render(recording) for name in ("md", "text"))
+    assert "| figure | value |" in with_figures
+    assert "|" not in bare
+    assert recording.replies[0].text.strip() in bare
 
 
 def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
@@ -107,7 +143,7 @@ def test_a_lone_surrogate_is_written_out():
 def test_the_command_takes_a_format_and_perhaps_a_file():
     assert parse("/export html").argument == "html"
     assert parse("/export html a b.html").argument == "html a b.html"
-    for line, message in (("/export", "FORMAT is missing"), ("/export pdf x", "got 'pdf'")):
+    for line, message in (("/export pdf x", "got 'pdf'"),):
         with pytest.raises(UnknownCommandError, match=message):
             parse(line)
 
@@ -116,17 +152,25 @@ async def test_a_chat_is_written_in_every_format_and_the_place_named(folder):
     async with chat() as driver:
         await driver.say("hello")
         for name, made in FORMATS.items():
-            await order(driver, f"/export {name}")
-            assert f"chat{made.suffix}" in notices(driver)
-            assert (folder / f"chat{made.suffix}").stat().st_size > 300
-        assert driver.screen.state.reply.text.strip() in (folder / "chat.md").read_text()
+            await order(driver, f"/export {name} {name}{made.suffix}")
+            assert f"{name}{made.suffix}" in notices(driver)
+            assert (folder / f"{name}{made.suffix}").stat().st_size > 300
+        assert driver.screen.state.reply.text.strip() in (folder / "md.md").read_text()
+
+
+async def test_without_a_word_it_is_the_page_and_the_other_formats_are_named(folder):
+    async with chat() as driver:
+        await driver.say("hello")
+        await order(driver, "/export")
+        assert "other formats: /export svg, animation, cast, md, text, csv" in notices(driver)
+    assert [path.suffix for path in folder.iterdir()] == [".html"]
 
 
 async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
     events = make_fake.chat()
     async with replay(events) as driver:
         await driver.wait(1000)
-        await order(driver, "/export md")
+        await order(driver, "/export md chat.md")
     expected = FORMATS["md"].render(Recording("", (), tuple(fold(events).messages)))
     assert (folder / "chat.md").read_text() == expected
 

@@ -287,3 +287,10 @@ def painted_backgrounds(driver):
     strips = driver.app.screen._compositor.render_strips()
     styles = [segment.style for strip in strips for segment in strip]
     return {style.bgcolor.name for style in styles if style is not None and style.bgcolor}
+
+
+def test_the_page_in_light_shows_accepted_and_bonus_in_two_hues():
+    (day,) = (theme for theme in THEMES if theme.name == "day")
+    colours = (Color.parse(day.variables[f"spec-{kind}"]) for kind in ("accepted", "bonus"))
+    one, other = (colour.hsl.h for colour in colours)
+    assert min(abs(one - other), 1 - abs(one - other)) > 0.25  # of the colour circle

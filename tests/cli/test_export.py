@@ -13,7 +13,7 @@ TRACE = str(TRACES / "chat.jsonl")
 
 
 def test_writes_every_format_at_once(tmp_path):
-    outs = {name: tmp_path / f"chat{made.suffix}" for name, made in FORMATS.items()}
+    outs = {name: tmp_path / f"{name}{made.suffix}" for name, made in FORMATS.items()}
     options = [word for name, out in outs.items() for word in (f"--{name}", str(out))]
     assert main.main(["export", TRACE, *options]) == 0
     for name, out in outs.items():

@@ -19,7 +19,7 @@ WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=
 
 @pytest.fixture
 def verify(tmp_path, monkeypatch, capsys):
-    """Run `mlxspec verify`; return code, standard output, its last line read, standard error."""
+    """Run `mlxspec verify`; return code, standard output, the JSON document, standard error."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     path = save_questions(tmp_path)
 
@@ -31,7 +31,10 @@ def verify(tmp_path, monkeypatch, capsys):
             words += ["--draft-model", str(small_model(tmp_path))]
         code = main([*words, *arguments])
         out, err = capsys.readouterr()
-        last = json.loads(out.splitlines()[-1]) if code in (0, 1) and out else None
+        last = None
+        if code in (0, 1) and out:
+            assert main([*words, *arguments, "--json"]) == code
+            last = json.loads(capsys.readouterr().out)
         return code, out, last, err
 
     return run
@@ -69,7 +72,11 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert last["laws"][1]["accepted"] > 20
     assert last["least_p_value"] == 5e-5
     assert last["is_lossless"]
-    assert last["verdict_text"] == out.splitlines()[-2]
+    assert last["verdict_text"] == out.splitlines()[-1]
+    verdicts = [line for line in err.splitlines() if "greedy replies are those of plain" in line]
+    assert len(verdicts) == 3
+    assert "cache rotating 8 (4 kept): 3 of 3 greedy replies" in err
+    assert "the whole check takes about" in err
     assert "pool" in err  # the progress
 
 
@@ -98,7 +105,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
     assert num_parted(last) == 0
     assert last["verdict"] == "not lossless"
     assert "WRONG" in out
-    assert "model samples from another distribution" in out.splitlines()[-2]
+    assert "model samples from another distribution" in out.splitlines()[-1]
 
 
 def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch):
@@ -108,7 +115,7 @@ def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch
     assert off(last) == set()
     assert num_parted(last) > 0
     assert "NOT A NEAR-TIE" in out
-    assert "that no rounding explains" in out.splitlines()[-2]
+    assert "that no rounding explains" in out.splitlines()[-1]
 
 
 def test_a_target_that_rounds_with_the_number_of_rows_is_told_from_a_broken_one(
@@ -132,7 +139,7 @@ def test_a_target_that_rounds_with_the_number_of_rows_is_told_from_a_broken_one(
     assert num_parted(last) > 0
     assert last["verdict"] == "near-ties"
     assert last["caches"][0]["largest_drift"] == pytest.approx(1e-3, rel=0.1)
-    assert out.splitlines()[-2].startswith("identical up to near-ties of at most")
+    assert out.splitlines()[-1].startswith("identical up to near-ties of at most")
     assert "NOT A NEAR-TIE" not in out
 
 

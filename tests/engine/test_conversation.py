@@ -10,7 +10,7 @@ from mlxspec.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.events import PrefillProgress, TurnStarted
+from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of
 from tests.support.tiny import ToyTokenizer, emitted, make_engine, tiny_model
@@ -333,3 +333,32 @@ def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
         list(conversation.reply("abcdefghij" * 50, params))
         held.append(len(pickle.dumps(conversation._exchanges)))  # what is shared counts once
     assert held[16] - held[8] < 1.1 * (held[8] - held[0])
+
+
+def test_a_race_answers_the_turn_twice_and_leaves_the_chat_alone():
+    talk = chat(RandomTrees(24))
+    list(talk.reply("abc", PARAMS))
+    before, runs_begun = talk.turns, []
+    plain, drafted = talk.race("", PARAMS, on_run=runs_begun.append)
+    truth = reply_to(ChatTokenizer().encode(USER + "abc" + END + REPLY))
+    assert emitted(plain) == emitted(drafted) == truth
+    assert talk.turns == before
+    assert plain[0] == drafted[0] == TurnStarted("user", "abc")
+    assert runs_begun[0] == "none" != runs_begun[1]
+    assert not any(isinstance(event, DraftProposed) for event in plain)
+    assert any(isinstance(event, DraftProposed) for event in drafted)
+
+
+def test_both_runs_of_a_race_find_the_prompt_in_the_cache():
+    """Else the first one would pay for a prompt that the second one reuses."""
+    plain, drafted = chat(RandomTrees(24)).race("abcabc", PARAMS)
+    reused = [
+        max(event.reused for event in run if isinstance(event, PrefillProgress))
+        for run in (plain, drafted)
+    ]
+    assert reused[0] == reused[1] > 0
+
+
+def test_a_race_needs_a_prompt():
+    with pytest.raises(ValueError, match="there is no prompt to race with"):
+        chat().race()

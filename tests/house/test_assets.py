@@ -77,3 +77,13 @@ def test_the_picture_in_motion_is_that_of_its_recording_and_small():
     is_current = drawn == FORMATS["animation"].render(Recording.read(ASSETS / "chat.jsonl"))
     assert is_current, "draw it anew: python assets/make_screenshot.py chat.animation"
     assert len(drawn.encode()) < MOST_BYTES
+
+
+async def test_the_first_picture_of_the_readme_is_the_race_of_its_recordings_and_small():
+    readme = (ASSETS.parent / "README.md").read_text(encoding="utf-8")
+    first = readme.split("![", 1)[1].split("(", 1)[1].split(")")[0]
+    assert first == "assets/race.animation.svg"
+    drawn = (ASSETS.parent / first).read_text(encoding="utf-8")
+    is_current = drawn == await script("make_screenshot").PICTURES["race.animation"]()
+    assert is_current, "draw it anew: python assets/make_screenshot.py race.animation"
+    assert len(drawn.encode()) < MOST_BYTES

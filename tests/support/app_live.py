@@ -45,6 +45,15 @@ class FakeConversation:
         on_progress(1, 2)
         return Proof(2, 2)
 
+    def race(self, text, params, *, should_stop, on_run):
+        if self.error is not None:
+            raise self.error
+        runs = []
+        for name in ("none", "tree"):
+            on_run(name)
+            runs.append(list(self._events(text or self.said[-1][0], should_stop)))
+        return tuple(runs)
+
     def measure_cost(self, *, should_stop):
         return None
 

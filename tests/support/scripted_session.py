@@ -26,6 +26,9 @@ class ScriptedSession:
     def prove(self):
         self.orders.append("prove")
 
+    def race(self, text):
+        self.orders.append(("race", text))
+
     def edit(self, turn, text):
         self.orders.append(("edit", turn, text))
 

@@ -30,6 +30,8 @@ from mlxspec_app.conversation.session import (
     LoadProgress,
     ProofFinished,
     ProofProgress,
+    RaceFinished,
+    RaceProgress,
     ReplyDiscarded,
     SessionEvent,
     SessionFailed,
@@ -41,6 +43,9 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.conversation.state import ChatState
 
 AnyEvent = Event | SessionEvent | ScreenEvent
+
+
+_RACE = "race:"  # begins the notice of a run that is recorded
 
 
 def apply(state: ChatState, event: AnyEvent) -> None:
@@ -197,6 +202,23 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
     state.reply.is_proven = proof.is_identical if is_known else None
 
 
+def _racing(state: ChatState, event: RaceProgress) -> None:
+    state.phase = "busy"
+    _drop_race(state)
+    state.notices.append(f"{_RACE} the run with drafter {event.drafter} is recorded · Esc stops")
+
+
+def _raced(state: ChatState, event: RaceFinished) -> None:
+    state.phase = "ready"
+    _drop_race(state)
+    if event.message:
+        state.notices.append(event.message)
+
+
+def _drop_race(state: ChatState) -> None:
+    state.notices[:] = [notice for notice in state.notices if not notice.startswith(_RACE)]
+
+
 def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
@@ -242,6 +264,8 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     TurnsForgotten: _forgotten,
     ProofProgress: _proving,
     ProofFinished: _proven,
+    RaceProgress: _racing,
+    RaceFinished: _raced,
     TurnStarted: _turn,
     **REPLY_EVENTS,
 }

@@ -195,6 +195,32 @@ class ProofFinished:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class RaceProgress:
+    """A run of a race began; the runs are recorded one after the other.
+
+    Attributes:
+        drafter: Name of the drafter of this run.
+    """
+
+    drafter: str
+
+
+@dataclass(frozen=True)
+class RaceFinished:
+    """Both runs of a race are recorded, or the race was impossible.
+
+    Attributes:
+        plain: Events of the run without drafts; empty if there is no race.
+        drafted: Events of the run with drafts.
+        message: Why there is no race, or "".
+    """
+
+    plain: tuple[Event, ...] = ()
+    drafted: tuple[Event, ...] = ()
+    message: str = ""
+
+
 SessionEvent = (
     SessionOpening
     | LoadProgress
@@ -210,6 +236,8 @@ SessionEvent = (
     | TurnsForgotten
     | ProofProgress
     | ProofFinished
+    | RaceProgress
+    | RaceFinished
 )
 
 
@@ -267,6 +295,13 @@ class Session(Protocol):
 
     def prove(self) -> None:
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""
+
+    def race(self, text: str) -> None:
+        """Answer a prompt plainly and then with drafts, beside the chat; `RaceFinished` comes last.
+
+        Args:
+            text: The prompt; "" for the last one of the chat.
+        """
 
     def adjust(self, name: str, value: str) -> None:
         """Change a setting from the next reply on; "" returns to its default in this chat.

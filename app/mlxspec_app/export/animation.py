@@ -45,8 +45,8 @@ _FALL_S = 0.5  # until a rejected token has faded
 _FIGURES_S = 0.2  # between two lines of figures: nobody reads faster
 _COLUMN = 15  # cells of a figure, so that none moves when another gets longer
 _LEAST_TELLING = 3  # figures of a larger rank are left out
-_FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
-_AT_REST = (".ghost{visibility:hidden}", ".fallen{opacity:0;text-decoration:line-through}")
+FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
+AT_REST = (".ghost{visibility:hidden}", ".fallen{opacity:0;text-decoration:line-through}")
 _HIDDEN, _SEEN = "visibility:hidden", "visibility:visible"
 
 
@@ -58,7 +58,7 @@ class _Spot(NamedTuple):
 
 
 @dataclass
-class _Animation:
+class Animation:
     """Collects shapes and their keyframes.
 
     Attributes:
@@ -70,6 +70,7 @@ class _Animation:
         scrolled: (seconds, number of rows that have left the window by then).
         figures: (seconds, line of figures from then on).
         rules: The keyframes.
+        prefix: Begins the names of the keyframes; two animations in one file need two.
     """
 
     width: int
@@ -80,11 +81,12 @@ class _Animation:
     scrolled: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
     figures: list[tuple[float, str]] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
+    prefix: str = "k"
 
     def write(self, at: float, rows: dict[int, Row]) -> None:
         """Make the pieces of some rows appear at a time, and scroll to the last row."""
         self.text.append(self._shown(_draw(rows), at))
-        gone = max(rows) + 1 + _FALLEN_ROWS - HEIGHT
+        gone = max(rows) + 1 + FALLEN_ROWS - HEIGHT
         if gone > self.scrolled[-1][1]:
             self.scrolled.append((at, gone))
 
@@ -123,8 +125,12 @@ class _Animation:
 
     def motion(self) -> str:
         """Return the keyframes and the rule that plays them."""
+        return "".join(self.rules) + self.playing()
+
+    def playing(self) -> str:
+        """Return the rule that plays all keyframes of a file."""
         playing = f"g{{animation:{self.length:.3f}s step-end infinite}}"
-        return f"{''.join(self.rules)}\n@media (prefers-reduced-motion:no-preference){{{playing}}}"
+        return f"\n@media (prefers-reduced-motion:no-preference){{{playing}}}"
 
     def _shown(self, drawn: str, start: float, end: float | None = None) -> str:
         if end is None:
@@ -134,7 +140,7 @@ class _Animation:
         return f'<g class="ghost" style="animation-name:{name}">{drawn}</g>'
 
     def _keyframes(self, frames: Sequence[tuple[float, str]]) -> str:
-        name = f"k{len(self.rules)}"
+        name = f"{self.prefix}{len(self.rules)}"
         steps = "".join(f"{self._share(at)}{{{looks}}}" for at, looks in frames)
         self.rules.append(f"@keyframes {name}{{{steps}}}")
         return name
@@ -145,10 +151,20 @@ class _Animation:
 
 def render(recording: Recording, width: int = WIDTH) -> str:
     """Return the conversation as SVG that plays by itself, `width` cells wide."""
-    messages = list(growth(recording))
-    shown = _Animation(width, messages[-1].end + PAUSE_S)
-    top = 0
-    for message, times, end in messages:
+    shown = Animation(width, last_moment(recording) + PAUSE_S)
+    top = film(shown, recording)
+    return _page(shown, _title(recording, width), min(HEIGHT, top - 1 + FALLEN_ROWS))
+
+
+def last_moment(recording: Recording) -> float:
+    """Return the seconds after which the recording is over."""
+    return max(end for _, _, end in growth(recording))
+
+
+def film(shown: Animation, recording: Recording) -> int:
+    """Add a whole recording to an animation; return the number of its rows."""
+    width, top = shown.width, 0
+    for message, times, end in growth(recording):
         if isinstance(message, Reply):
             rows = reply_rows(message, width)
             _play(shown, message, times, dict(enumerate(rows, top)))
@@ -157,7 +173,7 @@ def render(recording: Recording, width: int = WIDTH) -> str:
             rows = user_rows(message, width)
             shown.write(end, dict(enumerate(rows, top)))
         top += len(rows) + 1
-    return _page(shown, _title(recording, width), min(HEIGHT, top - 1 + _FALLEN_ROWS))
+    return top
 
 
 def _title(recording: Recording, width: int) -> str:
@@ -167,7 +183,7 @@ def _title(recording: Recording, width: int) -> str:
     return set_cell_size(title, width).rstrip(" ")
 
 
-def _page(shown: _Animation, title: str, num_rows: int) -> str:
+def _page(shown: Animation, title: str, num_rows: int) -> str:
     top = MARGIN + HEAD - ASCENT
     wide, bottom = page_width(shown.width), top + num_rows * ROW
     legend = legend_rows(shown.width)
@@ -180,15 +196,16 @@ def _page(shown: _Animation, title: str, num_rows: int) -> str:
         *(shape for n, row in enumerate(legend, 1) for shape in shapes(row, lines + n * ROW + 4)),
     ]
     high = lines + len(legend) * ROW + MARGIN
-    style = [*_AT_REST, *schemes(_paint), shown.motion()]
+    style = [*AT_REST, *schemes(paint), shown.motion()]
     return document(title, (wide, high), style, body)
 
 
-def _paint(tint: dict[str, str]) -> list[str]:
+def paint(tint: dict[str, str]) -> list[str]:
+    """Return the rules of drafts in the colours of a theme."""
     return [f".{name}{{fill:{tint[name]}}}" for name in ("pending", "rejected")]
 
 
-def _play(shown: _Animation, reply: Reply, times: Sequence[float], rows: dict[int, Row]) -> None:
+def _play(shown: Animation, reply: Reply, times: Sequence[float], rows: dict[int, Row]) -> None:
     """Add a reply round by round."""
     by_round = _by_round(rows)
     for number, at in enumerate(times, 1):
@@ -209,7 +226,7 @@ def _by_round(rows: dict[int, Row]) -> dict[int, dict[int, Row]]:
     return found
 
 
-def _draft(shown: _Animation, round_: Round, at: float, written: dict[int, Row]) -> None:
+def _draft(shown: Animation, round_: Round, at: float, written: dict[int, Row]) -> None:
     """Add the draft of a round at the position of its text, and its rejected tokens below."""
     words = [(row, word) for row, pieces in written.items() for word in _words(pieces)]
     if round_.draft is None or not words:
@@ -246,7 +263,7 @@ def _fallen(round_: Round, spots: dict[int, _Spot], width: int) -> dict[int, Row
         losers = [token.label for token in position.tokens if token.mark == "rejected"]
         if (spot := spots.get(number)) is None:  # a token without text of its own
             continue
-        for below, label in enumerate(losers[:_FALLEN_ROWS], spot.row + 1):
+        for below, label in enumerate(losers[:FALLEN_ROWS], spot.row + 1):
             row = found.setdefault(below, [])
             piece = Piece(spot.column, label, "rejected")
             if piece.end <= width and (not row or row[-1].end < piece.column):

@@ -4,6 +4,7 @@ An existing file stays, unless the order ends in `--force`, as on the command li
 the file is complete: either the old one or the new one.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -12,11 +13,13 @@ from pathlib import Path
 
 from mlxspec.trace.events import Event
 from mlxspec_app.export.formats import FORMATS, Format
-from mlxspec_app.export.recording import Recording
+from mlxspec_app.export.recording import Recording, chat_title
 from mlxspec_app.user.whole_file import replace_file
 
 FORCE = "--force"
 DEFAULT_STEM = "chat"
+DEFAULT_FORMAT = "html"
+_STEM_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,14 @@ class Filed:
 
 
 def read_order(text: str) -> FilingOrder:
-    """Parse `FORMAT [FILE] [--force]`; the name of the file may contain spaces.
+    """Parse `[FORMAT [FILE] [--force]]`; the name of the file may contain spaces.
+
+    Without a format it is the page, which holds all that the others show.
 
     Raises:
         ValueError: The format is not known.
     """
-    name, _, rest = text.strip().partition(" ")
+    name, _, rest = (text.strip() or DEFAULT_FORMAT).partition(" ")
     if name not in FORMATS:
         raise ValueError(f"cannot export as {name!r}; choose from {', '.join(FORMATS)}")
     rest = rest.strip()
@@ -57,17 +62,22 @@ def read_order(text: str) -> FilingOrder:
     return FilingOrder(FORMATS[name], Path(rest) if rest else None, replaces)
 
 
-def file_away(order: FilingOrder, events: Sequence[Event]) -> Filed:
+def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> Filed:
     """Export events to a file.
+
+    Args:
+        order: Format and file.
+        events: The events of the chat.
+        title: Title of the chat; "" for the beginning of its first message.
 
     Raises:
         TraceError: The events contain no reply.
         FileExistsError: The file exists and may not be replaced.
         OSError: The file cannot be written.
     """
-    stem = order.path.stem if order.path is not None else DEFAULT_STEM
-    data = encoded(order.format.render(Recording.of(stem, events)))
-    path = Path(expanduser(order.path or free_path(Path(), order.format.suffix)))
+    title = title or chat_title(events)
+    data = encoded(order.format.render(Recording.of(title or DEFAULT_STEM, events)))
+    path = Path(expanduser(order.path or free_path(Path(), stem_of(title), order.format.suffix)))
     write_whole(path, data, replaces=order.replaces)
     return Filed(path, len(data))
 
@@ -100,9 +110,19 @@ def _create(path: Path, data: bytes) -> None:
             raise
 
 
-def free_path(folder: Path, suffix: str) -> Path:
+def stem_of(title: str) -> str:
+    """Return a title as the name of a file: letters and digits, with hyphens between."""
+    stem = ""
+    for word in re.findall(r"\w+", title.lower()):
+        if stem and len(stem) + 1 + len(word) > _STEM_CHARACTERS:
+            break
+        stem += f"-{word}" if stem else word[:_STEM_CHARACTERS]
+    return stem or DEFAULT_STEM
+
+
+def free_path(folder: Path, stem: str, suffix: str) -> Path:
     """Return a free name in the folder: chat.html, chat-2.html, chat-3.html ..."""
-    names = (f"{DEFAULT_STEM}-{n}" if n > 1 else DEFAULT_STEM for n in count(1))
+    names = (f"{stem}-{n}" if n > 1 else stem for n in count(1))
     paths = (folder / f"{name}{suffix}" for name in names)
     return next(path for path in paths if not path.exists())
 

@@ -38,7 +38,8 @@ FORMATS = {
         Format("svg", ".svg", "a picture of the coloured text", "svg"),
         Format("animation", ".animation.svg", "the picture, playing by itself", "animation"),
         Format("cast", ".cast", "a film for the terminal, asciicast v2", "cast"),
-        Format("md", ".md", "the conversation as Markdown", "markdown"),
+        Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
+        Format("text", ".md", "the conversation as Markdown, without figures", "bare_markdown"),
         Format("csv", ".csv", "a row for every round", "csv"),
     )
 }

@@ -21,12 +21,17 @@ _ROLES = {"user": "You", "system": "System"}
 
 
 def render(recording: Recording) -> str:
-    """Return the conversation as Markdown."""
-    parts = [part for message in recording.messages for part in _message(message)]
+    """Return the conversation as Markdown, with figures."""
+    return conversation(recording, has_figures=True)
+
+
+def conversation(recording: Recording, *, has_figures: bool) -> str:
+    """Return the conversation as Markdown, with or without a table below each reply."""
+    parts = [p for message in recording.messages for p in _message(message, has_figures)]
     return "\n\n".join(parts) + "\n"
 
 
-def _message(message: Message) -> Iterator[str]:
+def _message(message: Message, has_figures: bool) -> Iterator[str]:
     if not isinstance(message, Reply):
         yield f"## {_ROLES.get(message.role) or _name(message.role)}"
         yield closed(_text(message.text))
@@ -35,7 +40,8 @@ def _message(message: Message) -> Iterator[str]:
     yield closed(_text(message.text))
     if message.error:
         yield f"*The reply broke off: {_name(' '.join(message.error.split()))}*"
-    yield _table(message)
+    if has_figures:
+        yield _table(message)
 
 
 def _table(reply: Reply) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import Event
+from mlxspec.trace.events import Event, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
+from mlxspec_app.text.titles import title_of
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,24 @@ class Recording:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Recording":
-        """Read a trace file; the title is the name of the file.
+        """Read a trace file; the title is that of the chat, else the name of the file.
 
         Raises:
             TraceError: The file cannot be read, is not a trace, or contains no reply.
         """
-        return cls.of(Path(path).stem, read_trace(path))
+        events = tuple(read_trace(path))
+        return cls.of(chat_title(events) or Path(path).stem, events)
 
     @property
     def replies(self) -> list[Reply]:
         """The replies of the model."""
         return [message for message in self.messages if isinstance(message, Reply)]
+
+
+def chat_title(events: Iterable[Event]) -> str:
+    """Return the title that the first message of the user gives a chat, or ""."""
+    users = (e.text for e in events if isinstance(e, TurnStarted) and e.role == "user")
+    return next((title for text in users if (title := title_of(text))), "")
 
 
 class Written(NamedTuple):

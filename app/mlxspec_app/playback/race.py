@@ -55,6 +55,7 @@ class Track:
     Attributes:
         lane: Which of the two runs it is.
         events: The recorded events.
+        timeline_events: The events that are played: all but measurements.
         timeline: The timeline of these events.
         state: The chat state at the position.
         total: Number of tokens that the whole run emits.
@@ -65,7 +66,9 @@ class Track:
         self.lane = lane
         self.events = list(events)
         # A race has one ratio, that of its runs: in a race no reply is compared with idle forwards.
-        self.timeline = Timeline(event for event in self.events if not isinstance(event, _COMPARED))
+        shown = (event for event in self.events if not isinstance(event, _COMPARED))
+        self.timeline_events = list(shown)
+        self.timeline = Timeline(self.timeline_events)
         self.state = ChatState()
         self._outcome = fold(self.events)
         self.total = _emitted(self._outcome)

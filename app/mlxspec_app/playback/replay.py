@@ -29,6 +29,7 @@ from mlxspec_app.conversation.session import (
     ChatOpened,
     ModelChoice,
     ProofFinished,
+    RaceFinished,
     ReplyDiscarded,
     SessionEvent,
     SessionNotice,
@@ -167,6 +168,9 @@ class ReplaySession:
 
     def prove(self) -> None:
         self._news.append(ProofFinished(None, "this is a recording: no model is here to verify it"))
+
+    def race(self, text: str) -> None:
+        self._news.append(RaceFinished(message="this is a recording: no model is here to race"))
 
     def adjust(self, name: str, value: str) -> None:
         raise ValueError(f"{name} cannot be set to {value}: this is a recording")

@@ -16,6 +16,7 @@ from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
+from mlxspec_app.controllers.exporting import Exporter
 from mlxspec_app.controllers.leaving import Leaving
 from mlxspec_app.controllers.model_switch import ModelSwitch, Part
 from mlxspec_app.controllers.outbox import Outbox
@@ -91,7 +92,11 @@ class ChatScreen(ConversationScreen):
         unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
         self._leaving = Leaving(self.feed, self, unsent)
         self.feed.listen(
-            self._overflow.handle, self.storage.handle, self.editor.handle, self.pacer.handle
+            self._navigation.handle,
+            self._overflow.handle,
+            self.storage.handle,
+            self.editor.handle,
+            self.pacer.handle,
         )
 
     def orders(self) -> dict[str, Callable[..., object]]:
@@ -103,10 +108,12 @@ class ChatScreen(ConversationScreen):
             "draft": self._models.choose_drafter,
             "edit": self.editor.begin,
             "editor": self.action_editor,
+            "export": Exporter(self.feed, self, lambda: self.storage.standing.title).export,
             "find": self.action_find,
             "fork": self._branches.fork,
             "model": self._models.choose_model,
             "new_chat": self._chats.begin_new,
+            "race": self._race,
             "regenerate": self.action_regenerate,
             "rename": self._chats.rename,
             "replay": self.action_replay,
@@ -302,6 +309,11 @@ class ChatScreen(ConversationScreen):
     def _verify(self) -> None:
         self.feed.note(OrderGiven())
         self.session.prove()
+        self.after_order()
+
+    def _race(self, prompt: str = "") -> None:
+        self.feed.note(OrderGiven())
+        self.session.race(prompt)
         self.after_order()
 
     def _set_system(self, text: str) -> None:

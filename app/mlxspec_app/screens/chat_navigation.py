@@ -4,6 +4,7 @@ What is needed only when such a screen opens is imported then: it would delay th
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING
 from textual.screen import Screen
 
 from mlxspec.errors import TraceError
+from mlxspec.trace.events import Event
 from mlxspec_app.controllers.context_overflow import ContextAnswer, Way
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.model_switch import Part
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.conversation.session import ModelChoice, RaceFinished, SessionEvent
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.demo import read_demo
 from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.context_full import ContextFullScreen
 from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.store.entries import ChosenChat
@@ -111,6 +114,14 @@ class ChatNavigation:
             then: Called with the answer, or with None.
         """
         self._screen.app.push_screen(ContextFullScreen(ways, context_length), then)
+
+    def handle(self, event: Event | SessionEvent) -> None:
+        """Play a race as soon as its runs are recorded."""
+        if isinstance(event, RaceFinished) and event.plain:
+            from mlxspec_app.screens.live_race import LiveRaceScreen
+
+            runs = [Track("A", event.plain), Track("B", event.drafted)]
+            self._screen.app.push_screen(LiveRaceScreen(Race(runs, time.monotonic)))
 
     def replay(self) -> None:
         """Replay the conversation, or a recording of the app if there is no reply yet."""

@@ -1,5 +1,6 @@
 """The race screen: two recordings side by side on one clock."""
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -111,6 +112,18 @@ class RaceScreen(SteadyScreen[None]):
         for transcript in self.query(Transcript):
             transcript.turn(where)
 
+    def action_export(self) -> None:
+        self.run_worker(self._export, thread=True, exit_on_error=False)
+
+    def _export(self) -> None:
+        from mlxspec_app.export.race import file_away  # late: it delays the first frame
+
+        try:
+            said = f"written: {', '.join(map(str, file_away(self.race, Path())))}"
+        except OSError as error:
+            said = f"the race cannot be written: {error.strerror}"
+        self.app.call_from_thread(self.notify, said, timeout=6)
+
     def action_help(self) -> None:
         rows = key_list(RACE, choices_of(self.app).keys)
         self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
@@ -134,4 +147,5 @@ class RaceScreen(SteadyScreen[None]):
             (" race ", "$foreground on $spec-line"),
             "  ",
             (safe_line(" against ".join(sorted(targets))), "$foreground"),
+            (" · recorded in turn, played on one clock", "$spec-muted"),
         )

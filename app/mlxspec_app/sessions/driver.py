@@ -22,6 +22,8 @@ from mlxspec_app.conversation.session import (
     ProgressCallback,
     ProofFinished,
     ProofProgress,
+    RaceFinished,
+    RaceProgress,
     ReplyDiscarded,
     SessionEvent,
     SessionNotice,
@@ -67,6 +69,16 @@ class ConversationLike(Protocol):
 
     def fits_alone(self, text: str) -> bool:
         """Return whether a message would fit the context without earlier turns."""
+
+    def race(
+        self,
+        text: str,
+        params: GenerationParams,
+        *,
+        should_stop: ShouldStop = lambda: False,
+        on_run: Callable[[str], None] = lambda name: None,
+    ) -> tuple[list[Event], list[Event]]:
+        """Return the events of a plain reply and of one with drafts; the chat stays as it is."""
 
     def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
         """Measure forwards over the tokens in the cache; None if it was stopped."""
@@ -165,6 +177,24 @@ class ConversationDriver:
         else:
             self._publish(ProofFinished(proof))
 
+    def race(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
+        """Record a plain run and one with drafts; neither is part of the chat."""
+
+        def show(drafter: str) -> None:
+            self._publish(RaceProgress(drafter))
+
+        try:
+            plain, drafted = self._conversation.race(
+                text, params, should_stop=should_stop, on_run=show
+            )
+        except Exception as error:  # the thread's edge: an error ends this race, not the chat
+            self._publish(RaceFinished(message=describe_race(error)))
+            return
+        if should_stop():
+            self._publish(RaceFinished(message="the race was stopped; the chat is as it was"))
+            return
+        self._publish(RaceFinished(tuple(plain), tuple(drafted)))
+
     def use_idle_time(self, should_stop: ShouldStop) -> None:
         """Measure the cost curve, if that is due, and compare the last reply with plain decoding.
 
@@ -223,6 +253,11 @@ class ConversationDriver:
             self._included[-1] = True
         if self._conversation.num_forgotten > num_forgotten:
             self._publish(TurnsForgotten(self._conversation.num_forgotten))
+
+
+def describe_race(error: Exception) -> str:
+    """Return why there is no race, in words."""
+    return f"no race: {error if isinstance(error, ValueError) else describe(error)}"
 
 
 def describe(error: Exception) -> str:

@@ -135,6 +135,9 @@ class EngineSession:
     def prove(self) -> None:
         self._enqueue(self._driver.prove)
 
+    def race(self, text: str) -> None:
+        self._enqueue(lambda stop: self._driver.race(text, self._settings.params, stop))
+
     def new_chat(self) -> None:
         self._enqueue(lambda stop: self._driver.new_chat())
 

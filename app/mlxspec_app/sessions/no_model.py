@@ -45,6 +45,16 @@ class NoModel:
     def fits_alone(self, text: str) -> bool:
         return True
 
+    def race(
+        self,
+        text: str,
+        params: GenerationParams,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_run: Callable[[str], None] = lambda name: None,
+    ) -> tuple[list[Event], list[Event]]:
+        _refuse()
+
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> None:
         return None
 

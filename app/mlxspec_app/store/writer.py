@@ -16,8 +16,8 @@ from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
 from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role
 from mlxspec_app.store.transaction import storable, to_json, transaction
+from mlxspec_app.text.titles import title_of
 
-TITLE_CHARACTERS = 60
 _STEP_S = 0.001  # at least this time between two changes: the list sorts by it
 
 _FORKED_MESSAGE = """
@@ -277,12 +277,6 @@ class Writer:
             raise GoneError(f"message {message} is not in the store any more")
         depth: int = row[0]
         return depth
-
-
-def title_of(text: str) -> str:
-    """Return the title that a first message gives a chat: the beginning of its first line."""
-    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
 def _new_id(cursor: sqlite3.Cursor) -> int:

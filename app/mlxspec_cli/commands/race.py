@@ -7,6 +7,7 @@ texts differ or cannot be compared, for use in scripts.
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 from mlxspec_app.playback.compare import Verdict, compare
 from mlxspec_app.playback.race import Race, acceptance, lead, open_race
@@ -18,8 +19,16 @@ def run(args: Namespace) -> int:
 
     Raises:
         TraceError: A file cannot be read, is no trace, or has no reply.
+        ValueError: A file to write exists.
+        OSError: A file cannot be written.
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
+    wanted = {"page": args.html, "animation": args.animation}
+    for name, out in wanted.items():
+        if out is not None:
+            _write(out, race, name, replaces=args.force)
+    if any(wanted.values()):
+        return 0
     if not args.plain and can_draw():
         from mlxspec_app.run import open_user_data, run_race
 
@@ -28,6 +37,17 @@ def run(args: Namespace) -> int:
     for line in outcome_lines(race, verdict):
         print(line)
     return 0 if verdict.kind in ("identical", "sampled") else 1
+
+
+def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
+    from mlxspec_app.export import race as export
+    from mlxspec_app.export.filing import encoded, write_whole
+
+    text = export.page(race) if name == "page" else export.animation(race)
+    try:
+        write_whole(Path(out), encoded(text), replaces=replaces)
+    except FileExistsError as error:
+        raise ValueError(f"{out} is there already: name another file, or add --force") from error
 
 
 def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """`mlxspec verify`: check that drafts do not change the output of a model on this machine.
 
-It prints tables on standard output, with all figures as one JSON document in the last line, and
-progress on standard error. The exit code is 1 if a greedy reply differs from plain decoding at more
+It prints tables on standard output, or with `--json` all figures as one JSON document, and progress
+on standard error: also the verdict on each cache as soon as its replies are compared, and about how
+long the whole takes. The exit code is 1 if a greedy reply differs from plain decoding at more
 than a near-tie, or if sampled replies have another distribution; else 0.
 """
 
@@ -36,8 +37,7 @@ def run(args: Namespace) -> int:
     """
     plan = _plan(args)
     result = check(load_model(args.model, dtype=args.dtype), plan, say, _progress)
-    print(report.text(result))
-    print(json.dumps(report.document(result)))
+    print(json.dumps(report.document(result)) if args.json else report.text(result))
     return int(not verdict(result).is_lossless)
 
 

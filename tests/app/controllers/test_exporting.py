@@ -44,7 +44,7 @@ async def test_a_file_that_is_there_is_kept(exporter, page, tmp_path):
 async def test_what_cannot_be_written_is_said(exporter, page, tmp_path):
     (tmp_path / "file").touch()
     exporter.export(f"md {tmp_path / 'file' / 'chat.md'}")
-    exporter.export("")
+    exporter.export("pdf")
     exporter._feed.state = fold([])
     exporter.export(f"md {tmp_path / 'empty.md'}")
     await page.settle()

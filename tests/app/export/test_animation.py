@@ -200,7 +200,7 @@ def test_follows_the_scheme_of_its_reader():
     assert ".rejected{fill:#FF5F5F}" in source
     light = re.findall(r"@media \(prefers-color-scheme:light\)\{(.*)\}", source)
     assert any(".rejected{fill:#" in rules for rules in light)
-    assert any(".accepted{fill:#005F87}" in rules for rules in light)
+    assert any(".accepted{fill:#005F5F}" in rules for rules in light)
 
 
 def test_asks_nothing_of_the_network_and_runs_nothing():

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import resources
 
 import pytest
 from hypothesis import given, settings
@@ -217,3 +218,11 @@ def test_every_style_of_every_ink_has_a_rule():
 
 def test_the_page_is_the_same_for_the_same_trace():
     assert html.render(export_traces.chat()) == html.render(export_traces.chat())
+
+
+def test_on_a_narrow_window_the_inks_have_a_row_of_their_own():
+    """At 768 px the last ink lay on the word "theme"."""
+    rules = (resources.files("mlxspec_app.export") / "page.css").read_text()
+    narrow = rules.split("@media (max-width: 860px) {")[1].split("@media")[0]
+    assert ".top { flex-wrap: wrap; }" in narrow
+    assert "width: 100%" in narrow.split(".pick.inks")[1]

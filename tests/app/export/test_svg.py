@@ -46,7 +46,7 @@ def test_follows_the_scheme_of_its_reader():
     source = svg.render(export_traces.chat())
     dark, light = source.split("@media (prefers-color-scheme:light)")
     assert ".accepted{fill:#AFFFAF}" in dark
-    assert ".accepted{fill:#005F87}" in light
+    assert ".accepted{fill:#005F5F}" in light
 
 
 def test_asks_nothing_of_the_network():

@@ -1,5 +1,7 @@
 """The race screen: two lanes on one clock, and the verdict below them."""
 
+import re
+
 import pytest
 from rich.cells import cell_len
 
@@ -98,3 +100,11 @@ async def test_the_view_changes_in_both_lanes_and_q_quits():
         await driver.pilot.press("q")
         await driver.pilot.pause()
         assert driver.pilot.app.return_code == 0
+
+
+async def test_the_end_has_one_ratio_and_says_how_the_runs_were_recorded():
+    cost = CostMeasured(9.0, 100, (1, 2), (20.0, 21.0))
+    async with racing([*TREE, cost], [*PLAIN, cost], size=(140, 42)) as driver:
+        await driver.press("end")
+        assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
+        assert "recorded in turn, played on one clock" in driver.shown

@@ -6,7 +6,7 @@ import pytest
 
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation
-from mlxspec_app.store.writer import title_of
+from mlxspec_app.text.titles import title_of
 from tests.support.store_files import current, open_writer, recent_titles, say, texts_of
 
 

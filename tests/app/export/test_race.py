@@ -1,0 +1,76 @@
+"""A race as a page and as a moving picture."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from mlxspec.trace.file import TraceWriter
+from mlxspec_app.export import race as export
+from mlxspec_app.playback.race import Race, Track
+from mlxspec_cli.main import main
+from tests.support import hostile_traces
+from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE, racing
+from tests.support.race_runs import with_token
+
+
+def race(a=PLAIN, b=TREE):
+    return Race([Track("A", a), Track("B", b)], lambda: 0.0)
+
+
+@pytest.mark.parametrize("render", [export.page, export.animation])
+def test_it_says_the_outcome_with_one_ratio_and_how_it_was_recorded(render):
+    text = render(race())
+    assert f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens" in text
+    assert "recorded in turn, played on one clock" in text
+    assert len(set(re.findall("[0-9.]+ times the speed|\u00d7[0-9.]+", text))) == 1
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_difference_is_said():
+    assert "first difference at token 5" in export.page(race(with_token(PLAIN, 4, -1, " boat")))
+
+
+def test_both_lanes_move_by_keyframes_of_their_own_and_restart_together():
+    text = export.animation(race())
+    names = re.findall(r"@keyframes (\w+)", text)
+    assert len(names) == len(set(names))
+    assert {name[0] for name in names} == {"A", "B"}
+    assert set(re.findall(r"animation-name:(\w+)", text)) <= set(names)
+    assert len(re.findall(r"step-end infinite", text)) == 1
+    ElementTree.fromstring(text)
+
+
+def test_text_of_a_model_stays_text():
+    events = list(hostile_traces.events())
+    runs = race(events, events)
+    ElementTree.fromstring(export.animation(runs))
+    assert "<script" not in export.page(runs)
+
+
+def test_the_command_writes_both_and_keeps_what_is_there(tmp_path, capsys):
+    traces = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, events in zip(traces, (PLAIN, TREE), strict=True):
+        with TraceWriter(path) as writer:
+            for event in events:
+                writer.write(event)
+    page, picture = tmp_path / "race.html", tmp_path / "race.svg"
+    words = ["race", *map(str, traces), "--html", str(page), "--animation", str(picture)]
+    assert main(words) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    assert main(words) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+async def test_a_key_writes_the_race_from_its_screen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with racing() as driver:
+        now = driver.race.playhead.now
+        await driver.press("e")
+        await driver.pilot.app.workers.wait_for_complete()
+        assert driver.race.playhead.now == now
+    assert sorted("".join(path.suffixes) for path in tmp_path.iterdir()) == [
+        ".animation.svg",
+        ".html",
+    ]
