@@ -6,6 +6,7 @@ import pytest
 from textual.widgets._toast import Toast
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken
+from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.themes.choice import theme_for
@@ -250,13 +251,11 @@ async def test_the_figures_follow_the_reply_one_looks_at():
     ("plain_ms", "words"), [(31.0, "x faster"), (2.0, "x as fast"), (None, "tokens/s")]
 )
 async def test_one_quiet_line_tells_of_a_reply(plain_ms, words):
-    from mlxspec.trace.events import CostMeasured
-
     async with chat(recorded()) as driver:
         await driver.say("Explain it.")
         reply = driver.screen.state.reply
         if plain_ms is not None:
-            reply.cost = CostMeasured(0.0, 128, (1,), (plain_ms,))
+            reply.plain = PlainSpeed(1e3 / plain_ms, 128, (128,))
         driver.screen.query_one(ReplyFooter).update()
         await driver.settle()
         line = next(row for row in rows(driver.screen) if "guessed right" in row)

@@ -9,6 +9,7 @@ from mlxspec.drafting.names import HOST, WORDS
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec_app.completions import completions
 from mlxspec_app.conversation.session import ModelChoice, SessionOpening, SessionReady
+from mlxspec_app.export.formats import FORMATS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.command_hints import CommandHints
@@ -31,7 +32,7 @@ def lines(typed, **words):
         ("/k", ["/k "]),
         ("/ex", ["/export ", "/exact_seed ", "/quit"]),
         ("/theme mi", ["/theme mint"]),
-        ("/export ", [f"/export {n}" for n in ("html", "svg", "animation", "cast", "md", "csv")]),
+        ("/export ", [f"/export {n}" for n in FORMATS]),
         ("/draft su", ["/draft suffix"]),
         ("/retry ", ["/retry same", "/retry new"]),
         ("/exact_seed ", ["/exact_seed on", "/exact_seed off"]),
@@ -51,7 +52,13 @@ def test_an_argument_that_is_known_late_is_found_by_its_beginning_then_by_any_pa
 
 @pytest.mark.parametrize(
     ("typed", "is_chosen"),
-    [("/ver", True), ("/theme ", False), ("/theme d", True), ("/export ", True), ("see @t", False)],
+    [
+        ("/ver", True),
+        ("/theme ", False),
+        ("/theme d", True),
+        ("/export ", False),
+        ("see @t", False),
+    ],
 )
 def test_enter_takes_the_first_only_where_the_line_cannot_be_meant_as_it_is(typed, is_chosen):
     folder = Path(__file__).parent
@@ -73,16 +80,15 @@ async def test_enter_runs_the_marked_command():
         assert driver.screen.query_one(Prompt).text == ""
 
 
-async def test_enter_goes_on_to_the_argument_and_then_runs_the_command(tmp_path, monkeypatch):
+async def test_enter_takes_the_marked_argument_and_runs_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with chat() as driver:
         await driver.say("hello")
-        await driver.press(*"/expo", "enter")
-        assert driver.screen.query_one(Prompt).text == "/export "
-        assert "› html" in driver.shown  # noqa: RUF001 - the mark
-        await driver.press("m", "d", "enter")
+        await driver.press(*"/export m")
+        assert "› md" in driver.shown  # noqa: RUF001 - the mark
+        await driver.press("enter")
         await driver.app.workers.wait_for_complete()
-        assert [path.name for path in tmp_path.iterdir()] == ["chat.md"]
+        assert [path.suffix for path in tmp_path.iterdir()] == [".md"]
 
 
 async def test_the_arrows_walk_the_menu_and_enter_takes_where_they_stop():

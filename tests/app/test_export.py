@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
-from mlxspec_app.commands import UnknownCommandError, parse
+from mlxspec_app.commands import CommandError, parse
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.export.filing import encoded, file_away, read_order, stem_of
 from mlxspec_app.export.formats import FORMATS
@@ -144,7 +144,7 @@ def test_the_command_takes_a_format_and_perhaps_a_file():
     assert parse("/export html").argument == "html"
     assert parse("/export html a b.html").argument == "html a b.html"
     for line, message in (("/export pdf x", "got 'pdf'"),):
-        with pytest.raises(UnknownCommandError, match=message):
+        with pytest.raises(CommandError, match=message):
             parse(line)
 
 

@@ -201,6 +201,9 @@ async def test_help_is_paged_by_letters_and_names_both_ways():
             await driver.press(key)
             shown.append("\n".join(rows(driver.app.screen)))
         assert shown[0] == shown[2] != shown[1]
+        for _ in range(4):
+            await driver.press("o")
+            shown.append("\n".join(rows(driver.app.screen)))
         page = "\n".join(shown)
         for keys in ("F1, ?", "PgUp, p", "PgDn, o", "Ctrl+End, G"):
             assert keys in page

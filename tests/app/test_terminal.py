@@ -115,7 +115,7 @@ def test_ctrl_z_stops_the_app_and_the_shell_brings_it_back(start, tmp_path):
     terminal.wait_until(
         lambda: all(
             text in terminal.written.rpartition(ALTERNATE_SCREEN)[2]
-            for text in (b"corrected", b"half", b"Help")  # every row, not what changed alone
+            for text in (b"the X-ray", b"half", b"Help")  # every row, not what changed alone
         ),
         "the app did not come back",
     )
@@ -136,7 +136,7 @@ def test_the_editor_has_the_terminal_and_the_app_draws_all_of_it_again(start, tm
     left, *_ = terminal.written.rpartition(ALTERNATE_SCREEN)
     assert b"the editor" in left
     terminal.wait_until(
-        lambda: b"corrected" in terminal.written.rpartition(ALTERNATE_SCREEN)[2], "rows are missing"
+        lambda: b"the X-ray" in terminal.written.rpartition(ALTERNATE_SCREEN)[2], "rows are missing"
     )
     terminal.press(CTRL_Q)
     assert terminal.wait_for_end() == 0

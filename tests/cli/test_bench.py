@@ -137,7 +137,7 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
         (("--baseline", "eagle"), "the baseline 'eagle' is no arm"),
         (("--context", "far"), "lengths are numbers of tokens"),
         (("--arms", ""), "--arms is empty"),
-        (("--k", "-1"), "num_draft_tokens must be 0"),
+        (("--k", "-1"), "num_draft_tokens must be from 0"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_2(bench, arguments, message):

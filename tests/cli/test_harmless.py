@@ -7,6 +7,7 @@ import pytest
 
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
+from mlxspec_app.sessions.reply_settings import ReplySettings
 from mlxspec_cli.commands.generate import _Printer
 from mlxspec_cli.main import main
 from mlxspec_cli.plain_chat import _PlainChat
@@ -40,7 +41,7 @@ def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys, 
     monkeypatch.setattr("builtins.input", lambda *_: "hello")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     monkeypatch.setenv("COLUMNS", "200")
-    assert _PlainChat(Harmful(), GenerationParams()).turn()
+    assert _PlainChat(Harmful(), ReplySettings(GenerationParams(), ())).turn()
     printed = capsys.readouterr().out
     if not is_terminal:
         assert printed == "".join(PIECES) + "\n"

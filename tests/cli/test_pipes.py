@@ -15,6 +15,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
 )
+from mlxspec_app.sessions.reply_settings import ReplySettings
 from mlxspec_cli import plain_chat
 from mlxspec_cli.commands.generate import _read_prompt
 from mlxspec_cli.main import main
@@ -97,7 +98,7 @@ def test_a_chat_in_a_pipe_writes_its_replies_and_nothing_else(monkeypatch, capsy
     assert main(["generate", "--model", model, *FLAGS]) == 0
     reply = capsys.readouterr().out
     monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\nhi\n/new\nhi\n"))
-    assert main(["chat", "--model", model, *FLAGS]) == 0
+    assert main(["chat", "--model", model, "--temp", "0", *FLAGS]) == 0
     out, err = capsys.readouterr()
     assert out == reply * 2
     for words in ("/help for help", "Ctrl-D ends the chat", "/nothing is not a command"):
@@ -153,5 +154,5 @@ def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda *_: "hi")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "9")
-    assert plain_chat._PlainChat(Talker(), GenerationParams()).turn()
+    assert plain_chat._PlainChat(Talker(), ReplySettings(GenerationParams(), ())).turn()
     assert capsys.readouterr().out == "one two\none two\n"

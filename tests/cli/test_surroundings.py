@@ -165,7 +165,7 @@ def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
         noticed = b"this chat is not saved"  # for seconds, which may be over by now
         terminal.wait_until(lambda: noticed in terminal.written, "it does not say so")
         terminal.press("hello\r")
-        terminal.wait_for("tok/s")
+        terminal.wait_for("tokens/s")
         terminal.press("/theme\r")
         terminal.wait_for("cannot be written")
     assert b"assistant> Speculative decoding" in terminal.written
@@ -205,7 +205,7 @@ def test_a_terminal_of_twenty_columns_and_five_rows_holds_a_chat(tmp_path):
         terminal.wait_until(lambda: b"keys" in terminal.written, "it does not say what it needs")
         terminal.wait_for("Message")
         terminal.press("hello\r")
-        terminal.wait_for("tok/s")
+        terminal.wait_for("tokens/s")
     assert b"assistant>\r\nSpeculative decoding" in terminal.written
 
 

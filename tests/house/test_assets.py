@@ -64,7 +64,9 @@ def test_the_code_was_written_with_and_without_drafts_and_is_the_same():
     assert kinds("code-plain") == {"plain"}
 
 
-@pytest.mark.parametrize(("name", "words"), [("help", "What the colours"), ("race", "expected")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("help", "what its colours and signs mean"), ("race", "expected")]
+)
 async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
     svg = await script("make_screenshot").PICTURES[name]()
     assert words in svg.replace("&#160;", " ")

@@ -13,7 +13,7 @@ def quiet_figures(reply: Reply) -> list[Part]:
     if not stats.generated_tokens:
         return []
     parts = [Part(_gain(reply))]
-    if stats.rounds:
+    if sum(stats.drafted_at_depth):
         parts.append(Part(f"{100 * stats.acceptance_rate:.0f} % {GUESSED}", 1))
     else:
         parts.append(Part("no guesses", 1))

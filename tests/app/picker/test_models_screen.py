@@ -249,6 +249,7 @@ async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_
         assert loaded(driver) == []
         catalogue.gate.release()
         await until(driver, "org/Wanted-4bit is here: Enter loads it")
+        await read(driver)
         assert "↓ 2.3 GB" not in driver.shown
         assert catalogue.fetched == [OFFERED.source]
 
