@@ -42,7 +42,9 @@ class SamplingSwitch:
             CommandError: It cannot be a seed, or the session has none.
         """
         self._adjust("seed", seed)
-        self._page.notify(f"seed {seed}; it makes no difference at temperature 0", timeout=3)
+        temperature = self._feed.session.adjustable().get("temp", "0")
+        idle = "; it makes no difference at temperature 0" if float(temperature) == 0 else ""
+        self._page.notify(f"seed {seed}{idle}", timeout=3)
 
     def draw_seed(self) -> bool:
         """Set another seed at random; return whether the session accepted it."""

@@ -59,8 +59,15 @@ def test_a_seed_is_drawn_anew_each_time(sampling, session):
 def test_another_answer_takes_another_seed(sampling, session, page):
     session.adjustable = lambda: {"temp": "0.7", "seed": "7"}
     sampling.vary()
-    ((_, name, _),) = session.orders
+    ((_, name, seed),) = session.orders
     assert name == "seed"
+    assert page.told == [f"seed {seed}"]
+
+
+def test_a_seed_that_makes_no_difference_says_so(sampling, session, page):
+    session.adjustable = lambda: {"temp": "0", "seed": "7"}
+    sampling.use_seed("8")
+    assert page.told == ["seed 8; it makes no difference at temperature 0"]
 
 
 def test_where_no_seed_gives_another_answer_that_is_said(sampling, session, page):
