@@ -26,7 +26,10 @@ SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
     [
         (lambda: BeamShape(0, 2), "a beam needs a width and a depth of 1 or more; got 0 and 2"),
         (lambda: BeamShape(2, 0), "a beam needs a width and a depth of 1 or more; got 2 and 0"),
-        (lambda: GenerationParams(num_draft_tokens=-1), "num_draft_tokens must be 0 .*; got -1"),
+        (
+            lambda: GenerationParams(num_draft_tokens=-1),
+            "num_draft_tokens must be from 0 .*; got -1",
+        ),
         (lambda: GenerationParams(max_tokens=-1), "max_tokens must be 0 or more; got -1"),
         (
             lambda: SamplingParams(temperature=-0.5),

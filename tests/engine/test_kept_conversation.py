@@ -59,6 +59,9 @@ class Model:
         yield from events
         yield GenerationFailed(1.0, "broken") if ending == "broken" else last
 
+    def fits_alone(self, text):
+        return True
+
     def reset(self):
         self.turns = []
 
