@@ -284,12 +284,15 @@ def _prepared(
     loaded: LoadedModel, options: Options, asked: str, *, say: Say, on_progress: Progress | None
 ) -> Prepared:
     context = make_drafter_context(loaded, options, say, on_progress=on_progress)
-    prepared = _with_drafter(context, options, asked)
-    return replace(prepared, sampling=loaded.sampling)
+    return _with_drafter(context, options, asked, loaded.sampling)
 
 
 def _with_drafter(
-    context: DrafterContext, options: Options, asked: str, memory: TableMemory | None = None
+    context: DrafterContext,
+    options: Options,
+    asked: str,
+    sampling: Mapping[str, float],
+    memory: TableMemory | None = None,
 ) -> Prepared:
     """Give the engine of a context its drafter; `memory` is that of the drafter before, if any."""
     engine = context.engine
@@ -302,7 +305,7 @@ def _with_drafter(
             engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
     _give(engine, make_drafter())  # only now: a trained drafter needs the engine's target
-    return Prepared(engine, choice, make_drafter, context, memory)
+    return Prepared(engine, choice, make_drafter, context, memory, sampling)
 
 
 def _give(engine: Engine, drafter: Drafter) -> None:
@@ -331,6 +334,7 @@ def change_drafter(
         ValueError: The drafter is not known.
     """
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
+    engine = prepared.engine
     context = replace(
         prepared.context,
         draft_model=options.draft_model,
@@ -338,12 +342,13 @@ def change_drafter(
         say=say or _warn,
     )
     with device_turn():
-        _give(prepared.engine, NoDrafter())  # two draft models at once may not fit in memory
+        _give(engine, NoDrafter())  # two draft models at once may not fit in memory
         try:
-            changed = _with_drafter(context, options, options.asked, prepared.memory)
-            return replace(changed, sampling=prepared.sampling)
+            return _with_drafter(
+                context, options, options.asked, prepared.sampling, prepared.memory
+            )
         except BaseException:
-            _give(prepared.engine, prepared.make_drafter())
+            _give(engine, prepared.make_drafter())
             raise
 
 

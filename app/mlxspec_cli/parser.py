@@ -44,13 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
     replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
     replay.add_argument("file", help="a file written by --trace")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
-    race = add("race", "Play two recorded traces side by side and say whether they agree.")
-    race.add_argument("a", metavar="A", help="a file written by --trace")
-    race.add_argument("b", metavar="B", help="another one, of the same prompt")
-    race.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
-    race.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
-    race.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
-    race.add_argument("--force", action="store_true", help="replace files that are there")
+    _add_race_options(
+        add("race", "Play two recorded traces side by side and say whether they agree.")
+    )
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     reports = add(
         "doctor", "Say what this machine runs on and what to improve."
@@ -76,6 +72,15 @@ def build_parser() -> argparse.ArgumentParser:
     for described in (completion, add("man", "Print the manual page.")):
         described.set_defaults(parser=parser)  # both commands print from the parser itself
     return parser
+
+
+def _add_race_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="a file written by --trace")
+    parser.add_argument("b", metavar="B", help="another one, of the same prompt")
+    parser.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
+    parser.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
+    parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:

@@ -48,13 +48,13 @@ def render(recording: Recording) -> str:
 
 def _counted_words(replies: Sequence[Reply], counted: Sequence[Reply]) -> str:
     """Return which replies an average is of."""
-    kinds = {"loops": "is_loop", "copies of earlier ones": "is_copy"}
-    left_out = [
-        words for words, kind in kinds.items() if any(getattr(reply, kind) for reply in replies)
-    ]
-    if len(counted) == len(replies) or not left_out:
-        return "All replies"
-    return f"All replies but {' and '.join(left_out)}"
+    others = [reply for reply in replies if reply not in counted]
+    kinds = (
+        ("loops", any(reply.is_loop for reply in others)),
+        ("copies of earlier ones", any(reply.is_copy for reply in others)),
+    )
+    left_out = " and ".join(words for words, is_among in kinds if is_among)
+    return f"All replies but {left_out}" if left_out else "All replies"
 
 
 def _part(name: str) -> str:
