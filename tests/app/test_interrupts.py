@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 
 import pytest
 
@@ -20,7 +21,7 @@ from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import chat, running
 from tests.support.scripted_session import ScriptedSession
-from tests.support.user_data_files import fill
+from tests.support.user_data_files import PATIENCE_S, fill
 
 
 def typed(driver):
@@ -106,12 +107,14 @@ async def test_an_unsent_text_and_what_waits_are_in_the_prompt_at_the_next_start
 
 
 async def test_an_unsent_text_is_kept_while_it_is_typed(tmp_path, monkeypatch):
-    monkeypatch.setattr(leaving, "_PAUSE_S", 0.0)
-    user_data = find_user_data(tmp_path)
+    monkeypatch.setattr(leaving, "_WRITE_EVERY_S", 0.01)
+    user_data, file = find_user_data(tmp_path), tmp_path / "unsent.txt"
     async with running(ScriptedSession(SessionReady()), user_data=user_data) as driver:
         await driver.press(*"half")
-        await driver.app.workers.wait_for_complete()
-        assert (tmp_path / "unsent.txt").read_text() == "half"
+        deadline = time.monotonic() + PATIENCE_S
+        while not (file.exists() and file.read_text() == "half"):
+            assert time.monotonic() < deadline
+            await driver.pilot.pause(0.01)
 
 
 def test_an_unsent_text_that_cannot_be_read_is_no_error(tmp_path):

@@ -8,6 +8,7 @@ start; it is written while the user types, so a closed terminal does not lose it
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from mlxspec_app.controllers.feed import Feed
@@ -17,7 +18,7 @@ from mlxspec_app.user.unsent import UnsentText
 QUIT_S = 3.0
 """For so long after the first press, a second one quits."""
 
-_PAUSE_S = 1.0  # without a key press, before the text is written: not one write a letter
+_WRITE_EVERY_S = 1.0  # while the user types: not one write a letter
 
 
 class LeavablePage(ChatPage, Protocol):
@@ -43,7 +44,7 @@ class Leaving:
         """Make a controller for a page that is not shown yet; without `unsent` no text is kept."""
         self._feed, self._page, self._unsent = feed, page, unsent
         self._prompt: PromptField | None = None
-        self._may_quit = False
+        self._may_quit = self._writes_soon = False
 
     def begin(self) -> None:
         """Put the text of the last start back into the prompt."""
@@ -68,8 +69,9 @@ class Leaving:
     def follow_text(self) -> None:
         """Keep the text of the prompt, which has changed."""
         self._may_quit = False
-        if self._unsent is not None:
-            self._page.run_beside(self._write_later, group="unsent", exclusive=True)
+        if self._unsent is not None and not self._writes_soon:
+            self._writes_soon = True
+            self._page.set_timer(_WRITE_EVERY_S, self._write_now)
 
     def end(self) -> None:
         """Keep what is not sent, for the app ends."""
@@ -81,9 +83,9 @@ class Leaving:
         typed = self._prompt.unsent if self._prompt is not None else ""
         return "\n".join(part for part in (*self._feed.state.queue, typed) if part)
 
-    async def _write_later(self) -> None:
-        await asyncio.sleep(_PAUSE_S)
-        await asyncio.to_thread(self._write, self._text)
+    def _write_now(self) -> None:
+        self._writes_soon = False
+        self._page.run_beside(partial(asyncio.to_thread, self._write, self._text))
 
     def _write(self, text: str) -> None:
         if self._unsent is not None:
