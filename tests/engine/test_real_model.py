@@ -135,9 +135,9 @@ def test_plain_replies_are_those_of_mlx_lm():
 
 def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
     """The reason why this cache exists: mlx-lm cannot take back a draft once its ring is full."""
-    prompt, count = "Once upon a time there was a", 60
+    prompt, count = "Once upon a time there was a", 36
     target = loaded()
-    ring = {"max_kv_size": 32, "keep": 4}
+    ring = {"max_kv_size": 20, "keep": 4}
 
     def run(drafter):
         decoder = Decoder(target.model, make_cache(target.config, **ring))
@@ -150,7 +150,7 @@ def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
     from mlx_lm.models.cache import RotatingKVCache
 
     model, _ = mlx_lm_model()
-    caches = [RotatingKVCache(max_size=32, keep=4) for _ in range(2 * len(model.layers))]
+    caches = [RotatingKVCache(max_size=20, keep=4) for _ in range(2 * len(model.layers))]
     steps = speculative_generate_step(
         mx.array(target.tokenizer.encode(prompt)),
         model,
@@ -160,7 +160,7 @@ def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
         prompt_cache=caches,
     )
     theirs = [int(token) for token, _, _ in steps]
-    assert theirs[:20] == expected[:20]
+    assert theirs[:10] == expected[:10]
     assert theirs != expected
 
 
@@ -196,7 +196,7 @@ def difference_in_float16(prompt, count):
 
 def test_in_float16_only_a_rounding_parts_a_reply(monkeypatch):
     cut_sums(monkeypatch)
-    found = difference_in_float16("The three primary colours are", 10)
+    found = difference_in_float16("The three primary colours are", 8)
     print(found)
     assert found is None or found.is_near_tie
 
@@ -204,7 +204,7 @@ def test_in_float16_only_a_rounding_parts_a_reply(monkeypatch):
 def test_in_float16_a_lost_row_is_more_than_a_rounding(monkeypatch):
     cut_sums(monkeypatch)
     lose_a_row(monkeypatch)
-    found = difference_in_float16("Once upon a time there was a", 24)
+    found = difference_in_float16("def fibonacci(n):", 8)
     print(found)
     assert not found.is_near_tie
 
@@ -216,11 +216,11 @@ from mlxspec.device import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
 for prompt, kinds in ((real.PROMPTS[0], ["full"]), ("Dear Sir or Madam,", real.CACHES)):
     for kind in kinds:
-        expected = real.greedy(real.engine("none", kind), prompt, 7)
+        expected = real.greedy(real.engine("none", kind), prompt, 5)
         if kind == "full":
-            assert expected == real.mlx_lm_greedy(prompt, 7), prompt
+            assert expected == real.mlx_lm_greedy(prompt, 5), prompt
         for drafter in ("pool", "model"):
-            got = real.greedy(real.engine(drafter, kind), prompt, 7, nodes=3)
+            got = real.greedy(real.engine(drafter, kind), prompt, 5, nodes=3)
             assert got == expected, (drafter, kind, prompt, expected, got)
 print("identical")
 """
