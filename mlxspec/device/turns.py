@@ -31,21 +31,22 @@ class _ThreadEnd:
         mx.clear_streams()
 
 
-class _Mine(threading.local):
-    """The turns that this thread holds.
+class _Ends(threading.local):
+    """What is freed when this thread ends.
 
     Attributes:
-        depth: Number of nested turns.
         end: Is deleted with the thread; None in the main thread, which MLX frees itself.
     """
 
     def __init__(self) -> None:
-        self.depth = 0
         is_main = threading.current_thread() is threading.main_thread()
         self.end = None if is_main else _ThreadEnd()
 
+    def expect(self) -> None:
+        """Do nothing more: the first call in a thread makes its `end`."""
 
-_mine = _Mine()
+
+_ends = _Ends()
 
 
 @contextmanager
@@ -73,7 +74,8 @@ def free_turn() -> Iterator[bool]:
 
 def is_mine() -> bool:
     """Return whether this thread has the turn."""
-    return _mine.depth > 0
+    # Not a count of our own: a Ctrl+C between two of its lines would leave it wrong for ever.
+    return bool(_room._is_owned())  # type: ignore[attr-defined]  # what a Condition asks a lock
 
 
 def may_compile() -> bool:
@@ -94,12 +96,9 @@ def shared_stream(device: mx.Device, core: int = 0) -> mx.Stream:
 
 @contextmanager
 def _shared() -> Iterator[None]:
-    _mine.depth += 1
-    try:
-        with mx.stream(shared_stream(mx.default_device())):
-            yield
-    finally:
-        _mine.depth -= 1
+    _ends.expect()
+    with mx.stream(shared_stream(mx.default_device())):
+        yield
 
 
 @atexit.register

@@ -6,6 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import takewhile
 
 import mlx.core as mx
 import pytest
@@ -165,6 +166,32 @@ def test_a_turn_within_a_turn_is_part_of_it():
     with turns.device_turn(), turns.device_turn(), turns.free_turn() as is_free:
         assert is_free
         assert turns.is_mine()
+    assert not turns.is_mine()
+
+
+def test_wherever_a_turn_is_broken_off_it_is_over():
+    def break_off_at(line):
+        lines = iter(range(line + 1))
+
+        def at_line(frame, event, arg):
+            if frame.f_code.co_filename != turns.__file__:
+                return None
+            if event == "line" and next(lines, None) == line:
+                raise KeyboardInterrupt
+            return at_line
+
+        sys.settrace(at_line)
+        try:
+            with turns.device_turn():
+                pass
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    broken = list(takewhile(break_off_at, range(50)))
+    assert 3 < len(broken) < 50
     assert not turns.is_mine()
 
 
