@@ -7,6 +7,7 @@ import argparse
 import random
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from mlxspec.params import GenerationParams, Options, SamplingParams
@@ -59,6 +60,20 @@ def _help(row: Setting, default: object) -> str:
 def words_of(text: str) -> list[str]:
     """Return the words of a list separated by commas, without empty ones."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def new_file(text: str) -> Path:
+    """Return the path of a file to write, before an hour is spent on its content.
+
+    Raises:
+        ValueError: The file exists already, or its folder does not.
+    """
+    path = Path(text)
+    if path.exists():
+        raise ValueError(f"{path} is there already: name another file")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{path.parent} is no folder: make it first, or name a file elsewhere")
+    return path
 
 
 def options(args: Namespace) -> Options:

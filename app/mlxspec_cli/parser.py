@@ -129,6 +129,10 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="leave out what the file has")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print one JSON document instead")
+    text = "write the figures to this file as one line of docs/board.md: no names, no text"
+    group.add_argument("--share", metavar="FILE", help=text)
 
 
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:

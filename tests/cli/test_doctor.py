@@ -1,6 +1,7 @@
 """The doctor's report: what it measures, what it says, and what it advises."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, idle_cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
+from mlxspec.drafting.auto import Choice
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.commands import doctor
 
@@ -102,10 +104,12 @@ def test_it_prints_and_returns_1_where_something_is_to_be_done(machine, capsys):
 def test_it_prints_the_cost_and_returns_0_where_all_is_well(
     machine, has_model, monkeypatch, capsys
 ):
-    monkeypatch.setattr(doctor, "drafter", lambda: "drafter pool, fastest of 2")
-    monkeypatch.setattr(doctor, "measure", lambda: "the table")
+    choice = Choice("pool", "fastest of 2", {"none": 20.0, "pool": 40.0})
+    monkeypatch.setattr(doctor, "fastest_drafter", lambda: choice)
+    monkeypatch.setattr(doctor, "measure", lambda speeds: f"the table of {dict(speeds)}")
     assert doctor.report_machine() == 0
-    ending = "drafter pool, fastest of 2\n\nthe table\n\nEverything is as it should be.\n"
+    table = "the table of {'none': 20.0, 'pool': 40.0}"
+    ending = f"drafter pool, fastest of 2\n\n{table}\n\nEverything is as it should be.\n"
     assert capsys.readouterr().out.endswith(ending)
 
 
@@ -150,7 +154,7 @@ def test_verifying_leaves_the_decoder_as_it_was(forwards):
 
 @pytest.mark.slow
 def test_the_default_model_is_measured(own_facts):
-    code = "from mlxspec_cli.commands import doctor; print(doctor.measure())"
+    code = "from mlxspec_cli.commands import doctor; print(doctor.measure({'pool': 9.0}))"
     path = os.pathsep.join(sys.path)
     table = subprocess.check_output(  # in a process of its own, where MLX finds the fast BLAS
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, text=True
@@ -158,6 +162,9 @@ def test_the_default_model_is_measured(own_facts):
     assert table[1].split() == ["rows", "1", "2", "4", "8", "16", "32"]
     assert all(float(ms) > 0 for ms in table[2].split()[1:])
     assert table[3].split()[1] == "1.00"
+    roofline = " ".join(table[5:])
+    assert "so a forward over 538 MB of weights takes" in roofline
+    assert re.search(r"Reached of that: pool \d+%\.$", roofline)
 
 
 def test_an_idle_measurement_makes_way_before_the_next_forward(forwards):

@@ -235,9 +235,11 @@ def test_a_reply_of_the_command_line_drafts_so_and_says_the_same(folder, tmp_pat
 
 def test_a_benchmark_is_told_how_to_draft_and_tells_it(folder, tmp_path, capsys):
     words = ["bench", str(folder), "--prompts", str(save_questions(tmp_path)), "--limit", "1"]
-    assert main([*words, "--max-tokens", "8", "--arms", "plain,suffix", *GIVEN]) == 0
+    words += ["--max-tokens", "8", "--arms", "plain,suffix", *GIVEN]
+    assert main(words) == 0
     out = capsys.readouterr().out
-    setup = json.loads(out.splitlines()[-1])["setup"]
+    assert main([*words, "--json"]) == 0
+    setup = json.loads(capsys.readouterr().out)["setup"]
     told = {name: setup[name] for name in ("branching", "depth", "exit_threshold", "chain_rule")}
     assert told == {"branching": 2, "depth": 3, "exit_threshold": 0.25, "chain_rule": "token"}
     assert "branching 2, depth 3, exit threshold 0.25, chain rule token" in out

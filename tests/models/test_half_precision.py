@@ -50,11 +50,9 @@ def command(tmp_path, monkeypatch, capsys):
         words = [name, folder, "--draft-model", folder, "--prompts", questions]
         words += ["--max-tokens", "24", *arguments]
         code = main(words)
-        out = last = capsys.readouterr().out
-        if name == "verify":  # it prints tables or figures
-            assert main([*words, "--json"]) == code
-            last = capsys.readouterr().out
-        return code, out, json.loads(last.splitlines()[-1])
+        out = capsys.readouterr().out
+        assert main([*words, "--json"]) == code
+        return code, out, json.loads(capsys.readouterr().out)
 
     return run
 

@@ -1,8 +1,9 @@
 """`mlxspec bench`: drafters against plain decoding and other projects, on this machine.
 
-It prints tables on standard output, with all figures as one JSON document in the last line, and
-progress on standard error. The exit code is 1 if a greedy reply differs from the baseline's by more
-than rounding explains, and 130 after an interrupt, which prints the finished part.
+It prints tables on standard output, or with `--json` all figures as one JSON document, and progress
+on standard error. `--share FILE` also writes figures for the table of all machines. The exit code
+is 1 if a greedy reply differs from the baseline's by more than rounding explains, and 130 after an
+interrupt, which prints the finished part.
 """
 
 import gc
@@ -38,8 +39,9 @@ from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
 from mlxspec.loading import load_model
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.report.shared import shared_figures, to_text
+from mlxspec_cli.arguments import new_file, words_of
 from mlxspec_cli.arguments import options as load_options
-from mlxspec_cli.arguments import words_of
 from mlxspec_cli.output import say
 
 _PROFILED_WIDTHS = (1, 4, 16)
@@ -56,6 +58,7 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
+    share = _share_file(args)
     own, peers = words_of(args.arms), words_of(args.against)
     check_arms(own)
     check_peers(peers)
@@ -66,13 +69,14 @@ def run(args: Namespace) -> int:
     drafter_context = make_drafter_context(loaded, options, say, budget=fixed)
     if lengths:
         measure = partial(measure_context, loaded, options, own, task=plan.task, say=say)
-        return _contexts(lengths, measure, setup_of(drafter_context, plan.task, own[0]))
+        setup = setup_of(drafter_context, plan.task, own[0])
+        return _contexts(lengths, measure, setup, as_json=args.json)
     if args.profile:
-        return _profile(drafter_context, own, plan)
+        return _profile(drafter_context, own, plan, as_json=args.json)
     notes: list[str] = []
     budget = MeasuredBudget() if fixed is None else fixed
     arms = [*own_arms(own, drafter_context, budget), *_peers(peers, drafter_context, notes)]
-    return _compare(args, plan, drafter_context, arms, budget, notes)
+    return _compare(args, plan, drafter_context, arms, budget, notes, share)
 
 
 def _compare(
@@ -82,6 +86,7 @@ def _compare(
     arms: list[Arm],
     budget: Budget,
     notes: list[str],
+    share: Path | None,
 ) -> int:
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
@@ -108,8 +113,10 @@ def _compare(
     finally:
         gc.unfreeze()
     result = report.BenchResult(setup, rows, names, baseline, cost, notes, is_partial)
-    print(report.text(result))
-    print(json.dumps(report.document(result)))
+    print(json.dumps(report.document(result)) if args.json else report.text(result))
+    if share and not is_partial:
+        share.write_text(to_text(shared_figures(result)), encoding="utf-8")
+        say(f"wrote {share}; it holds figures, no names, no paths and no text: send it as it is")
     return 130 if is_partial else int(result.has_real_difference)
 
 
@@ -146,7 +153,7 @@ def _save_rows(out: Path | None, setup: Setup, rows: list[Row]) -> None:
         append_rows(out, rows, setup)
 
 
-def _profile(drafter_context: DrafterContext, own: list[str], plan: Plan) -> int:
+def _profile(drafter_context: DrafterContext, own: list[str], plan: Plan, *, as_json: bool) -> int:
     """Print where the time goes for the first arm that drafts, over the first question."""
     name = next((name for name in own if name != "plain"), own[0])
     engine, task = drafter_context.engine, plan.task
@@ -159,30 +166,34 @@ def _profile(drafter_context: DrafterContext, own: list[str], plan: Plan) -> int
     engine.target.observe(prompt)
     forwards = [profile_forward(engine.target, width) for width in _PROFILED_WIDTHS]
     setup = setup_of(drafter_context, task, name)
-    print("\n".join(setup_lines(setup)))
-    print(f"\n{round_table(rounds)}\n\n{forward_table(forwards)}")
-    print(
-        json.dumps(
-            {
-                "setup": dict(setup),
-                "rounds": asdict(rounds),
-                "forwards": [asdict(profile) for profile in forwards],
-            }
-        )
-    )
+    if as_json:
+        found = {"rounds": asdict(rounds), "forwards": [asdict(item) for item in forwards]}
+        print(json.dumps({"setup": dict(setup), **found}))
+    else:
+        print("\n".join(setup_lines(setup)))
+        print(f"\n{round_table(rounds)}\n\n{forward_table(forwards)}")
     return 0
 
 
 def _contexts(
-    lengths: list[int], measure: Callable[..., list[ContextFigures]], setup: Setup
+    lengths: list[int],
+    measure: Callable[..., list[ContextFigures]],
+    setup: Setup,
+    *,
+    as_json: bool,
 ) -> int:
-    print("\n".join(setup_lines(setup)) + f"\n\n{CONTEXT_HEADER}", flush=True)
+    def tell(line: str) -> None:
+        if not as_json:
+            print(line, flush=True)
+
+    tell("\n".join(setup_lines(setup)) + f"\n\n{CONTEXT_HEADER}")
     found = []
     for length in lengths:
         new = measure(length=length)
-        print("\n".join(map(context_row, new)), flush=True)
+        tell("\n".join(map(context_row, new)))
         found += new
-    print(json.dumps({"setup": dict(setup), "contexts": [asdict(item) for item in found]}))
+    if as_json:
+        print(json.dumps({"setup": dict(setup), "contexts": [asdict(item) for item in found]}))
     return 0
 
 
@@ -204,6 +215,15 @@ def _plan(args: Namespace) -> Plan:
     for temp in temps:
         replace(task, temperature=temp)  # a bad value is refused now, not after an hour
     return Plan(chosen, temps, args.repeat, task)
+
+
+def _share_file(args: Namespace) -> Path | None:
+    """Return the file to share, checked before an hour of measuring."""
+    if args.share is None:
+        return None
+    if args.profile or args.context:
+        raise ValueError("--share takes the figures of arms: leave out --profile and --context")
+    return new_file(args.share)
 
 
 def _temps(text: str) -> list[float]:

@@ -1,9 +1,9 @@
 """`mlxspec doctor`: what this machine runs on, what speculation costs here, what to do about it.
 
-`examine` collects the facts, `examination_text` formats them; `measure` and `drafter` run the
-model. A finding is one line: the problem, its cost, and what to do. `--mac-report FILE` measures
-what only a Mac can show and writes it to a file. `--read-report FILE` compares such a file with
-the assumptions of the tests. `--forget` deletes what was found out about models here.
+`examine` collects the facts, `examination_text` formats them; `fastest_drafter` and `measure` run
+the model. A finding is one line: the problem, its cost, and what to do. `--mac-report FILE` writes
+what only a Mac can show to a file. `--read-report FILE` compares such a file with the assumptions
+of the tests. `--forget` deletes what was found out about models here.
 """
 
 import os
@@ -19,10 +19,12 @@ from mlxspec.device import backend, machine_check
 from mlxspec.errors import MlxspecError
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
+from mlxspec_cli.arguments import new_file
 from mlxspec_cli.output import harmless, say
 
 if TYPE_CHECKING:
     from mlxspec.adapted.verdict import Verdict  # its package needs MLX
+    from mlxspec.drafting.auto import Choice
 
 _CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
@@ -57,7 +59,7 @@ def run(args: Namespace) -> int:
         MlxspecError: MLX cannot run here.
     """
     if args.mac_report is not None:
-        return _write_mac_report(Path(args.mac_report))
+        return _write_mac_report(new_file(args.mac_report))
     if args.read_report is not None:
         return _print_comparison(read_report(Path(args.read_report)))
     if args.forget:
@@ -70,8 +72,9 @@ def report_machine() -> int:
     examination = examine()
     print(examination_text(examination), flush=True)
     if examination.has_model and not examination.facts.notes:
-        print("\n" + drafter(), flush=True)
-        print("\n" + measure(), flush=True)
+        choice = fastest_drafter()
+        print(f"\ndrafter {choice.drafter}, {choice.reason}", flush=True)
+        print("\n" + measure(choice.speeds), flush=True)
     if examination.verdicts:
         print(f"\n{verdicts_text(examination.verdicts)}")
     print()
@@ -162,7 +165,7 @@ def _forget() -> int:
     return 0
 
 
-def drafter() -> str:
+def fastest_drafter() -> "Choice":
     """Return which drafter `auto` chooses for the default model here, and why.
 
     Deletes the stored measurements of all models first: the machine may have been busy then.
@@ -171,24 +174,33 @@ def drafter() -> str:
     from mlxspec.drafting import measured
 
     measured.clear()
-    choice = api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
-    return f"drafter {choice.drafter}, {choice.reason}"
+    return api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
 
 
-def measure() -> str:
-    """Run the default model and return its cost curve as a small table."""
+def measure(speeds: Mapping[str, float]) -> str:
+    """Run the default model; return its cost curve as a small table, and its roofline.
+
+    Args:
+        speeds: Measured tokens/s by drafter, which the roofline puts into proportion.
+    """
     from mlxspec.budget.cost import cost_curve, verify_forward
+    from mlxspec.device.bandwidth import measure_bandwidth
     from mlxspec.loading import load_model
+    from mlxspec.measure.roofline import Roofline
     from mlxspec.target.decoder import Decoder
 
-    decoder = Decoder(load_model().model)
+    model = load_model().model
+    decoder = Decoder(model)
     decoder.observe([0] * _CONTEXT)
     curve = cost_curve(verify_forward(decoder))
+    roofline = Roofline(measure_bandwidth(), model.nbytes)
     lines = [
         f"one forward of the default model over {_CONTEXT} tokens, by rows verified:",
         "rows    " + "".join(f"{width:>8}" for width in curve.ms),
         "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms.values()),
         "ratio   " + "".join(f"{ratio:>8.2f}" for ratio in curve.ratios),
+        "",
+        *textwrap.wrap(roofline.describe(speeds), 96),
     ]
     return "\n".join(lines)
 
@@ -199,10 +211,6 @@ def _write_mac_report(path: Path) -> int:
     from mlxspec.report.plan import SECONDS, parts_for
     from mlxspec_app.user.whole_file import replace_file
 
-    if path.exists():
-        raise ValueError(f"{path} is there already: name another file")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder: make it first, or name a file elsewhere")
     backend.check()
     _fetch()
     say(f"this takes {SECONDS / 60:.0f} minutes at most; Ctrl-C ends it and keeps what there is")
