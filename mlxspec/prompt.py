@@ -25,6 +25,19 @@ def prompt_tokens(
     return token_ids(name, prompt, "text, or token ids in a list or array")
 
 
+def predicted_tokens(text: str | None, encode: Callable[..., list[int]]) -> list[int]:
+    """Return the tokens of a predicted reply, without a start token; none of None.
+
+    Args:
+        text: The text that the reply is expected to repeat.
+        encode: Function that returns the tokens of a text, as `Tokenizer.encode` does.
+
+    Raises:
+        ValueError: It cannot be encoded.
+    """
+    return encode(text, add_special_tokens=False) if text else []
+
+
 def check_prompt(
     tokens: Sequence[int],
     vocab_size: int,

@@ -41,6 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_prompt_options(generate)
     _add_settings(generate)
     generate.add_argument("--json", action="store_true", help="print one JSON document instead")
+    text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
+    generate.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
     replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
     replay.add_argument("file", help="a file written by --trace")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxspec.params import ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import is_list, wrong_type
-from mlxspec.prompt import check_prompt, prompt_tokens
+from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
 from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
 
@@ -19,11 +19,13 @@ class Job:
         index: Index of the prompt, counted from 0.
         prompt: Its tokens.
         params: Settings of the reply.
+        predicted: Tokens of the text that the reply is expected to repeat.
     """
 
     index: int
     prompt: list[int]
     params: GenerationParams
+    predicted: Sequence[int] = ()
 
 
 def jobs_of(
@@ -57,7 +59,7 @@ def jobs_of(
         tokens = prompt_tokens(prompt, tokenizer.encode, name)
         check_prompt(tokens, target.vocab_size, target.context_length, "the model", name)
         own = check_params(settings[index], target.vocab_size, chain_rule, f"params of {name}")
-        jobs.append(Job(index, tokens, own))
+        jobs.append(Job(index, tokens, own, predicted_tokens(own.prediction, tokenizer.encode)))
     return jobs
 
 

@@ -21,12 +21,13 @@ from mlxspec.device import backend, memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.prediction.drafter import predicting
 from mlxspec.drafts.round import Round
 from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import function, wrong_type
-from mlxspec.prompt import check_prompt, prompt_tokens
+from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
@@ -122,7 +123,8 @@ class Engine:
         function("stop_when", stop_when)
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
-        begin = partial(self._begin, tokens, params, drafter, budget, stop_when)
+        predicted = predicted_tokens(params.prediction, self.tokenizer.encode)
+        begin = partial(self._begin, tokens, params, drafter, budget, stop_when, predicted)
         return self._generate(begin, should_stop)
 
     def generate_text(
@@ -247,10 +249,11 @@ class Engine:
         drafter: Drafter | None,
         budget: Budget | None,
         stop_when: StopWhen,
+        predicted: list[int],
     ) -> Reply:
         return Reply(
             Continuation(prompt, params, self.target, self.tokenizer, stop_when),
-            drafter or self.drafter,
+            predicting(drafter or self.drafter, predicted),
             budget or self.budget,
             self.tokenizer.token_bytes,
             self.context_length,

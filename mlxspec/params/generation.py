@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from mlxspec.params.checks import function, functions, instance, refusal, texts, token_ids
+from mlxspec.params.checks import function, functions, instance, refusal, text, texts, token_ids
 from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import (
     SWITCH,
@@ -78,6 +78,8 @@ class GenerationParams:
             accepted. At temperature 0 it has no effect.
         chat_template_args: Variables of the model's chat template, such as `enable_thinking`, in a
             `Conversation`; text without a template has none.
+        prediction: A text that the reply is expected to repeat for the most part, such as a file
+            to edit; it is drafted where the reply follows it. A wrong one costs nearly nothing.
         ignore_eos: Go on after the model's own stop tokens.
         logits_processors: Functions that change the logits, in order, before the sampling params.
         sampler: Draws in place of temperature and filters. The match rule compares drafts with
@@ -170,6 +172,16 @@ class GenerationParams:
         file="sampling.chat_template_args",
         noun="NAME=VALUE",
         repeats=True,
+    )
+    prediction: str | None = setting(
+        None,
+        Range(None, "a text", text),
+        "a text that the reply is expected to repeat for the most part",
+        absent={
+            "flag": "`generate --prediction FILE` reads it from a file",
+            "word": "a chat is not told beforehand what its replies say",
+            "file": "it is of one reply",
+        },
     )
     ignore_eos: bool = setting(
         False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS

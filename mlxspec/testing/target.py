@@ -32,7 +32,7 @@ class LetterTokenizer:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return one token per letter, counted from "a"."""
         return [ord(letter) - ord("a") for letter in text]
 

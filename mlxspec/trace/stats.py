@@ -27,6 +27,9 @@ from mlxspec.trace.events import (
     PrefillProgress,
 )
 
+PREDICTION = "prediction"
+"""Source of draft nodes that a caller's prediction of the reply proposes."""
+
 
 @dataclass
 class GenerationStats:
@@ -46,6 +49,8 @@ class GenerationStats:
         length_counts: Number of rounds by accepted length, from 0 on.
         kinds: Emitted tokens by kind.
         sources: Accepted nodes by the drafter that proposed them.
+        accepted_prediction_tokens: Tokens of a predicted text that were drafted and accepted.
+        rejected_prediction_tokens: Tokens of it that were drafted and not accepted.
         draft_s: Seconds spent drafting.
         target_s: Seconds spent in target forwards and verification.
         prefill_s: Seconds from the start to the end of the prompt.
@@ -66,6 +71,8 @@ class GenerationStats:
     length_counts: list[int] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
     draft_s: float = 0.0
     target_s: float = 0.0
     prefill_s: float = 0.0
@@ -107,6 +114,10 @@ class GenerationStats:
             _count(self.accepted_at_depth, depths[index] - 1)
             source = nodes[index].source
             self.sources[source] = self.sources.get(source, 0) + 1
+        num_predicted = sum(node.source == PREDICTION for node in nodes.values())
+        num_right = sum(nodes[index].source == PREDICTION for index in path)
+        self.accepted_prediction_tokens += num_right
+        self.rejected_prediction_tokens += num_predicted - num_right
         _count(self.length_counts, len(path))
         self._add_tokens(event.emit, event.ts, event.ms)
 

@@ -21,6 +21,7 @@ from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
@@ -75,6 +76,12 @@ def draft_model(family, kind, *, seed=5, noise=0.3):
     return Decoder(model, make_cache(model, kind))
 
 
+def half_right(family, kind):
+    """The greedy reply with every fifth token another one."""
+    right = TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    return [(token + (place % 5 == 3)) % VOCAB for place, token in enumerate(right)]
+
+
 UNTRAINED = {
     "none": lambda family, kind: NoDrafter(),
     **{
@@ -88,6 +95,10 @@ UNTRAINED = {
     ),
     "always wrong": lambda family, kind: AlwaysWrong(
         PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    ),
+    "prediction": lambda family, kind: PredictionDrafter(half_right(family, kind), NoDrafter()),
+    "prediction beside a model": lambda family, kind: PredictionDrafter(
+        half_right(family, kind), DraftModelDrafter(draft_model(family, kind), VOCAB)
     ),
     "random trees": lambda family, kind: RandomTrees(VOCAB),
     "duplicates": lambda family, kind: Duplicates(VOCAB),

@@ -138,6 +138,7 @@ FIELDS = {
         "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
         "exact_seed": flag,
         "stop_repeats": flag,
+        "prediction": or_none(lambda value: isinstance(value, str)),
         "chat_template_args": template_args,
         "ignore_eos": flag,
         "logits_processors": functions,

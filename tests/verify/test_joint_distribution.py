@@ -16,6 +16,7 @@ from mlxspec.checking.chi_square import fit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
@@ -55,6 +56,11 @@ DRAWING = {  # name: what makes it, draft nodes, other settings of a reply
     "eagle3, a chain": (whole_eagle3, 2, {}),
     "eagle3, a tree": (lambda target: whole_eagle3(target, lookahead=2), 6, {}),
     "exit": (lambda target: exit_drafter(target, threshold=0.4), 2, {}),
+    "prediction beside a draft model": (
+        lambda target: PredictionDrafter((3, 1, 0, 2, 2, 1), draft_model(2)),
+        2,
+        {},
+    ),
     "uniform chain": (lambda target: UniformChain(VOCAB), 2, {}),
     "drawn tree": (lambda target: DrawnTree(VOCAB), 4, {}),
 }
@@ -66,6 +72,7 @@ CHOOSING = {
         4,
         {},
     ),
+    "prediction": (lambda target: PredictionDrafter((3, 1, 0, 2, 2, 1), NoDrafter()), 2, {}),
     "duplicates": (lambda target: Duplicates(VOCAB), 4, {}),
     "no law": (lambda target: NoLaw(VOCAB), 2, {}),
     "draft model, exact seed": (lambda target: draft_model(2), 4, {"exact_seed": True}),

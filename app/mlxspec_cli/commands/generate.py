@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from mlxspec.conversation import Conversation
@@ -38,6 +39,9 @@ def run(args: Namespace) -> int:
     """
     prompt = _read_prompt(args)
     params = generation_params(args)
+    if args.prediction_file is not None:
+        predicted = _read_file(Path(args.prediction_file), "prediction")
+        params = replace(params, prediction=predicted)
     if args.raw and params.chat_template_args:
         raise ValueError(
             "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
@@ -60,7 +64,7 @@ def _read_prompt(args: Namespace) -> str:
     if args.prompt is not None:
         prompt = str(args.prompt)
     elif args.prompt_file is not None and args.prompt_file != "-":
-        prompt = _read_file(Path(args.prompt_file))
+        prompt = _read_file(Path(args.prompt_file), "prompt")
     else:
         prompt = _piped_and_typed(["-"] if args.prompt_file else args.words)
     if not prompt.strip():
@@ -83,13 +87,13 @@ def _piped_and_typed(words: Sequence[str]) -> str:
     return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
 
 
-def _read_file(path: Path) -> str:
+def _read_file(path: Path, name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"cannot read the prompt file {path}: {error.strerror}") from error
+        raise ValueError(f"cannot read the {name} file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"the prompt file {path} is not UTF-8 text") from error
+        raise ValueError(f"the {name} file {path} is not UTF-8 text") from error
 
 
 def _events(

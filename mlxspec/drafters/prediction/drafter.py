@@ -1,0 +1,135 @@
+"""The prediction drafter: propose what the caller expects the reply to say.
+
+A text that is edited comes back nearly whole, and whoever asks for the edit has the text already.
+The drafter keeps its place in it, from the first token on, and proposes what follows there as one
+chain. How long a chain pays depends on how long reply and prediction have been the same: each
+length has a hit rate, learned from every emitted token. Where the prediction promises less than
+the drafter beside it, that drafter drafts. (Predicted outputs, OpenAI's API; as a copy from the
+input: LLMA, Yang et al. 2023, https://arxiv.org/abs/2304.04487)
+
+A predicted token is a guess, a draft without q, so the output distribution is the target's.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+
+import mlx.core as mx
+
+from mlxspec.drafters.base import CoupledDrafter, Drafter, fresh_drafter, stages_in_target
+from mlxspec.drafters.prediction.place import Place
+from mlxspec.drafters.search.calibration import HitRate
+from mlxspec.drafters.search.growth import MIN_PATH_PROB
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
+from mlxspec.params import FREE, SamplingParams
+from mlxspec.target.decoder import Decoder
+from mlxspec.trace.stats import PREDICTION
+from mlxspec.verify.noise import Noise
+
+_LENGTHS = (2, 3, 4, 6, 10, 18)  # where the bins of the hit rates begin, the first one left out
+_BEGIN_LENGTH = 6
+_GREEDY_RATES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97, 0.985)
+_SAMPLED_RATES = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95)
+_RATE = 0.1  # weight of one round in the moving mean
+
+
+def predicting(drafter: Drafter, tokens: Sequence[int]) -> Drafter:
+    """Return a drafter for one reply with a prediction; `drafter` itself if that is empty."""
+    return PredictionDrafter(tokens, drafter) if tokens else drafter
+
+
+class PredictionDrafter:
+    """Proposes a predicted text where the reply follows it, and else what another drafter proposes.
+
+    Which of the two drafts is decided before either does, by what earlier rounds accepted. So a
+    sampled draft of the other one stays what it states.
+
+    Attributes:
+        drafters: The other drafter, in a tuple.
+        limits: See `LimitedDrafter`.
+    """
+
+    limits = FREE
+
+    def __init__(self, tokens: Sequence[int], drafter: Drafter) -> None:
+        """Begin before the first reply.
+
+        Args:
+            tokens: The predicted text.
+            drafter: Drafts where the prediction promises less.
+        """
+        self.name = PREDICTION if drafter.name == "none" else f"{drafter.name}+{PREDICTION}"
+        self.num_top_tokens = drafter.num_top_tokens
+        self.drafters = (drafter,)
+        self._tokens, self._beside = tuple(tokens), drafter
+        self._place = Place(self._tokens, _BEGIN_LENGTH)
+        self._rates: list[HitRate] = []
+        self._gain_beside = 0.0  # tokens that a draft of the other one gave, as a moving mean
+        self._was_beside = False
+
+    @property
+    def samples(self) -> bool:
+        """Whether the other drafter samples; see `SamplingDrafter`."""
+        return getattr(self._beside, "samples", False)
+
+    @samples.setter
+    def samples(self, samples: bool) -> None:
+        if hasattr(self._beside, "samples"):
+            self._beside.samples = samples
+
+    @property
+    def stages_in_target(self) -> bool:
+        """Whether the other drafter leaves rows staged in the target."""
+        return stages_in_target(self._beside)
+
+    def couple(self, noise: Noise | None) -> None:
+        """Set the noise of the other drafter, if it takes any."""
+        if isinstance(self._beside, CoupledDrafter):
+            self._beside.couple(noise)
+
+    def fresh(self) -> "PredictionDrafter":
+        return PredictionDrafter(self._tokens, fresh_drafter(self._beside))
+
+    def fresh_for(self, target: Decoder) -> "PredictionDrafter":
+        return PredictionDrafter(self._tokens, fresh_drafter(self._beside, target))
+
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
+        """Begin a reply, at the first predicted token."""
+        rates = _GREEDY_RATES if sampling.is_greedy else _SAMPLED_RATES
+        self._rates = [HitRate(rate) for rate in rates]
+        self._place = Place(self._tokens, _BEGIN_LENGTH)
+        self._gain_beside, self._was_beside = 0.0, False
+        self._beside.start(prompt, sampling, key)
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return a chain of predicted tokens, or the draft of the other drafter."""
+        tokens = self._place.ahead(min(budget, self.limits.depth or budget))
+        probs = [self._rate(self._place.length + depth).value for depth in range(len(tokens))]
+        reached = [prob for prob in accumulate(probs, mul) if prob >= MIN_PATH_PROB]
+        self._was_beside = sum(reached) < self._gain_beside or not reached
+        if self._was_beside:
+            return self._beside.propose(root, budget)
+        count = len(reached)
+        return Draft.from_lists(
+            [root, *tokens[:count]],
+            range(-1, count),
+            (PREDICTION,) * count,
+            probs[:count],
+            reached,
+        )
+
+    def update(self, round: Round) -> None:
+        """Learn from every emitted token how far the prediction can be trusted."""
+        accepted = round.accepted
+        if self._was_beside:
+            self._gain_beside += _RATE * (len(accepted) - self._gain_beside)
+        for token in (*accepted, round.bonus_token):
+            for predicted in self._place.ahead(1):
+                self._rate(self._place.length).record(predicted == token)
+            self._place.read(token)
+        self._beside.update(round)
+
+    def _rate(self, length: int) -> HitRate:
+        return self._rates[bisect_right(_LENGTHS, length)]
