@@ -119,6 +119,11 @@ def test_the_first_draft_is_the_begin_of_the_prediction():
     assert sorted(draft.path_probs, reverse=True) == list(draft.path_probs)
 
 
+def test_each_token_of_a_chain_makes_the_next_one_surer():
+    probs = started(list(range(20))).propose(0, 20).node_probs.tolist()
+    assert probs[0] < probs[10] < probs[19]
+
+
 def test_a_limit_of_depth_is_kept():
     drafter = started([5, 6, 7, 8])
     drafter.limits = DraftLimits(depth=2)
