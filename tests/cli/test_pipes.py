@@ -1,6 +1,7 @@
 """Prompts as words and through pipes: the reply alone on standard output, and exit codes."""
 
 import io
+import json
 import os
 import signal
 import sys
@@ -156,3 +157,27 @@ def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "9")
     assert plain_chat._PlainChat(Talker(), ReplySettings(GenerationParams(), ())).turn()
     assert capsys.readouterr().out == "one two\none two\n"
+
+
+def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys):
+    def said(*more):
+        words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "none", "--json"]
+        assert main([*words, "--max-tokens", "24", "--temp", "0", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    plain = said()
+    path = tmp_path / "expected.txt"
+    path.write_text(plain["text"])
+    predicted = said("--prediction", str(path))
+    assert predicted["tokens"] == plain["tokens"]
+    assert predicted["stats"]["target_forwards"] < plain["stats"]["target_forwards"] == 24
+    assert predicted["stats"]["accepted_prediction_tokens"] > 0
+
+
+def test_a_prediction_that_cannot_be_read_is_an_error_in_one_line(model, tmp_path, capsys):
+    words = ["generate", "--model", model, "--prompt", "hello", *FLAGS]
+    assert main([*words, "--prediction", str(tmp_path / "none")]) == 2
+    assert "cannot read the prediction file" in capsys.readouterr().err
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    assert main([*words, "--prediction", str(tmp_path / "bytes")]) == 2
+    assert "is not UTF-8 text" in capsys.readouterr().err
