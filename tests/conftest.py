@@ -1,5 +1,6 @@
 """Run before any test is imported: mlxspec must come before mlx.core to choose the BLAS."""
 
+import gc
 import os
 
 import pytest
@@ -59,6 +60,12 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Run the slow tests first, so that no worker waits for the last of them."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish():
+    """Leave thousands of collected tests out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ PROMPTS = [
     "1, 2, 3, 4, 5, 6, 7,",
     "Once upon a time, in a village by the sea, there lived a fisherman who",
 ]
-TOKENS = 24
+TOKENS = 12
 SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=0.8)}
 
 

@@ -7,6 +7,7 @@ import mlx.core as mx
 import pytest
 
 import mlxspec.reply.continuation as continuation
+from mlxspec.checking import report
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import main
 from tests.support.broken_rules import say_the_second_best
@@ -22,6 +23,14 @@ def verify(tmp_path, monkeypatch, capsys):
     """Run `mlxspec verify`; return code, standard output, the JSON document, standard error."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     path = save_questions(tmp_path)
+    results = []
+
+    def kept(result):
+        results.append(result)
+        return text(result)
+
+    text = report.text
+    monkeypatch.setattr(report, "text", kept)
 
     def run(*arguments, folder=None, drafters="suffix,model", caches="full", draws="80"):
         folder = folder or save_folder(tmp_path / "tiny")
@@ -31,10 +40,7 @@ def verify(tmp_path, monkeypatch, capsys):
             words += ["--draft-model", str(small_model(tmp_path))]
         code = main([*words, *arguments])
         out, err = capsys.readouterr()
-        last = None
-        if code in (0, 1) and out:
-            assert main([*words, *arguments, "--json"]) == code
-            last = json.loads(capsys.readouterr().out)
+        last = report.document(results.pop()) if results else None
         return code, out, last, err
 
     return run
@@ -45,6 +51,14 @@ def small_model(folder):
     weights = random_weights(tiny_config(), seed=3)
     arrays = {name: mx.array(array) for name, array in weights.items()}
     return save_folder(folder / "small", weights=arrays)
+
+
+def test_json_is_the_figures_alone(verify, monkeypatch):
+    figures = {"some": "figures"}
+    monkeypatch.setattr(report, "document", lambda result: figures)
+    code, out, _, _ = verify("--json", drafters="suffix")
+    assert code == 0
+    assert json.loads(out) == figures
 
 
 def off(document):

@@ -10,6 +10,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import mlx.core as mx
@@ -40,14 +41,8 @@ PROMPTS = [
     "The capital of France is",
     "Once upon a time there was a",
     "def fibonacci(n):",
-    "The three primary colours are",
     "1, 2, 3, 4, 5, 6,",
-    "The quick brown fox",
-    "To make a cup of tea, first",
-    "import numpy as np\n",
     "Dear Sir or Madam,",
-    "A list of fruits: apple, banana,",
-    "Gravity is a force that",
     "SELECT name FROM",
 ]
 CACHES = {
@@ -57,6 +52,7 @@ CACHES = {
     "int4": {"kv_bits": 4},
 }
 TOKENS = 6
+HALF_LAYERS = 12
 CELLS = [  # the pool is made of suffix and table, whose own drafts it merges
     *itertools.product(("pool", "model"), CACHES),
     ("eagle3", "full"),
@@ -177,9 +173,14 @@ def _disagreeing_copy(model):
 
 @cache
 def half():
+    """The default model up to its middle: a CPU is slow at half precision."""
     with believed("cpu"):
         found = load_model()
-    in_dtype(found.model, mx.float16)
+    model = found.model
+    model.model.layers = model.layers[:HALF_LAYERS]
+    windows = model.config.layer_windows[:HALF_LAYERS]
+    model.config = replace(model.config, num_hidden_layers=HALF_LAYERS, layer_windows=windows)
+    in_dtype(model, mx.float16)
     return found
 
 
@@ -196,7 +197,7 @@ def difference_in_float16(prompt, count):
 
 def test_in_float16_only_a_rounding_parts_a_reply(monkeypatch):
     cut_sums(monkeypatch)
-    found = difference_in_float16("The three primary colours are", 8)
+    found = difference_in_float16("The three primary colours are", 6)
     print(found)
     assert found is None or found.is_near_tie
 
@@ -204,7 +205,7 @@ def test_in_float16_only_a_rounding_parts_a_reply(monkeypatch):
 def test_in_float16_a_lost_row_is_more_than_a_rounding(monkeypatch):
     cut_sums(monkeypatch)
     lose_a_row(monkeypatch)
-    found = difference_in_float16("def fibonacci(n):", 8)
+    found = difference_in_float16("Once upon a time there was a", 6)
     print(found)
     assert not found.is_near_tie
 
@@ -216,11 +217,11 @@ from mlxspec.device import backend
 assert backend.facts().is_stock_blas, backend.facts().blas
 for prompt, kinds in ((real.PROMPTS[0], ["full"]), ("Dear Sir or Madam,", real.CACHES)):
     for kind in kinds:
-        expected = real.greedy(real.engine("none", kind), prompt, 5)
+        expected = real.greedy(real.engine("none", kind), prompt, 4)
         if kind == "full":
-            assert expected == real.mlx_lm_greedy(prompt, 5), prompt
+            assert expected == real.mlx_lm_greedy(prompt, 4), prompt
         for drafter in ("pool", "model"):
-            got = real.greedy(real.engine(drafter, kind), prompt, 5, nodes=3)
+            got = real.greedy(real.engine(drafter, kind), prompt, 4, nodes=3)
             assert got == expected, (drafter, kind, prompt, expected, got)
 print("identical")
 """

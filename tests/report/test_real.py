@@ -8,7 +8,7 @@ from mlxspec.report.plan import PARTS
 from mlxspec.report.reading import compare, is_lossless
 
 SECONDS = 5.0
-NAMES = ("forwards", "replies", "lossless", "products")
+NAMES = ("forwards", "lossless", "products")
 
 
 @pytest.mark.slow
