@@ -128,6 +128,8 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--profile", action="store_true", help=text)
     text = "time and memory of a token after so much text, such as 1k,8k,32k"
     group.add_argument("--context", metavar="LIST", help=text)
+    text = "replies whose text was predicted, with few and many lines changed, over plain"
+    group.add_argument("--predictions", action="store_true", help=text)
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="leave out what the file has")

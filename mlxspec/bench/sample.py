@@ -22,6 +22,7 @@ class Task:
         seed: Seed of the random key.
         num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
         ignores_stop: Whether to go on after stop tokens; other projects have no such setting.
+        prediction: The text that the reply is expected to repeat; for arms of mlxspec.
     """
 
     max_tokens: int = 256
@@ -29,6 +30,7 @@ class Task:
     seed: int = 0
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
     ignores_stop: bool = False
+    prediction: str | None = None
 
     def __post_init__(self) -> None:
         self.params()  # raises where a value is out of range
@@ -41,6 +43,7 @@ class Task:
             seed=self.seed,
             num_draft_tokens=self.num_draft_tokens,
             ignore_eos=self.ignores_stop,
+            prediction=self.prediction,
         )
 
 

@@ -151,7 +151,7 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
     [
         (("--resume",), "name it with --out"),
         (("--share", "none/mine.json"), "none is no folder"),
-        (("--share", "mine.json", "--profile"), "leave out --profile and --context"),
+        (("--share", "mine.json", "--profile"), "leave out --profile, --context and"),
         (("--temps", "warm"), "--temps takes temperatures"),
         (("--temps", "-1"), "temperature must be"),
         (("--repeat", "0"), "--repeat must be 1 or more"),

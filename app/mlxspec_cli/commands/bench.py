@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from mlxspec.api import make_drafter_context
 from mlxspec.bench import report
-from mlxspec.bench.arms import check_arms, make_drafter, own_arms
+from mlxspec.bench.arms import PLAIN, check_arms, make_drafter, own_arms
 from mlxspec.bench.context import (
     CONTEXT_HEADER,
     ContextFigures,
@@ -30,6 +30,7 @@ from mlxspec.bench.context import (
 from mlxspec.bench.keep import append_rows, read_rows
 from mlxspec.bench.machine import Setup, forward_cost, setup_lines, setup_of
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
+from mlxspec.bench.predictions import PREDICTIONS_HEADER, measure_predictions
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
@@ -73,6 +74,8 @@ def run(args: Namespace) -> int:
         return _contexts(lengths, measure, setup, as_json=args.json)
     if args.profile:
         return _profile(drafter_context, own, plan, as_json=args.json)
+    if args.predictions:
+        return _predictions(drafter_context, own, plan, as_json=args.json)
     notes: list[str] = []
     budget = MeasuredBudget() if fixed is None else fixed
     arms = [*own_arms(own, drafter_context, budget), *_peers(peers, drafter_context, notes)]
@@ -197,6 +200,25 @@ def _contexts(
     return 0
 
 
+def _predictions(
+    drafter_context: DrafterContext, own: list[str], plan: Plan, *, as_json: bool
+) -> int:
+    """Print the figures of predicted replies; return 1 if one differs and rounding is not why."""
+    engine, task = drafter_context.engine, plan.task
+    engine.measure_costs()
+    arms = own_arms(own, drafter_context)
+    found = measure_predictions(engine, arms, task, plan.repeats)
+    setup = setup_of(drafter_context, task, PLAIN)
+    if as_json:
+        rows = [asdict(figures) for figures in found]
+        print(json.dumps({"setup": dict(setup), "predictions": rows}))
+    else:
+        lines = [*setup_lines(setup), "", PREDICTIONS_HEADER, *(figures.line for figures in found)]
+        print("\n".join(lines))
+    differences = [figures.difference for figures in found]
+    return int(any(one and not one.is_near_tie for one in differences))
+
+
 def _text(plan: Plan) -> str:
     return plan.questions[0].turns[0]
 
@@ -221,8 +243,10 @@ def _share_file(args: Namespace) -> Path | None:
     """Return the file to share, checked before an hour of measuring."""
     if args.share is None:
         return None
-    if args.profile or args.context:
-        raise ValueError("--share takes the figures of arms: leave out --profile and --context")
+    if args.profile or args.context or args.predictions:
+        raise ValueError(
+            "--share takes the figures of arms: leave out --profile, --context and --predictions"
+        )
     return new_file(args.share)
 
 
