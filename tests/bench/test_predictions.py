@@ -6,6 +6,7 @@ import pytest
 
 from mlxspec.bench.predictions import file_lines, predictions, prompt_text
 from mlxspec_cli.main import main
+from tests.support.gguf_files import tiny_config
 from tests.support.model_folders import save_folder
 
 
@@ -30,7 +31,7 @@ def test_predictions_are_the_rest_of_the_file_with_so_many_lines_changed():
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("mlxspec.bench.predictions._NUM_LINES", 40)
-    return str(save_folder(tmp_path / "tiny", max_position_embeddings=8192))
+    return str(save_folder(tmp_path / "tiny", tiny_config(max_position_embeddings=8192)))
 
 
 def test_every_arm_is_measured_with_every_prediction(folder, capsys):
