@@ -54,6 +54,7 @@ from mlxspec.drafting.registry import (
     table_memory,
 )
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import WARNING
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import (
     UNCHANGED,
@@ -430,5 +431,5 @@ def stream_text(
 
 
 def _warn(line: str) -> None:
-    if line.startswith("warning: "):
-        warnings.warn(line.removeprefix("warning: "), stacklevel=2)
+    if line.startswith(WARNING):
+        warnings.warn(line.removeprefix(WARNING), stacklevel=2)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from mlxspec.chat_template import Message
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import WARNING, UnsupportedOperationError
 from mlxspec.params import checks
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
@@ -137,4 +137,4 @@ def _with_system_inside(messages: Sequence[Message]) -> list[Message]:
 
 
 def _warn(line: str) -> None:
-    warnings.warn(line.removeprefix("warning: "), stacklevel=2)
+    warnings.warn(line.removeprefix(WARNING), stacklevel=2)

@@ -1,5 +1,8 @@
 """The errors for users; a message says what was got, what is allowed and what to do."""
 
+WARNING = "warning: "
+"""Begins a line for the user that tells of a problem; other lines are news."""
+
 
 class MlxspecError(Exception):
     """Base of every error that mlxspec raises on purpose."""

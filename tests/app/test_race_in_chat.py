@@ -1,5 +1,7 @@
 """`/race` in the chat: both runs are recorded, then they play side by side."""
 
+import threading
+
 import pytest
 
 from mlxspec_app.conversation.fold import fold
@@ -43,9 +45,29 @@ def test_a_race_is_no_part_of_the_chat_and_of_its_trace(tmp_path):
         assert found.plain
         assert found.drafted
         assert not fold(live.news).messages
+        begun = [event for event in live.news if not isinstance(event, RaceFinished)]
+        assert "drafter tree" in fold(begun).news[-1]
+        assert not fold(live.news).news
+        assert not fold(begun).notices
     finally:
         live.session.close()
     assert "hello" not in (tmp_path / "trace.jsonl").read_text()
+
+
+def test_a_race_that_was_stopped_is_no_trouble():
+    live = Live()
+    try:
+        live.until_a(SessionReady)
+        live.conversation.gate = threading.Semaphore(8)
+        live.session.race("hello")
+        live.until_a(RaceProgress)
+        live.session.stop()
+        live.conversation.gate.release(1_000_000)
+        assert live.until_a(RaceFinished) == RaceFinished()
+        assert fold(live.news).news == ["the race was stopped; the chat is as it was"]
+        assert not fold(live.news).notices
+    finally:
+        live.session.close()
 
 
 @pytest.mark.parametrize(

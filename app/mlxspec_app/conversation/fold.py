@@ -205,7 +205,7 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 def _racing(state: ChatState, event: RaceProgress) -> None:
     state.phase = "busy"
     _drop_race(state)
-    state.notices.append(f"{_RACE} the run with drafter {event.drafter} is recorded · Esc stops")
+    state.news.append(f"{_RACE} the run with drafter {event.drafter} is recorded · Esc stops")
 
 
 def _raced(state: ChatState, event: RaceFinished) -> None:
@@ -216,7 +216,7 @@ def _raced(state: ChatState, event: RaceFinished) -> None:
 
 
 def _drop_race(state: ChatState) -> None:
-    state.notices[:] = [notice for notice in state.notices if not notice.startswith(_RACE)]
+    state.news[:] = [news for news in state.news if not news.startswith(_RACE)]
 
 
 def _turn(state: ChatState, event: TurnStarted) -> None:

@@ -191,7 +191,9 @@ class ConversationDriver:
             self._publish(RaceFinished(message=describe_race(error)))
             return
         if should_stop():
-            self._publish(RaceFinished(message="the race was stopped; the chat is as it was"))
+            stopped = "the race was stopped; the chat is as it was"
+            self._publish(SessionNotice(stopped, is_trouble=False))
+            self._publish(RaceFinished())
             return
         self._publish(RaceFinished(tuple(plain), tuple(drafted)))
 
@@ -209,7 +211,7 @@ class ConversationDriver:
         if compared.speedup is not None and not compared.copied:
             notice = self._note_speedup(compared.speedup)
             if notice:
-                self._publish(SessionNotice(notice))
+                self._publish(SessionNotice(notice, is_trouble=False))
 
     def _measure(self, should_stop: ShouldStop) -> None:
         try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Protocol
 
-from mlxspec.errors import MlxspecError, TraceError
+from mlxspec.errors import WARNING, MlxspecError, TraceError
 from mlxspec.params import GenerationParams
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
@@ -173,6 +173,11 @@ class EngineSession:
 
     def notify(self, message: str) -> None:
         self._events.append(SessionNotice(message))
+
+    def say(self, line: str) -> None:
+        """Send a line of the library as a notice: trouble if it is a warning, else news."""
+        is_trouble = line.startswith(WARNING)
+        self._events.append(SessionNotice(line.removeprefix(WARNING), is_trouble))
 
     def close(self) -> None:
         self._closing.set()

@@ -86,5 +86,5 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         given=given_words(args),
         models=models,
     )
-    models.say, models.suggest = session.notify, session.suggest
+    models.say, models.suggest = session.say, session.suggest
     return session

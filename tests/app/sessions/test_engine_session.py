@@ -102,6 +102,14 @@ def test_what_a_session_is_told_is_shown(live):
     assert live.news == [SessionNotice("which drafter is fastest is measured once")]
 
 
+def test_what_the_library_says_is_news_unless_it_is_a_warning(live):
+    live.session.say("drafter pool, fastest of 4 on this machine")
+    live.session.say("warning: the drafter 'eagle3' is left out: no file")
+    state = fold([*live.news, *live.session.drain()])
+    assert state.news == ["drafter pool, fastest of 4 on this machine"]
+    assert state.notices == ["the drafter 'eagle3' is left out: no file"]
+
+
 def test_a_message_is_answered_with_the_events_of_the_conversation(live):
     live.session.send("hi")
     live.until_a(GenerationFinished)
@@ -332,7 +340,7 @@ def test_the_speed_up_of_a_reply_is_noted_and_what_follows_is_told(switching, mo
     monkeypatch.setattr(switching.conversation, "measure_cost", lambda should_stop: curve)
     switching.session.send("hi")
     notice = switching.until_a(SessionNotice)
-    assert notice == SessionNotice("measured again at the next load")
+    assert notice == SessionNotice("measured again at the next load", is_trouble=False)
     switching.session.send("hi")  # the fake says the same again: a copy counts for nothing
     switching.until_a(SpeedupMeasured)
     switching.session.close()
