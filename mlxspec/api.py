@@ -44,7 +44,7 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafting.auto import Choice, choose_drafter
+from mlxspec.drafting.auto import Choice, choose_again, choose_drafter
 from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import (
@@ -74,6 +74,7 @@ from mlxspec.params import (
     GenerationParams,
     Options,
     Port,
+    SamplingParams,
     checks,
 )
 from mlxspec.target.decoder import Decoder
@@ -89,6 +90,7 @@ __all__ = [
     "load",
     "make_cache",
     "make_drafter_context",
+    "measure_again",
     "prepare",
     "prepare_loaded",
     "stream_text",
@@ -299,7 +301,7 @@ def _with_drafter(
     engine = context.engine
     if asked != "none":
         engine.measure_costs()
-    choice = choose_drafter(context) if asked == "auto" else Choice(asked, "asked for")
+    choice = choose_drafter(context) if asked == "auto" else Choice(asked, "as requested")
     if memory is None and options.learn is not None:
         memory = table_memory(choice.drafter, context, options.learn)
         if memory is not None:
@@ -351,6 +353,26 @@ def change_drafter(
         except BaseException:
             _give(engine, prepared.make_drafter())
             raise
+
+
+def measure_again(
+    prepared: Prepared, sampling: SamplingParams, should_stop: Callable[[], bool]
+) -> Choice | None:
+    """Measure again which drafter is fastest, because replies contradict the choice of `auto`.
+
+    The engine has its drafter still; `change_drafter` with `auto` gives it the one that is chosen.
+
+    Args:
+        prepared: The engine; its cache is empty afterwards.
+        sampling: The sampling params of the replies: how often drafts are accepted depends on it.
+        should_stop: Asked before each trial, of a second or so.
+
+    Returns:
+        The choice; None if it was stopped.
+    """
+    with device_turn():
+        context = replace(prepared.context, sampling=sampling)
+        return choose_again(context, prepared.choice, should_stop)
 
 
 def make_drafter_context(
@@ -405,7 +427,7 @@ def _bound_context(engine: Engine, options: Options, say: Say) -> None:
     say(
         f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: keys and values of "
         "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "
-        "read on"
+        "scroll down"
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
+from mlxspec.params import SamplingParams
 from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.sessions.driver import ConversationLike
+from mlxspec_app.sessions.driver import ConversationLike, ShouldStop
 from mlxspec_cli.arguments import options
 from mlxspec_cli.chat_facts import IMPORTING
 
@@ -30,7 +31,7 @@ class SessionModels:
         """Load nothing yet; the arguments hold for all models, `--draft-model` for the first."""
         self.say: Callable[[str], None] = lambda line: None
         self.suggest: Callable[[Mapping[str, float], Collection[str]], None] = lambda *_: None
-        self._args, self._first = args, first
+        self._args, self._first, self._choice = args, first, first
         self._prepared: Any = None  # an `api.Prepared`, whose module imports MLX
 
     def open_conversation(
@@ -43,32 +44,54 @@ class SessionModels:
 
         with _as_our_error():
             self._prepared = open_engine(self._chosen(choice), on_progress, self.say)
+        self._choice = choice
         engine = self._prepared.engine
         self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())
         self._tell()
         return Conversation(engine, say=self.say)
 
     def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
+        before, self._choice = self._choice, choice
+        try:
+            self._change_drafter(on_progress)
+        except BaseException:
+            self._choice = before
+            raise
+
+    def note_reply(self, speedup: float, is_sampled: bool) -> str:
+        from mlxspec.drafting.auto import note_reply
+
+        if self._prepared is None:
+            return ""
+        return note_reply(self._prepared.choice, speedup, is_sampled=is_sampled)
+
+    def choose_again(self, sampling: SamplingParams, should_stop: ShouldStop) -> bool:
         from mlxspec import api
 
         assert self._prepared is not None
-        given = options(self._chosen(choice))
+        before = self._prepared.choice.drafter
+        measured = api.measure_again(self._prepared, sampling, should_stop)
+        if measured is None:
+            return False
+        if measured.drafter == before:
+            self.say(f"drafter {before} stays, {measured.reason}")
+            return False
+        self._change_drafter(None)
+        return True
+
+    def release(self) -> None:
+        self._prepared = None
+
+    def _change_drafter(self, on_progress: ProgressCallback | None) -> None:
+        from mlxspec import api
+
+        assert self._prepared is not None
+        given = options(self._chosen(self._choice))
         with _as_our_error():
             self._prepared = api.change_drafter(
                 self._prepared, given, on_progress=on_progress, say=self.say
             )
         self._tell()
-
-    def note_speedup(self, speedup: float) -> str:
-        from mlxspec.drafting.auto import note_reply
-
-        if self._prepared is None:
-            return ""
-        notice = note_reply(self._prepared.choice, speedup)
-        return f"{notice}, or now: Ctrl+O, then m" if notice else ""
-
-    def release(self) -> None:
-        self._prepared = None
 
     def _tell(self) -> None:
         assert self._prepared is not None

@@ -55,42 +55,60 @@ def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time
         context: The target.
         now: Returns the time in seconds since 1970.
     """
-    names = candidates(context.files)
     kind = setup_words(context.target.cache.describe(), context.limits)
     key = verdict_key(context.fingerprint, context.loaded.weights, kind, context.files)
     before = stored_verdict(key)
-    if before is not None and before.drafter in names and not before.is_due(now()):
+    if (
+        before is not None
+        and before.drafter in candidates(context.files)
+        and not before.is_due(now())
+    ):
         words = f"{before.words}, measured before"
         return Choice(before.drafter, words, before.speeds, key)
-    context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
-    built = _build_all(names, context)
-    safe = SAFE if SAFE in built else PLAIN
-    drafters = [name for name in built if name != PLAIN]
-    evidence = run_laps(drafters, _trials(built, context), safe=safe)
-    context.target.reset()
-    verdict = conclude(evidence, safe, now(), before)
+    verdict = _measure(context, before, now(), lambda: False)
     store(key, verdict.as_dict())
-    return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
+    return _choice_of(verdict, key)
 
 
-def note_reply(choice: Choice, speedup: float) -> str:
-    """Store the speed-up of a reply with a chosen drafter; return a notice for the user, or "".
+def choose_again(
+    context: DrafterContext,
+    choice: Choice,
+    should_stop: Callable[[], bool],
+    now: Callable[[], float] = time.time,
+) -> Choice | None:
+    """Measure the drafters again for a verdict that replies contradict; None if it was stopped.
 
-    Replies that are slower than another drafter was measured to be open the verdict: the next load
-    measures again.
+    Args:
+        context: The target, and the sampling params with which it is measured.
+        choice: The choice that the replies contradict.
+        should_stop: Asked before each trial.
+        now: Returns the time in seconds since 1970.
+    """
+    before = stored_verdict(choice.key)
+    verdict = _measure(context, before, now(), should_stop)
+    if should_stop():
+        return None
+    store(choice.key, verdict.as_dict())
+    return _choice_of(verdict, choice.key)
+
+
+def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
+    """Store the speed-up of a reply with a chosen drafter; return what contradicts it, or "".
+
+    Replies that are slower than another drafter was measured to be open the verdict: it should be
+    measured again, now or at the next load.
 
     Args:
         choice: The choice; one that was asked for is left alone.
         speedup: Speed of the reply over that of plain decoding at its context.
+        is_sampled: Whether the reply was sampled; False if it was greedy.
     """
     before = stored_verdict(choice.key) if choice.key else None
     if before is None or before.drafter != choice.drafter:
         return ""
-    verdict = before.after_reply(speedup)
+    verdict = before.after_reply(speedup, is_sampled=is_sampled)
     store(choice.key, verdict.as_dict())
-    if verdict.is_settled == before.is_settled:
-        return ""
-    return f"drafter {verdict.drafter}: {verdict.why}; it is measured again at the next load"
+    return f"drafter {verdict.drafter}: {verdict.contradiction}" if verdict.is_contradicted else ""
 
 
 def forget_verdict(key: str) -> None:
@@ -125,6 +143,24 @@ def stored_verdict(key: str) -> Verdict | None:
     return Verdict.from_dict(load(key) or {})
 
 
+def _choice_of(verdict: Verdict, key: str) -> Choice:
+    return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
+
+
+def _measure(
+    context: DrafterContext, before: Verdict | None, now: float, should_stop: Callable[[], bool]
+) -> Verdict:
+    """Run the laps and return their verdict; it means nothing if they were stopped."""
+    names = candidates(context.files)
+    context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
+    built = _build_all(names, context)
+    safe = SAFE if SAFE in built else PLAIN
+    drafters = [name for name in built if name != PLAIN]
+    evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
+    context.target.reset()
+    return conclude(evidence, safe, now, before, is_sampled=not context.sampling.is_greedy)
+
+
 def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:
     """Return the drafters that can be built, by name; report the others with a warning."""
     built = {}
@@ -132,14 +168,18 @@ def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Draft
         try:
             built[name] = build_drafter(name, context)
         except (MlxspecError, ValueError) as error:
-            context.say(f"warning: the drafter {name!r} is left out: {error}")
+            context.say(f"warning: the drafter {name!r} is skipped: {error}")
     return built
 
 
-def _trials(built: Mapping[str, Drafter], context: DrafterContext) -> RunTrial:
+def _trials(
+    built: Mapping[str, Drafter], context: DrafterContext, should_stop: Callable[[], bool]
+) -> RunTrial:
     warm: set[str] = set()
 
     def run(name: str, number: int, max_seconds: float) -> Trial:
+        if should_stop():
+            return Trial()  # ends the laps
         if name not in warm:  # the first use compiles and loads, which a trial must not time
             run_trial(context.engine, built[name], _WARM_UP_PROMPT, max_tokens=2)
             warm.add(name)
@@ -149,6 +189,7 @@ def _trials(built: Mapping[str, Drafter], context: DrafterContext) -> RunTrial:
             PROMPTS[number],
             max_tokens=_TOKENS_PER_PROMPT,
             max_seconds=max_seconds,
+            sampling=context.sampling,
         )
 
     return run

@@ -1,6 +1,6 @@
 """Times drafters against plain decoding: interleaved laps, and the ratios within each lap.
 
-A lap is one short greedy reply per drafter, all to the same prompt. Plain decoding writes the first
+A lap is one short reply per drafter, all to the same prompt. Plain decoding writes the first
 and the last reply of a lap, and each speed of the lap is divided by theirs. So a machine that slows
 down meanwhile slows down both sides of a ratio; and what two replies of plain decoding differ by is
 noise, which is the measure of how far the ratios can be trusted. No prompt comes twice: a drafter
@@ -23,7 +23,8 @@ _SPREADS = 3  # a lead of so many spreads needs no further lap
 _LEADING_LAPS = 0.75  # of all laps: a lead in fewer is a matter of prompts, or of luck
 
 RunTrial = Callable[[str, int, float], Trial]
-"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds."""
+"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds; an empty trial
+ends the laps."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _run_lap(
         to_come = len(order) * laps_to_go - len(trials)
         trials.append(run(order[len(trials)], number, left / to_come))
     if not all(trial.tokens_per_s for trial in trials):
-        return None  # a clock that stood still
+        return None  # the laps were stopped, or the clock stood still
     speeds = [trial.tokens_per_s for trial in trials]
     drafted = zip(order[1:-1], speeds[1:-1], strict=True)
     return Lap((speeds[0], speeds[-1]), dict(drafted))

@@ -39,7 +39,7 @@ from mlxspec.loading.heads.layouts import load_head
 from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import TargetConfig
-from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, DraftLimits
+from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
 from mlxspec.target.decoder import Decoder
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
@@ -68,6 +68,7 @@ class DrafterContext:
         lookahead: Longest chain of a draft model.
         exit_threshold: Probability above which an exit goes on; None for its stored threshold.
         limits: The largest branching and depth of drafts.
+        sampling: Sampling params of the trials of `auto`.
         on_progress: Called with the progress of a download.
         say: Called with one line of text for the user.
         conventions: Best layer convention of a head, an index by source: each is tried once.
@@ -80,6 +81,7 @@ class DrafterContext:
     lookahead: int = DEFAULT_LOOKAHEAD
     exit_threshold: float | None = None
     limits: DraftLimits = FREE
+    sampling: SamplingParams = GREEDY
     on_progress: ProgressCallback | None = None
     say: Say = lambda line: None
     conventions: dict[str, int] = field(default_factory=dict)

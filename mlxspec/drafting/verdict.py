@@ -5,14 +5,17 @@ one of these is missing, the safe default drafts and the verdict is open: it is 
 later. A settled verdict is opened again by its own replies, if they are slower than another drafter
 was measured to be. They do not choose another drafter: the machine may have been busy, which only
 interleaved laps can tell from a drafter that does not pay.
+
+Drafts of a sampled reply are accepted less often than those of a greedy one. So a reply that was
+not drawn as the laps were is compared with plain decoding alone, whose speed is the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from mlxspec.drafting.laps import MIN_LAPS, Evidence, leader_of
+from mlxspec.drafting.laps import MIN_LAPS, PLAIN, Evidence, leader_of
 
 SAFE = "pool"
 """Drafts where nothing is certain: it needs no training, and the budget lets it draft only where
@@ -41,7 +44,9 @@ class Verdict:
         spread: By how much equal speeds differed, as a share.
         laps: Number of laps.
         at: When it was measured, in seconds since 1970.
-        live: Speed-ups of its latest replies.
+        is_sampled: Whether the laps were sampled; False if they were greedy.
+        live: Speed-ups of its latest replies that were drawn as the laps were.
+        live_unlike: Those of its other latest replies.
         num_confirmed: How often replies contradicted it and laps confirmed it.
     """
 
@@ -53,7 +58,9 @@ class Verdict:
     spread: float = 0.0
     laps: int = 0
     at: float = 0.0
+    is_sampled: bool = False
     live: tuple[float, ...] = ()
+    live_unlike: tuple[float, ...] = ()
     num_confirmed: int = 0
 
     def is_due(self, now: float) -> bool:
@@ -71,10 +78,13 @@ class Verdict:
             return f"fastest of {len(ranked)} on this machine ({how})"
         return f"the safe default until it is measured again: {self.why} ({how})"
 
-    def after_reply(self, speedup: float) -> "Verdict":
+    def after_reply(self, speedup: float, *, is_sampled: bool) -> "Verdict":
         """Return the verdict after one more reply with its drafter; it may be open then."""
-        live = (*self.live, speedup)[-_LIVE * 2**self.num_confirmed :]
-        new = replace(self, live=live)
+        most = _LIVE * 2**self.num_confirmed
+        if is_sampled == self.is_sampled:
+            new = replace(self, live=(*self.live, speedup)[-most:])
+        else:
+            new = replace(self, live_unlike=(*self.live_unlike, speedup)[-most:])
         if not self.is_settled or not new.is_contradicted:
             return new
         return replace(new, is_settled=False, why=new.contradiction, at=0.0)
@@ -82,20 +92,32 @@ class Verdict:
     @property
     def is_contradicted(self) -> bool:
         """Whether the replies are slower than another drafter was measured to be."""
-        others = [ratio for name, ratio in self.ratios.items() if name != self.drafter]
-        # Each confirmation doubles the number of replies it takes: no chat is measured for ever.
-        if not others or len(self.live) < _FEWEST_LIVE * 2**self.num_confirmed:
-            return False
-        return median(self.live) * (1 + max(self.spread, _LIVE_MARGIN)) < max(others)
+        return bool(self._slow_replies)
 
     @property
     def contradiction(self) -> str:
         """What the replies say against the verdict, in words."""
         measured = self.ratios.get(self.drafter, 1.0)
         return (
-            f"its last {len(self.live)} replies ran at {median(self.live):.2f} times plain, where "
-            f"{measured:.2f} was measured"
+            f"its last {len(self._slow_replies)} replies ran at {median(self._slow_replies):.2f} "
+            f"times plain, where {measured:.2f} was measured"
         )
+
+    @property
+    def _slow_replies(self) -> tuple[float, ...]:
+        """Speed-ups of the replies that contradict the verdict, or none."""
+        others = {name: ratio for name, ratio in self.ratios.items() if name != self.drafter}
+        if self._are_slower(self.live, max(others.values(), default=0.0)):
+            return self.live
+        if self._are_slower(self.live_unlike, others.get(PLAIN, 0.0)):
+            return self.live_unlike
+        return ()
+
+    def _are_slower(self, live: Sequence[float], ratio: float) -> bool:
+        # Each confirmation doubles the number of replies it takes: no chat is measured for ever.
+        if len(live) < _FEWEST_LIVE * 2**self.num_confirmed:
+            return False
+        return median(live) * (1 + max(self.spread, _LIVE_MARGIN)) < ratio
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as values of JSON."""
@@ -105,8 +127,10 @@ class Verdict:
     def from_dict(cls, kept: Mapping[str, Any]) -> "Verdict | None":
         """Return a stored verdict; None for anything else, such as one of an earlier version."""
         try:
-            verdict = cls(**{**kept, "live": tuple(kept["live"])})
-            numbers = [*verdict.ratios.values(), *verdict.speeds.values(), *verdict.live]
+            live = {name: tuple(kept[name]) for name in ("live", "live_unlike")}
+            verdict = cls(**{**kept, **live})
+            numbers = [*verdict.ratios.values(), *verdict.speeds.values()]
+            numbers += [*verdict.live, *verdict.live_unlike]
             numbers += [verdict.spread, verdict.at, verdict.laps, verdict.num_confirmed]
             is_whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
         except (TypeError, KeyError, AttributeError):
@@ -114,7 +138,14 @@ class Verdict:
         return verdict if is_whole and isinstance(verdict.drafter, str) else None
 
 
-def conclude(evidence: Evidence, safe: str, now: float, before: Verdict | None = None) -> Verdict:
+def conclude(
+    evidence: Evidence,
+    safe: str,
+    now: float,
+    before: Verdict | None = None,
+    *,
+    is_sampled: bool = False,
+) -> Verdict:
     """Return the verdict that laps allow.
 
     Args:
@@ -122,6 +153,7 @@ def conclude(evidence: Evidence, safe: str, now: float, before: Verdict | None =
         safe: The safe default, which took part in all laps.
         now: The time, in seconds since 1970.
         before: The verdict that was open until now, or None.
+        is_sampled: Whether the laps were sampled.
     """
     drafter, why = _decide(evidence, safe)
     is_confirmed = before is not None and before.is_contradicted and before.drafter == drafter
@@ -134,6 +166,7 @@ def conclude(evidence: Evidence, safe: str, now: float, before: Verdict | None =
         spread=round(evidence.spread, 4),
         laps=len(evidence.laps),
         at=now,
+        is_sampled=is_sampled,
         num_confirmed=before.num_confirmed + 1 if before is not None and is_confirmed else 0,
     )
 

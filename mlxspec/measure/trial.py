@@ -1,7 +1,7 @@
-"""Short trials of a drafter: timed greedy replies to built-in prompts.
+"""Short trials of a drafter: timed replies to built-in prompts.
 
 Greedy replies are the same with every drafter, so trials of the same prompt differ only in speed
-and acceptance.
+and acceptance. Sampled ones differ in their text, too.
 """
 
 import time
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GREEDY, GenerationParams, SamplingParams
 from mlxspec.trace.stats import GenerationStats
+
+_SEED = 1
 
 PROMPTS = (
     "Explain in a few sentences why the sea has tides.",
@@ -72,6 +74,7 @@ def run_trial(
     max_seconds: float = float("inf"),
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS,
     budget: Budget | None = None,
+    sampling: SamplingParams = GREEDY,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
     """Return the figures of one reply; the content of the target's cache changes.
@@ -85,9 +88,12 @@ def run_trial(
             one round.
         num_draft_tokens: Maximum number of draft nodes per round.
         budget: Decides the number of nodes; None for the engine's own budget.
+        sampling: The sampling params.
         clock: Returns seconds.
     """
-    params = GenerationParams(max_tokens, num_draft_tokens=num_draft_tokens, ignore_eos=True)
+    params = GenerationParams(
+        max_tokens, sampling, num_draft_tokens=num_draft_tokens, seed=_SEED, ignore_eos=True
+    )
     stats, begun = GenerationStats(), clock()
 
     def is_over() -> bool:

@@ -23,7 +23,7 @@ from mlxspec.params.load import (
     check_dtype,
     check_threshold,
 )
-from mlxspec.params.sampling import FilterOrder, SamplingParams
+from mlxspec.params.sampling import GREEDY, FilterOrder, SamplingParams
 
 __all__ = [
     "CHAIN_RULES",
@@ -33,6 +33,7 @@ __all__ = [
     "DEFAULT_NUM_DRAFT_TOKENS",
     "DTYPES",
     "FREE",
+    "GREEDY",
     "KV_BITS",
     "ChainRule",
     "DraftLimits",

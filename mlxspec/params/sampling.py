@@ -192,3 +192,7 @@ class SamplingParams:
             # The temperature is always there: 0 is neutral, and means greedy.
             if name == "temperature" or getattr(self, name) != getattr(neutral, name)
         }
+
+
+GREEDY = SamplingParams()
+"""The sampling params where nothing is said."""

@@ -141,9 +141,9 @@ def test_of_a_lap_the_noise_is_what_the_two_plain_replies_differ_by():
 SETTLED = Verdict("pool", True, "", {"none": 1.0, "pool": 1.6}, {}, 0.02, 3, 50.0)
 
 
-def after(verdict, *speedups):
+def after(verdict, *speedups, is_sampled=False):
     for speedup in speedups:
-        verdict = verdict.after_reply(speedup)
+        verdict = verdict.after_reply(speedup, is_sampled=is_sampled)
     return verdict
 
 
@@ -158,6 +158,21 @@ def test_replies_slower_than_another_drafter_was_open_it_too():
     verdict = replace(SETTLED, ratios={"none": 1.0, "pool": 1.6, "model": 1.5})
     assert not after(verdict, *[1.3] * 5).is_settled
     assert after(verdict, *[1.45] * 5).is_settled
+
+
+def test_replies_drawn_otherwise_than_the_laps_are_compared_with_plain_decoding_alone():
+    verdict = replace(SETTLED, ratios={"none": 1.0, "pool": 1.6, "model": 1.5})
+    assert after(verdict, *[1.3] * 16, is_sampled=True).is_settled
+    opened = after(verdict, *[0.8] * 5, is_sampled=True)
+    assert not opened.is_settled
+    assert opened.why == "its last 5 replies ran at 0.80 times plain, where 1.60 was measured"
+    sampled = replace(verdict, is_sampled=True)
+    assert not after(sampled, *[1.3] * 5, is_sampled=True).is_settled
+    assert after(sampled, *[1.3] * 16).is_settled
+
+
+def test_replies_of_both_kinds_are_not_mixed():
+    assert after(after(SETTLED, *[0.8] * 4), *[0.8] * 4, is_sampled=True).is_settled
 
 
 def test_one_slow_reply_in_many_opens_nothing():
@@ -189,23 +204,16 @@ def test_a_stored_verdict_is_read_as_it_was_written(stored):
     assert auto.stored_verdict("here") == SETTLED
 
 
-def test_replies_are_stored_and_the_user_is_told_once_when_they_open_the_verdict(stored):
-    said = [auto.note_reply(stored, 0.8) for _ in range(6)]
-    assert said == [
-        "",
-        "",
-        "",
-        "",
-        "drafter pool: its last 5 replies ran at 0.80 times plain, where 1.60 was measured; it is "
-        "measured again at the next load",
-        "",
-    ]
+def test_replies_are_stored_and_contradict_until_it_is_measured_again(stored):
+    said = [auto.note_reply(stored, 0.8, is_sampled=False) for _ in range(6)]
+    words = "drafter pool: its last {} replies ran at 0.80 times plain, where 1.60 was measured"
+    assert said == ["", "", "", "", words.format(5), words.format(6)]
     assert auto.stored_verdict("here").live == (0.8,) * 6
 
 
 def test_replies_of_a_drafter_that_was_asked_for_are_not_stored(stored):
-    assert auto.note_reply(auto.Choice("pool", "asked for"), 0.1) == ""
-    assert auto.note_reply(auto.Choice("model", "", key="here"), 0.1) == ""
+    assert auto.note_reply(auto.Choice("pool", "as requested"), 0.1, is_sampled=False) == ""
+    assert auto.note_reply(auto.Choice("model", "", key="here"), 0.1, is_sampled=False) == ""
     assert auto.stored_verdict("here") == SETTLED
 
 

@@ -13,13 +13,14 @@ from mlxspec.api import Options, prepare
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.drafting import auto, probe, registry
+from mlxspec.drafting.auto import note_reply
 from mlxspec.drafting.registry import candidates
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.measure.trial import Trial
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.occurrences import Occurrences
 from mlxspec.train.methods.table import build_table
@@ -276,6 +277,20 @@ def test_another_drafter_goes_on_with_the_cache_of_the_target(folder):
     assert reused_and_text(after.engine) == (3, text)  # all but the root, which is always read
 
 
+def test_ten_changes_of_the_drafter_read_no_row_of_the_chat_twice(folder):
+    prepared, text, read = prepare(folder, Options("none")), [*PROMPT], []
+    for drafter in ["suffix", "table", "pool", "none", "suffix,table"] * 2:
+        prepared = api.change_drafter(prepared, Options(drafter))
+        events = list(prepared.engine.generate(text, GenerationParams(max_tokens=4)))
+        prefill = [event for event in events if isinstance(event, PrefillProgress)][-1]
+        read.append(prefill.total - prefill.reused)
+        text += [*emitted(events), 5]  # the next turn of the user is one token
+    assert read[0] == len(PROMPT)
+    assert set(read[1:]) == {
+        2
+    }  # the last token of the reply, which is the pending root, and that turn
+
+
 def test_a_drafter_that_cannot_be_leaves_the_one_before(folder):
     before = prepare(folder, Options("suffix"))
     with pytest.raises(MlxspecError, match="no trained drafter"):
@@ -306,14 +321,15 @@ def test_auto_measures_for_a_loaded_engine_too(folder, trials):
 def trials(monkeypatch):
     """Speeds by name of the drafter, in place of measured ones; every trial is noted."""
     speeds = {"none": 10, "pool": 20, "medusa": 30}
-    noted = []
+    noted, samplings = [], []
 
-    def run(engine, drafter, prompt, **limits):
+    def run(engine, drafter, prompt, **settings):
         noted.append(drafter.name)
+        samplings.append(settings.get("sampling"))
         return Trial(tokens=speeds[drafter.name], seconds=1.0)
 
     monkeypatch.setattr(auto, "run_trial", run)
-    return {"speeds": speeds, "noted": noted}
+    return {"speeds": speeds, "noted": noted, "samplings": samplings}
 
 
 def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa, trials):
@@ -402,6 +418,51 @@ def test_auto_leaves_an_engine_that_replies_as_new(folder, own_medusa):
     params = GenerationParams(max_tokens=12)
     plain = api.load(folder, drafter="none")
     assert emitted(engine.generate(PROMPT, params)) == emitted(plain.generate(PROMPT, params))
+
+
+SAMPLED = SamplingParams(temperature=0.7)
+
+
+def contradict(prepared):
+    """Note slow replies until they contradict the choice."""
+    while not note_reply(prepared.choice, 0.2, is_sampled=True):
+        pass
+
+
+def test_what_replies_contradict_is_measured_as_they_were_drawn(folder, own_medusa, trials):
+    prepared = prepare(folder)
+    contradict(prepared)
+    trials["speeds"]["medusa"] = 15
+    trials["samplings"].clear()
+    assert api.measure_again(prepared, SAMPLED, lambda: False).drafter == "pool"
+    assert all(sampling in (None, SAMPLED) for sampling in trials["samplings"])
+    assert SAMPLED in trials["samplings"]
+    trials["noted"].clear()
+    assert api.change_drafter(prepared, Options()).choice.drafter == "pool"
+    assert not trials["noted"]
+
+
+def test_a_measurement_that_was_stopped_decides_nothing(folder, own_medusa, trials):
+    prepared = prepare(folder)
+    contradict(prepared)
+    trials["noted"].clear()
+    assert api.measure_again(prepared, SAMPLED, lambda: len(trials["noted"]) > 4) is None
+    assert len(trials["noted"]) <= 6
+    assert note_reply(prepared.choice, 0.2, is_sampled=True)
+
+
+def test_a_measurement_in_use_leaves_an_engine_that_replies_as_before(folder, own_medusa):
+    prepared = prepare(folder, Options("medusa"))
+    prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
+    params = GenerationParams(max_tokens=12)
+    first = emitted(prepared.engine.generate(PROMPT, params))
+    assert api.measure_again(prepared, SAMPLED, lambda: False) is not None
+    plain = api.load(folder, drafter="none")
+    assert first == emitted(plain.generate(PROMPT, params))
+    longer = [*PROMPT, *first, 5]
+    assert emitted(prepared.engine.generate(longer, params)) == emitted(
+        plain.generate(longer, params)
+    )
 
 
 def test_with_an_eagle3_head_its_pool_is_measured_too():

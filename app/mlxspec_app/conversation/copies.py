@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 from mlxspec.trace.difference import common_length
 
+_FEWEST_COPIED = 8  # short replies are alike without being copies
 _MOST = 64  # replies that are looked through; a drafter forgets old text too
+
+
+def is_copy(num_copied: int, tokens: int) -> bool:
+    """Return whether most of a reply repeats an earlier one.
+
+    Args:
+        num_copied: Its first tokens that are those of the earlier one.
+        tokens: Its tokens.
+    """
+    return num_copied >= max(_FEWEST_COPIED, tokens / 2)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from mlxspec.trace.events import (
     TokenKind,
 )
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.copies import is_copy
 from mlxspec_app.conversation.pace import Pace
 from mlxspec_app.conversation.rounds import Round
 
@@ -22,7 +23,6 @@ OWN_PROMPT = "(the model's own)"
 """Stands for the system prompt after `/system -`: an empty message would be an empty box."""
 
 _NUMBERS = count(1)
-_FEWEST_COPIED = 8  # short replies are alike without being copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,7 @@ class Reply(Message):
     @property
     def is_copy(self) -> bool:
         """Whether the drafter has seen most of this reply before: its speed says little then."""
-        tokens = self.stats.generated_tokens
-        return self.num_copied >= max(_FEWEST_COPIED, tokens / 2)
+        return is_copy(self.num_copied, self.stats.generated_tokens)
 
     @property
     def is_finished(self) -> bool:

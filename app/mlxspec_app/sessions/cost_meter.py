@@ -12,6 +12,7 @@ from mlxspec.trace.events import (
     CostMeasured,
     DraftVerified,
     Event,
+    FinishReason,
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
@@ -20,7 +21,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import PlainCosts, are_similar, comparison, plain_speed
-from mlxspec_app.conversation.copies import EarlierReplies
+from mlxspec_app.conversation.copies import EarlierReplies, is_copy
+from mlxspec_app.conversation.figures import GREEDY
 
 _VALID_S = 600.0
 
@@ -49,6 +51,8 @@ class CostMeter:
         self._tried: dict[int, float] = {}  # when, by tokens in the cache
         self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
         self._is_compared = True
+        self._is_copy = self._is_sampled = False
+        self._reason: FinishReason = "stop"
 
     def forget_replies(self) -> None:
         """Forget the replies so far, because another drafter has not seen them."""
@@ -60,14 +64,25 @@ class CostMeter:
         match event:
             case GenerationStarted():
                 self._tokens, self._is_compared = [], True
+                self._is_sampled = event.lossless != GREEDY
             case DraftVerified() | PlainDecoded():
                 self._tokens += [token.token for token in event.emit]
                 self._context = event.context
             case GenerationFinished():
                 self._ended = (event.ts, self._clock())
-                self._is_compared = False
+                self._is_compared, self._reason = False, event.reason
             case GenerationFailed():
                 self._is_compared = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether the speed of the last reply says something about new ones: no copy, no loop."""
+        return not self._is_copy and self._reason != "repeating"
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the last reply was sampled; False if it was greedy."""
+        return self._is_sampled
 
     @property
     def is_due(self) -> bool:
@@ -104,4 +119,5 @@ class CostMeter:
         self._is_compared = True
         copied = self._earlier.num_copied(self._tokens)
         self._earlier = self._earlier.after(self._tokens)
+        self._is_copy = is_copy(copied, self._stats.generated_tokens)
         return comparison(self._stats, plain_speed(self._costs, self._stats, self._context), copied)

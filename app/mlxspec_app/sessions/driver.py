@@ -101,17 +101,17 @@ class ConversationDriver:
         publish: Callable[[Event | SessionEvent], None],
         system: str | None = None,
         *,
-        note_speedup: Callable[[float], str] = lambda speedup: "",
+        note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
     ) -> None:
         """Begin with an empty conversation and no model.
 
         Args:
             publish: Called with each event.
             system: System prompt.
-            note_speedup: Called with the speed-up of each reply that is no copy; returns a notice
-                for the user, or "".
+            note_reply: Called with the speed-up of each reply that counts, and with whether it was
+                sampled; returns what it says against the drafter, or "".
         """
-        self._note_speedup = note_speedup
+        self._note_reply = note_reply
         self._conversation: ConversationLike = NoModel(system)
         self._publish = publish
         self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
@@ -197,21 +197,23 @@ class ConversationDriver:
             return
         self._publish(RaceFinished(tuple(plain), tuple(drafted)))
 
-    def use_idle_time(self, should_stop: ShouldStop) -> None:
+    def use_idle_time(self, should_stop: ShouldStop) -> str:
         """Measure the cost curve, if that is due, and compare the last reply with plain decoding.
 
         The measurement stops as soon as `should_stop` returns True.
+
+        Returns:
+            What the replies say against the drafter, or "".
         """
         if self._meter.is_due and not should_stop():
             self._measure(should_stop)
         compared = self._meter.compare()
         if compared is None:
-            return
+            return ""
         self._publish(compared)
-        if compared.speedup is not None and not compared.copied:
-            notice = self._note_speedup(compared.speedup)
-            if notice:
-                self._publish(SessionNotice(notice, is_trouble=False))
+        if compared.speedup is None or not self._meter.counts:
+            return ""
+        return self._note_reply(compared.speedup, self._meter.is_sampled)
 
     def _measure(self, should_stop: ShouldStop) -> None:
         try:

@@ -19,7 +19,7 @@ from os import PathLike
 from typing import Protocol
 
 from mlxspec.errors import WARNING, MlxspecError, TraceError
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
@@ -49,8 +49,11 @@ class LoadedModels(Protocol):
     def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
         """Give them another drafter; their cache stays, and after an error the drafter too."""
 
-    def note_speedup(self, speedup: float) -> str:
-        """Record the speed-up of a reply; return a notice for the user, or ""."""
+    def note_reply(self, speedup: float, is_sampled: bool) -> str:
+        """Record the speed-up of a reply; return what it says against the drafter, or ""."""
+
+    def choose_again(self, sampling: SamplingParams, should_stop: ShouldStop) -> bool:
+        """Measure which drafter is fastest, unless stopped; return whether it is another now."""
 
     def release(self) -> None:
         """Forget them, before others are loaded and at the end."""
@@ -106,7 +109,7 @@ class EngineSession:
         self._loaded: ModelChoice | None = None
         self._system = system
         self._driver = ConversationDriver(
-            self._publish, note_speedup=models.note_speedup if models is not None else _no_notice
+            self._publish, note_reply=models.note_reply if models is not None else _no_objection
         )
         self._events: deque[Event | SessionEvent] = deque()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
@@ -226,10 +229,27 @@ class EngineSession:
 
         try:
             order.act(order.cancel.is_set)
-            self._driver.use_idle_time(must_yield)
+            if objection := self._driver.use_idle_time(must_yield):
+                self.say(f"{objection}; the drafters are measured again")
+                self._choose_again(must_yield)
         finally:
             with self._lock:
                 self._open_orders.remove(order)
+
+    def _choose_again(self, must_yield: ShouldStop) -> None:
+        """Let another drafter draft if it is the faster one, because replies say so."""
+        assert self._models is not None
+        assert self._loaded is not None
+        choice = self._loaded
+        try:
+            is_another = self._models.choose_again(self._settings.params.sampling, must_yield)
+        except Exception as error:  # the thread's edge: the chat goes on with the drafter it has
+            self.notify(f"the drafters were not measured again: {describe(error)}")
+            return
+        if is_another:
+            self._driver.change_drafter()
+            self._events.append(SessionOpening(self._name_of(choice), choice.drafter, choice))
+            self._events.append(SessionReady())
 
     def _load(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
         """Load other models; if that fails, load the present ones again."""
@@ -299,14 +319,14 @@ class EngineSession:
                 trace.close()
 
 
-def _no_notice(speedup: float) -> str:
+def _no_objection(speedup: float, is_sampled: bool) -> str:
     return ""
 
 
 def _stopped(choice: ModelChoice) -> str:
     """Return what remains of a stopped download: complete files from the hub, nothing from pip."""
     if choice.model:
-        return "the download was stopped; complete files stay for the next time"
+        return "the download was stopped; finished files are kept"
     return "the download was stopped; the next one starts from the beginning"
 
 

@@ -85,7 +85,7 @@ def test_a_measurement_holds_for_minutes_since_other_programs_come_and_go():
 
 
 def drafted(ids, context):
-    """A greedy reply of these tokens at 10 tok/s, in one round with a draft."""
+    """A greedy reply of these tokens at 10 tokens/s, in one round with a draft."""
     emit = tuple(EmittedToken(token, " a", "accepted") for token in ids)
     return (
         GenerationStarted("t", "d"),
@@ -98,7 +98,7 @@ def drafted(ids, context):
 def test_a_reply_is_compared_once_with_plain_decoding_at_its_context():
     meter = CostMeter(Clock())
     follow(meter, *drafted(range(20), 100))
-    meter.note(CURVE)  # plain: 50 tok/s
+    meter.note(CURVE)  # plain: 50 tokens/s
     compared = meter.compare()
     assert compared == SpeedupMeasured(pytest.approx(0.2), 50.0, 90, (100,))
     assert meter.compare() is None
@@ -191,6 +191,43 @@ def test_a_reply_is_followed_by_a_measurement_and_the_next_one_of_its_length_is_
     assert [event for event in told if isinstance(event, SpeedupMeasured)] == compared
     assert [reply.measured for reply in fold(told).messages[1::2]] == compared
     assert [one.copied > 0 for one in compared] == [False, True]  # the fake says the same again
+
+
+def words(tokens, reason="stop"):
+    """A reply of these tokens."""
+    emitted = tuple(EmittedToken(token, " a", "plain") for token in tokens)
+    return (
+        GenerationStarted(0.0, "t", "pool", "greedy"),
+        PlainDecoded(1, 1.0, emitted, 5.0, 100),
+        GenerationFinished(3.0, reason),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "counts"),
+    [
+        ([*range(12), *range(90, 108)], True),  # a common beginning is no copy
+        ([*range(15), *range(90, 105)], False),
+        ([*range(7)], True),
+    ],
+)
+def test_a_reply_that_is_mostly_copied_says_nothing_about_new_ones(tokens, counts):
+    meter = CostMeter()
+    follow(meter, *words(range(40)))
+    meter.compare()
+    follow(meter, *words(tokens))
+    meter.compare()
+    assert meter.counts == counts
+
+
+def test_a_reply_that_repeats_itself_says_nothing_about_others():
+    meter = CostMeter()
+    follow(meter, *words(range(40), "repeating"))
+    meter.compare()
+    assert not meter.counts
+    follow(meter, *words(range(50, 90)))
+    meter.compare()
+    assert meter.counts
 
 
 def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):

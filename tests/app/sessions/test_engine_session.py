@@ -274,16 +274,20 @@ class FakeModels:
     """Models whose drafter changes, unless it is called "broken"."""
 
     def __init__(self):
-        self.asked, self.speedups = [], []
+        self.asked, self.noted, self.is_another = [], [], False
 
     def change_drafter(self, choice, on_progress):
         if choice.drafter == "broken":
             raise UnsupportedModelError("'broken' cannot draft")
         self.asked.append(choice.drafter)
 
-    def note_speedup(self, speedup):
-        self.speedups.append(speedup)
-        return "measured again at the next load"
+    def note_reply(self, speedup, is_sampled):
+        self.noted.append((speedup, is_sampled))
+        return "drafter pool: slow" if len(self.noted) == 1 else ""
+
+    def choose_again(self, sampling, should_stop):
+        self.asked.append(sampling.temperature)
+        return self.is_another
 
     def release(self):
         self.asked.append("release")
@@ -335,16 +339,54 @@ def test_the_models_are_released_at_the_end(switching, models):
     assert models.asked == ["release", "release"]
 
 
-def test_the_speed_up_of_a_reply_is_noted_and_what_follows_is_told(switching, models, monkeypatch):
+@pytest.fixture
+def timed(switching, monkeypatch):
+    """The session, with a plain forward whose cost is given."""
     curve = CostCurve({1: 20.0})
     monkeypatch.setattr(switching.conversation, "measure_cost", lambda should_stop: curve)
-    switching.session.send("hi")
-    notice = switching.until_a(SessionNotice)
-    assert notice == SessionNotice("measured again at the next load", is_trouble=False)
-    switching.session.send("hi")  # the fake says the same again: a copy counts for nothing
-    switching.until_a(SpeedupMeasured)
-    switching.session.close()
-    assert len(models.speedups) == 1
+    return switching
+
+
+def test_a_drafter_that_replies_contradict_is_measured_again_in_use(timed, models):
+    models.is_another = True
+    timed.session.adjust("temp", "0.5")
+    timed.session.send("hi")
+    notice = timed.until_a(SessionNotice)
+    assert notice.message == "drafter pool: slow; the drafters are measured again"
+    assert not notice.is_trouble
+    timed.until(lambda event: isinstance(event, SessionReady))
+    assert timed.news[-2:] == [SessionOpening("t", "", ModelChoice("t", "")), SessionReady()]
+    timed.session.close()
+    assert models.noted == [(ANY, False)]  # the fake's replies are greedy
+    assert models.asked == ["release", 0.5, "release"]
+
+
+def test_a_drafter_that_stays_goes_on_without_a_word(timed, models):
+    timed.session.send("hi")
+    timed.until_a(SessionNotice)
+    timed.session.send("and now")
+    timed.until_a(SpeedupMeasured)
+    assert not any(isinstance(event, SessionOpening) for event in timed.news)
+
+
+def test_a_measurement_that_fails_ends_no_chat(timed, models, monkeypatch):
+    def fail(sampling, should_stop):
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(models, "choose_again", fail)
+    timed.session.send("hi")
+    timed.until(lambda event: isinstance(event, SessionNotice) and event.is_trouble)
+    timed.session.send("and now")
+    timed.until_a(GenerationFinished)
+
+
+def test_a_copy_counts_for_nothing(timed, models):
+    timed.session.send("hi")
+    timed.until_a(SpeedupMeasured)
+    timed.session.send("hi")  # the fake says the same again
+    timed.until_a(SpeedupMeasured)
+    timed.session.close()
+    assert len(models.noted) == 1
 
 
 def test_a_download_is_stopped_and_the_model_before_returns():
