@@ -6,6 +6,7 @@ import pytest
 from textual.binding import Binding
 
 from mlxspec_app.commands import COMMANDS
+from mlxspec_app.screens.figures import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.settings.keys.chat import CHAT, TRANSCRIPT
@@ -129,6 +130,8 @@ async def change_views(driver):
     await driver.press("S")
     assert isinstance(driver.app.screen, SettingsScreen)
     await driver.press("escape", "question_mark")
+    assert isinstance(driver.app.screen, FiguresScreen)
+    await driver.press("question_mark")
     assert isinstance(driver.app.screen, HelpScreen)
     await driver.press("question_mark")
     assert not isinstance(driver.app.screen, HelpScreen)
@@ -168,7 +171,7 @@ async def test_a_replay_is_read_back_and_followed_by_letters():
 async def test_a_race_has_letters_too():
     async with racing(size=(60, 18)) as driver:
         screen = driver.pilot.app.screen
-        await driver.press("greater_than_sign", "question_mark")
+        await driver.press("greater_than_sign", "question_mark", "question_mark")
         assert isinstance(driver.pilot.app.screen, HelpScreen)
         await driver.press("q")
         view = screen.views.view

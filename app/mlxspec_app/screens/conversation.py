@@ -27,6 +27,7 @@ from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.context import ContextScreen
+from mlxspec_app.screens.figures import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.screens.surroundings import Surroundings
@@ -49,7 +50,7 @@ class ConversationScreen(SteadyScreen[None]):
 
     Attributes:
         NOTE: A word or two in the status bar, on a screen that is no live chat.
-        FOLLOW_KEYS: The keys that follow the newest text again, in a few words.
+        FOLLOW_KEYS: The keys that scroll to the newest text, in a few words.
         EXAMPLES: Example prompts on the first page.
         TREE: The view of the last draft tree.
         LANE: The view of the last round.
@@ -322,6 +323,9 @@ class ConversationScreen(SteadyScreen[None]):
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.active_keys(), self.commander.commands))
+
+    def action_explain(self) -> None:
+        explain(self, self.action_help)
 
     def _show_context(self) -> None:
         self.app.push_screen(ContextScreen(self.state))

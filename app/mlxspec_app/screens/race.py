@@ -16,6 +16,7 @@ from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
+from mlxspec_app.screens.figures import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.names import key_list
@@ -127,6 +128,9 @@ class RaceScreen(SteadyScreen[None]):
     def action_help(self) -> None:
         rows = key_list(RACE, choices_of(self.app).keys)
         self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
+
+    def action_explain(self) -> None:
+        explain(self, self.action_help)
 
     def _show_view(self, view: View, ink: Ink) -> None:
         for lane in self.query(RaceLane):

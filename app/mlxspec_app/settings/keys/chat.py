@@ -17,7 +17,7 @@ COMMON = (
         "Commands",
         priority=True,
         id="app.palette",
-        tooltip="all commands, to be searched and chosen",
+        tooltip="search and run all commands",
     ),
     Binding(
         "f2",
@@ -36,7 +36,7 @@ COMMON = (
         show=False,
         priority=True,
         id="view.up",
-        tooltip="read back",
+        tooltip="scroll up",
     ),
     Binding(
         "pagedown",
@@ -45,7 +45,7 @@ COMMON = (
         show=False,
         priority=True,
         id="view.down",
-        tooltip="read on",
+        tooltip="scroll down",
     ),
     Binding(
         "ctrl+end",
@@ -54,7 +54,7 @@ COMMON = (
         show=False,
         priority=True,
         id="view.follow",
-        tooltip="follow the newest text again",
+        tooltip="scroll to the newest text",
     ),
     Binding(
         "ctrl+c,super+c",
@@ -72,13 +72,12 @@ COMMON = (
         show=False,
         priority=True,
         id="app.suspend",
-        tooltip="back to the shell for a while; its command fg comes back here",
+        tooltip="suspend to the shell; its command fg resumes",
     ),
     Binding("ctrl+q", "app.quit", "Quit", show=False, priority=True, id="app.quit", tooltip="quit"),
 )
 
 _LETTERS = {
-    "app.help": "question_mark",
     "view.ink": "i",
     "view.tree": "t",
     "view.stats": "s",
@@ -104,6 +103,15 @@ def _by_letter(binding: Binding, key: str) -> Binding:
 LETTERS = (
     *(_by_letter(b, _LETTERS[b.id]) for b in COMMON if b.id in _LETTERS),
     Binding(
+        "question_mark",
+        "screen.explain",
+        "Figures",
+        show=False,
+        key_display="?",
+        id="app.explain",
+        tooltip="what the figures on the screen mean; again: all of the help",
+    ),
+    Binding(
         "I",
         "screen.next_ink",
         "Ink",
@@ -116,14 +124,14 @@ LETTERS = (
 """Letters for keys that a terminal or a keyboard may lack."""
 
 CHAT = (
-    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="end the reply, or a download"),
+    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="stop the reply, or a download"),
     Binding(
         "ctrl+r",
         "regenerate",
-        "Again",
+        "Retry",
         priority=True,
         id="chat.regenerate",
-        tooltip="write the last reply again; without a model, load it again",
+        tooltip="retry the last reply; without a model, load it again",
     ),
     Binding(
         "ctrl+n",
@@ -132,7 +140,7 @@ CHAT = (
         priority=True,
         show=False,  # the list of chats has one in its footer
         id="chat.new",
-        tooltip="begin an empty chat",
+        tooltip="start a new chat",
     ),
     Binding(
         "ctrl+l",
@@ -195,7 +203,7 @@ FIND = (
         "step(-1)",
         "Older",
         id="find.older",
-        tooltip="while searching: the hit above",
+        tooltip="while searching: the previous match",
     ),
     Binding(
         "shift+enter,down",
@@ -203,9 +211,9 @@ FIND = (
         "Newer",
         key_display="↓",
         id="find.newer",
-        tooltip="while searching: the hit below",
+        tooltip="while searching: the next match",
     ),
-    Binding("escape", "close", "Close", id="find.close", tooltip="while searching: end it"),
+    Binding("escape", "close", "Close", id="find.close", tooltip="close the search"),
 )
 
 TREE_VIEWS = (
@@ -221,7 +229,7 @@ TREE_VIEWS = (
     Binding(
         "K",
         "screen.toggle_tree('tape')",
-        "KV tape",
+        "Cache rows",
         show=False,
         key_display="K",
         id="view.tape",
@@ -243,14 +251,14 @@ TRANSCRIPT = (
         "Token",
         show=False,
         id="transcript.before",
-        tooltip="in the transcript: the token before, who wrote it and against whom",
+        tooltip="in the transcript: the previous token, who wrote it and instead of what",
     ),
     Binding(
         "right,l",
         "token(1)",
         "Token",
         id="transcript.after",
-        tooltip="in the transcript: the token after",
+        tooltip="in the transcript: the next token",
     ),
     Binding(
         "left_square_bracket",
@@ -259,7 +267,7 @@ TRANSCRIPT = (
         show=False,
         key_display="[",
         id="transcript.round_before",
-        tooltip="in the transcript: the round before",
+        tooltip="in the transcript: the previous round",
     ),
     Binding(
         "right_square_bracket",
@@ -268,7 +276,7 @@ TRANSCRIPT = (
         show=False,
         key_display="]",
         id="transcript.round_after",
-        tooltip="in the transcript: the round after",
+        tooltip="in the transcript: the next round",
     ),
     Binding(
         "k",
@@ -276,21 +284,21 @@ TRANSCRIPT = (
         "Message",
         show=False,
         id="transcript.message_before",
-        tooltip="in the transcript: the message before, yours too",
+        tooltip="in the transcript: the previous message, yours too",
     ),
     Binding(
         "j",
         "message(1)",
         "Message",
         id="transcript.message_after",
-        tooltip="in the transcript: the message after",
+        tooltip="in the transcript: the next message",
     ),
     Binding(
         "y",
         "screen.copy_message",
         "Copy",
         id="transcript.copy",
-        tooltip="in the transcript: copy the message pointed at, else the last reply",
+        tooltip="in the transcript: copy the selected message, else the last reply",
     ),
     Binding(
         "c",
@@ -298,7 +306,7 @@ TRANSCRIPT = (
         "Copy code",
         show=False,
         id="transcript.copy_code",
-        tooltip="in the transcript: copy the block of code pointed at, else the last one",
+        tooltip="in the transcript: copy the selected code block, else the last one",
     ),
     Binding(
         "m",
@@ -320,14 +328,14 @@ TRANSCRIPT = (
         "screen.edit",
         "Edit",
         id="transcript.edit",
-        tooltip="in the transcript: say this turn differently",
+        tooltip="in the transcript: edit this message",
     ),
     Binding(
         "b",
         "screen.fork",
         "Fork",
         id="transcript.fork",
-        tooltip="in the transcript: go on from here in a copy of the chat",
+        tooltip="in the transcript: fork the chat: continue from here in a copy",
     ),
     Binding(
         "less_than_sign",
@@ -336,7 +344,7 @@ TRANSCRIPT = (
         show=False,
         key_display="<",
         id="transcript.version_before",
-        tooltip="in the transcript: the version before of an edited or rewritten message",
+        tooltip="in the transcript: the previous version of an edited or retried message",
     ),
     Binding(
         "greater_than_sign",
@@ -345,7 +353,7 @@ TRANSCRIPT = (
         show=False,
         key_display=">",
         id="transcript.version_after",
-        tooltip="in the transcript: the version after",
+        tooltip="in the transcript: the next version",
     ),
     Binding(
         "g",
@@ -362,10 +370,10 @@ TRANSCRIPT = (
 PROMPT_KEYS = (
     ("Enter", "send the message; while a reply is being written it waits its turn"),
     ("Ctrl+J", "new line (also Shift+Enter where the terminal can send it)"),
-    ("Up", "on the first line: the message sent before, or the text cleared"),
-    ("Ctrl+D", "without text: quit; what waits or is half typed is there at the next start"),
+    ("Up", "on the first line: the previous message, or the text that was cleared"),
+    ("Ctrl+D", "on an empty prompt: quit; queued and unsent text is restored at the next start"),
     ("Ctrl+_", "undo; Ctrl+Y: redo"),
-    ("@file", "bring the text of a file along; Tab completes its name"),
+    ("@file", "attach the text of a file; Tab completes its name"),
     (
         "Tab",
         "to the transcript, where letters are keys, as the footer shows, and tokens can be "

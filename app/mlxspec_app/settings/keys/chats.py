@@ -51,9 +51,7 @@ LIST = (
         id="chats.last",
         tooltip="in the list of chats: the oldest one shown",
     ),
-    Binding(
-        "enter", "choose", "Open", id="chats.open", tooltip="in the list of chats: go on with it"
-    ),
+    Binding("enter", "choose", "Open", id="chats.open", tooltip="in the list of chats: open it"),
 )
 
 HISTORY = (
@@ -63,7 +61,7 @@ HISTORY = (
         "Search",
         key_display="/",
         id="chats.search",
-        tooltip="in the list of chats: look for words in all of them",
+        tooltip="in the list of chats: search all of them",
     ),
     Binding(
         "r",
@@ -71,7 +69,7 @@ HISTORY = (
         "Rename",
         key_display="r",
         id="chats.rename",
-        tooltip="in the list of chats: give the chat another title",
+        tooltip="in the list of chats: rename the chat",
     ),
     Binding(
         "d,delete",
@@ -87,7 +85,7 @@ HISTORY = (
         "Undo",
         key_display="u",
         id="chats.undelete",
-        tooltip="in the list of chats: have the last deleted one back, until the app ends",
+        tooltip="in the list of chats: restore the last deleted one, until the app quits",
     ),
     Binding(
         "n",
@@ -95,7 +93,7 @@ HISTORY = (
         "New",
         key_display="n",
         id="chats.new",
-        tooltip="in the list of chats: begin an empty one",
+        tooltip="in the list of chats: start a new one",
     ),
     Binding(
         "escape",
@@ -116,7 +114,7 @@ HISTORY = (
 )
 
 SEARCH = (
-    Binding("up", "move(-1)", show=False, id="chats.hit_up", tooltip="the hit above"),
-    Binding("down", "move(1)", show=False, id="chats.hit_down", tooltip="the hit below"),
+    Binding("up", "move(-1)", show=False, id="chats.hit_up", tooltip="the previous match"),
+    Binding("down", "move(1)", show=False, id="chats.hit_down", tooltip="the next match"),
     Binding("ctrl+c", "back", "Back", show=False, priority=True, id="chats.quit", tooltip="back"),
 )

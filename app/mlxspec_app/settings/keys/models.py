@@ -9,14 +9,14 @@ MODELS = (
         "make_default",
         "Make default",
         id="models.default",
-        tooltip="begin with this pair from now on",
+        tooltip="make this pair the default",
     ),
     Binding(
         "f",
         "fetch",
         "Fetch",
         id="models.fetch",
-        tooltip="fetch the model that is not here yet; the chat goes on meanwhile",
+        tooltip="download the model that is not here yet, while you chat",
     ),
     Binding(
         "m",
@@ -25,6 +25,6 @@ MODELS = (
         id="models.measure",
         tooltip="measure again which drafter is fastest here, and load it",
     ),
-    Binding("s", "stop", "Stop download", id="models.stop", tooltip="end the download"),
+    Binding("s", "stop", "Stop download", id="models.stop", tooltip="stop the download"),
     Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
 )

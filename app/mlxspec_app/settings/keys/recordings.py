@@ -74,7 +74,7 @@ REPLAY = (
         priority=True,
         key_display="←",
         id="replay.phase_back",
-        tooltip="the phase before",
+        tooltip="the previous phase",
     ),
     Binding(
         "right_square_bracket",
@@ -91,7 +91,7 @@ REPLAY = (
         show=False,
         key_display="[",
         id="replay.round_back",
-        tooltip="the round before",
+        tooltip="the previous round",
     ),
     Binding(
         "right_curly_bracket",
@@ -108,7 +108,7 @@ REPLAY = (
         show=False,
         key_display="{",
         id="replay.rejection_back",
-        tooltip="the rejection before",
+        tooltip="the previous rejection",
     ),
     Binding(
         "g",
@@ -145,7 +145,7 @@ RACE = (
         priority=True,
         key_display="←",
         id="race.round_back",
-        tooltip="the round before",
+        tooltip="the previous round",
     ),
     Binding(
         "w",
@@ -194,5 +194,5 @@ RACE = (
         tooltip="quit",
     ),
     *(binding for binding in COMMON if binding.id in _RACE_COMMON),
-    *(b for b in LETTERS if b.id in {f"{common}_letter" for common in _RACE_COMMON}),
+    *(b for b in LETTERS if b.id in {"app.explain", *(f"{name}_letter" for name in _RACE_COMMON)}),
 )

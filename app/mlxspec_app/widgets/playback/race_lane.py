@@ -7,13 +7,19 @@ from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.conversation.inks import Ink
-from mlxspec_app.conversation.views import View
+from mlxspec_app.conversation.quiet_line import guessed_right
+from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.playback.race import Progress, Track, acceptance
+from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.chat.transcript import Transcript
 
 _NAME_CELLS = 24
 _LEAST_BAR_CELLS = 8
 _SEPARATOR = " · "
+
+
+class _Figures(Explained, Static):
+    """The rows above the text."""
 
 
 class RaceLane(Vertical):
@@ -38,9 +44,10 @@ class RaceLane(Vertical):
         """Make the lane of a run."""
         super().__init__()
         self._track = track
+        self._view = DEFAULT_VIEW
 
     def compose(self) -> ComposeResult:
-        yield Static()
+        yield _Figures()
         yield Transcript()
 
     def show_text(self) -> None:
@@ -49,12 +56,23 @@ class RaceLane(Vertical):
 
     def show_figures(self, progress: Progress) -> None:
         width = max(1, self.size.width - 2)
-        rows = [_bar_row(self._track, progress, width), _figures_row(progress, width)]
+        rows = [_bar_row(self._track, progress, width), self._figures_row(progress, width)]
         self.query_one(Static).update(Content("\n").join(rows))
         self.query_one(Transcript).update_footers()
 
     def set_view(self, view: View, ink: Ink) -> None:
+        self._view = view
         self.query_one(Transcript).set_view(view, ink)
+
+    def _figures_row(self, progress: Progress, width: int) -> Content:
+        drafts = guessed_right(progress.acceptance_rate)
+        parts = [
+            Part(f"{progress.generation_tps:.1f} tokens/s"),
+            Part(drafts if self._view.is_rendered else acceptance(progress), 1),
+            Part(f"{progress.at:.1f} s"),
+        ]
+        shown = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
+        return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")
 
 
 def _bar_row(track: Track, progress: Progress, width: int) -> Content:
@@ -70,13 +88,3 @@ def _bar_row(track: Track, progress: Progress, width: int) -> Content:
         ("━" * full + "╸" * half, "$foreground"), ("─" * (cells - full - half), "$spec-line")
     )
     return Content("  ").join([name, drawn, count])
-
-
-def _figures_row(progress: Progress, width: int) -> Content:
-    parts = [
-        Part(f"{progress.generation_tps:.1f} tok/s"),
-        Part(acceptance(progress), 1),
-        Part(f"{progress.at:.1f} s"),
-    ]
-    shown = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
-    return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")
