@@ -35,7 +35,7 @@ from mlxspec_cli.output import REPEATING, harmless, say, summary_line
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
-/retry  answer the last message again      /new   forget the conversation
+/retry  retry the last reply                 /new   start a new chat
 /help   this list                          /quit  end the chat
 /verify decode the last reply again without drafts and compare
 /temp 0.7, likewise /top_p, /top_k, /min_p, /seed, /k, /max: settings from the next reply on
@@ -97,7 +97,7 @@ class _PlainChat:
                 _tell(_HELP)
             case "/new":
                 self._conversation.reset()
-                _tell("The conversation is forgotten.")
+                _tell("This is a new chat.")
             case "/verify":
                 self._verify()
             case "/retry":
@@ -113,7 +113,7 @@ class _PlainChat:
     def _adjust(self, line: str) -> None:
         name, _, text = line[1:].partition(" ")
         if not text.strip():
-            print(f"{name} is {self._settings.adjustable()[name]}")
+            _tell(f"{name} is {self._settings.adjustable()[name]}")
             return
         try:
             self._settings.adjust(name, text.strip())

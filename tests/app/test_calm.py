@@ -1,6 +1,7 @@
 """The three views: what a reader sees of who wrote a word, and what is only in the X-ray."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from textual.widgets._toast import Toast
@@ -9,6 +10,8 @@ from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, Emitte
 from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
+from mlxspec_app.screens.figures import FiguresScreen
+from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.themes.choice import theme_for
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -229,7 +232,11 @@ async def test_the_panels_follow_where_one_looks():
         number = reply.spans[span].round
         assert number < reply.rounds[-1].verdict.r
         assert lane.shown.verdict.r == driver.screen.query_one(TreePanel).shown.verdict.r == number
-        assert f"round {number}" in driver.shown
+        assert f"draft tree, round {number}" in driver.shown
+        for view, title in (("mask", "ancestor mask"), ("tape", "cache rows")):
+            driver.screen.action_toggle_tree(view)
+            await driver.settle()
+            assert f"{title}, round {number}" in driver.shown
         await driver.press("tab")
         assert lane.shown is driver.screen.state.last_round
 
@@ -292,6 +299,38 @@ async def test_a_figure_is_explained_under_the_pointer():
         await driver.pilot.hover(ReplyFooter, offset=(5, 0))
         assert "TTFT: time to the first token" in footer.tooltip
         assert "guessed right:" not in footer.tooltip
+
+
+async def test_the_figures_in_view_are_explained_by_a_key():
+    async with chat(recorded(), size=(80, 24)) as driver:
+        await driver.say("Explain it.")
+        await driver.press("tab", "question_mark")
+        assert isinstance(driver.app.screen, FiguresScreen)
+        shown = driver.shown
+        assert "guessed right  guesses that the model agreed with" in shown
+        assert "tokens/s  tokens of the reply per second" in shown
+        assert "TTFT  " not in shown  # only the X-ray shows it
+        await driver.press("escape", "f2", "question_mark")
+        assert "TTFT  time to the first token" in driver.shown
+        await driver.press("question_mark")
+        assert isinstance(driver.app.screen, HelpScreen)
+
+
+async def test_without_a_figure_in_view_the_key_leads_to_the_help():
+    async with chat(size=(80, 24)) as driver:
+        await driver.press("tab", "question_mark")
+        assert isinstance(driver.app.screen, HelpScreen)
+
+
+async def test_a_reply_that_was_stopped_because_it_repeats_itself_says_so():
+    events = recorded()
+    events[-1] = replace(events[-1], reason="repeating")
+    async with chat(events, size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        for _ in VIEWS:
+            line = next(row for row in rows(driver.screen) if "stopped: repeating" in row)
+            assert "·" in line
+            await driver.press("f2")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 42)])

@@ -29,6 +29,7 @@ DEFINITIONS = (
     Definition(
         "guessed right", "guesses that the model agreed with, of all that it checked: % accepted"
     ),
+    Definition("(a copy)", "the reply repeats an earlier one, so the guesses were easy"),
     Definition("rounds", "forwards of the target that verified a draft; plain: those without one"),
     Definition("drafted", "nodes sent to the target; accepted: those it kept"),
     Definition(
@@ -40,11 +41,11 @@ DEFINITIONS = (
     Definition("pos_i", "position i, all: rounds that kept a token there / all rounds"),
     Definition("cond_i", "position i, reached: the same / rounds that kept the token before it"),
     Definition("tok/round", "the same figure, below a reply"),
-    Definition("tok/s", "tokens of the reply per second; reading the prompt is left out"),
+    Definition("tokens/s", "tokens of the reply per second; reading the prompt is left out"),
     Definition("TTFT", "time to the first token, the prompt included"),
     Definition(
         "\u00d7 plain",
-        "tok/s over plain decoding at this context, measured here while idle",
+        "tokens/s over plain decoding at this context, measured here while idle",
         "\u00d7",
     ),
     Definition("p, q", "probability under the target, and under the drafter", r"\bq/p\b|[pq] [≥>]"),

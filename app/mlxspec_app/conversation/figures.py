@@ -18,7 +18,7 @@ _REASONS = {
     "length": "length limit",
     "cancelled": "stopped",
     "repeating": "stopped: repeating",
-    "context": "context full, Ctrl+N starts anew",
+    "context": "context full, Ctrl+N starts a new chat",
 }
 
 
@@ -92,7 +92,12 @@ def times_plain(reply: Reply) -> str:
     gain = speedup(reply)
     if gain is None:
         return ""
-    return f"\u00d7{gain:.2f} plain{' (a copy)' if reply.is_copy else ''}"
+    return f"\u00d7{gain:.2f} plain{copy_mark(reply)}"
+
+
+def copy_mark(reply: Reply) -> str:
+    """Return the mark behind the speed of a reply that the drafter has seen before, or ""."""
+    return " (a copy)" if reply.is_copy else ""
 
 
 def plain_line(plain: PlainSpeed) -> str:
@@ -121,7 +126,7 @@ def reply_figures(reply: Reply) -> list[Part]:
     if not stats.generated_tokens:
         return []
     parts = [
-        Part(f"{stats.generation_tps:.1f} tok/s"),
+        Part(f"{stats.generation_tps:.1f} tokens/s"),
         *_gain(reply),
         Part(f"TTFT {seconds(stats.ttft_s)}", 4),
         Part(f"{stats.generated_tokens} tok", 2),

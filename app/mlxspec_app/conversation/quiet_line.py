@@ -1,7 +1,7 @@
 """The line below a reply outside the X-ray: what the guesses gained, in plain words."""
 
 from mlxspec_app.conversation.baseline import speedup
-from mlxspec_app.conversation.figures import Part, reasons_of
+from mlxspec_app.conversation.figures import Part, copy_mark, reasons_of
 from mlxspec_app.conversation.messages import Reply
 
 GUESSED = "guessed right"
@@ -13,15 +13,18 @@ def quiet_figures(reply: Reply) -> list[Part]:
     if not stats.generated_tokens:
         return []
     parts = [Part(_gain(reply))]
-    if sum(stats.drafted_at_depth):
-        parts.append(Part(f"{100 * stats.acceptance_rate:.0f} % {GUESSED}", 1))
-    else:
-        parts.append(Part("no guesses", 1))
+    is_drafted = sum(stats.drafted_at_depth) > 0
+    parts.append(Part(guessed_right(stats.acceptance_rate if is_drafted else None), 1))
     return parts + reasons_of(reply)
+
+
+def guessed_right(rate: float | None) -> str:
+    """Return how many guesses were right, in words; None for no guesses."""
+    return "no guesses" if rate is None else f"{100 * rate:.0f} % {GUESSED}"
 
 
 def _gain(reply: Reply) -> str:
     gain = speedup(reply)
     if gain is None:
-        return f"{reply.stats.generation_tps:.0f} tokens/s"
-    return f"{gain:.1f}x faster" if gain >= 1 else f"{gain:.1f}x as fast"
+        return f"{reply.stats.generation_tps:.0f} tokens/s{copy_mark(reply)}"
+    return f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}{copy_mark(reply)}"

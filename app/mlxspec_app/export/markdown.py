@@ -39,7 +39,7 @@ def _message(message: Message, has_figures: bool) -> Iterator[str]:
     yield f"## {_name(message.started.target) if message.started is not None else 'Assistant'}"
     yield closed(_text(message.text))
     if message.error:
-        yield f"*The reply broke off: {_name(' '.join(message.error.split()))}*"
+        yield f"*The reply was cut off: {_name(' '.join(message.error.split()))}*"
     if has_figures:
         yield _table(message)
 
@@ -55,7 +55,7 @@ def _table(reply: Reply) -> str:
             f"{stats.generation_tps:.1f} tokens/s, first token after {seconds(stats.ttft_s)}",
         ),
         ("mean acceptance length", f"{stats.mean_acceptance_length:.2f} (1 + accepted / rounds)"),
-        ("accepted", f"{stats.accepted} of {stats.drafted} drafted nodes in {stats.rounds} rounds"),
+        ("acceptance rate", f"{stats.acceptance_rate:.0%} (accepted / drafted depth)"),
     ]
     if gain := times_plain(reply):
         rows.append(("speed-up", gain))

@@ -1,8 +1,8 @@
 """Compares the tokens of two recorded runs: the test of a lossless method.
 
 Greedy runs of the same target over the same prompt must agree token for token. Sampled runs need
-not: two samples of the same distribution can differ. Runs with different prompts, targets or
-settings are not compared, and the verdict names the difference.
+not: two samples of the same distribution can differ, though many with one seed agree. Runs with
+different prompts, targets or settings are not compared, and the verdict names the difference.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.text.safe_text import safe_line, token_label
 
 _GREEDY = "greedy"
+_MAY_DIFFER = "both keep the target's distribution (sampled): texts may differ"
 _QUOTED_CELLS = 40
 
 
@@ -87,9 +88,11 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
     if obstacle:
         return Verdict("incomparable", f"not compared: {obstacle}")
     metas = [reply.started for reply in ours if reply.started is not None]
-    if any(meta.lossless != _GREEDY for meta in metas):
-        return Verdict("sampled", "both keep the target's distribution (sampled): texts may differ")
     verdict = _compare_tokens(ours, theirs)
+    if any(meta.lossless != _GREEDY for meta in metas):
+        if verdict.kind != "identical":
+            return Verdict("sampled", _MAY_DIFFER)
+        verdict = Verdict(verdict.kind, verdict.line + _seed_words(ours, theirs))
     if any(reply.turns for reply in ours):
         return verdict
     tokens = ours[0].prompt_tokens
@@ -155,6 +158,15 @@ def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> V
         if len(ours_ids) != len(theirs_ids):
             return _early_end(same, one, other)
     return Verdict("identical", f"identical: {same} of {total} tokens")
+
+
+def _seed_words(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
+    """Return what says why sampled runs are the same, where it is recorded: each pair's seed."""
+    seeds = [
+        [reply.started.seed for reply in replies if reply.started is not None]
+        for replies in (ours, theirs)
+    ]
+    return " (one seed)" if seeds[0] == seeds[1] else ""
 
 
 def _difference(same: int, mine: EmittedToken | None, yours: EmittedToken | None) -> Verdict:

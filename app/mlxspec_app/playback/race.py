@@ -37,6 +37,7 @@ class Progress:
         generation_tps: tokens/s so far, without the prefill.
         acceptance_length: Mean acceptance length so far, the bonus token included; None before
             the first drafted round.
+        acceptance_rate: Acceptance rate so far; None before the first drafted round.
         at: Recorded seconds so far, at most those of the end.
         is_over: Whether the whole run was played.
     """
@@ -45,6 +46,7 @@ class Progress:
     total: int
     generation_tps: float
     acceptance_length: float | None
+    acceptance_rate: float | None
     at: float
     is_over: bool
 
@@ -122,6 +124,7 @@ class Track:
             self.total,
             stats.generation_tps,
             stats.mean_acceptance_length if stats.rounds else None,
+            stats.acceptance_rate if stats.rounds else None,
             min(now, self.timeline.duration),
             self._position >= len(self.timeline),
         )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from mlxspec.trace.stats import total
+from mlxspec_app.conversation.baseline import counted
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent
 
@@ -80,9 +81,10 @@ def outlooks(runs: Sequence[Sequence[Reply]]) -> list[Outlook]:
     for own, setup in zip(runs, setups, strict=True):
         alike = [replies for replies, its in zip(runs, setups, strict=True) if its == setup]
         costs = _costs([reply for replies in alike for reply in replies])
-        rounds = _rounds(own)
+        usual = counted(own)
+        rounds = _rounds(usual)
         expected = expectations(positions(rounds), costs, drafting_ms(rounds))
-        found.append(Outlook(tuple(expected), total(reply.stats for reply in own).generation_tps))
+        found.append(Outlook(tuple(expected), total(reply.stats for reply in usual).generation_tps))
     return found
 
 

@@ -10,6 +10,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import CALM, XRAY, View
+from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
@@ -31,7 +32,7 @@ class Surroundings:
 
         Args:
             screen: Holds the widgets.
-            follow_keys: The keys that follow the newest text again, in a few words.
+            follow_keys: The keys that scroll to the newest text, in a few words.
         """
         self._screen, self._follow_keys = screen, follow_keys
         self._stats = StatsChoice()
@@ -48,6 +49,7 @@ class Surroundings:
         lane.refresh()
         screen.query_one(StatusBar).view = self._stats.view = view
         screen.query_one(LegendStrip).show(ink)
+        screen.query_one(Inspector).set_view(view)
         self._place_stats()
 
     def look_at(self, reply: Reply | None, round_: Round | None) -> None:

@@ -22,6 +22,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.baseline import PlainCosts, speedup
 from mlxspec_app.conversation.figures import reply_figures, times_plain
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.quiet_line import quiet_figures
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ReplyDiscarded,
@@ -41,7 +42,7 @@ from tests.support.app_driver import chat, replay, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
-COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tok/s
+COST = CostMeasured(9.0, 1931, (1, 2, 4, 8), (20.0, 22.0, 26.0, 40.0))  # plain: 50 tokens/s
 STARTED = GenerationStarted("t", "d")
 WORD = EmittedToken(1, " a", "accepted")
 
@@ -98,8 +99,8 @@ def test_a_conversation_is_told_again_with_its_measurements():
 
 # ---- at the context of the reply ---------------------------------------------------------------
 
-NEAR = CostMeasured(1.0, 274, (1,), (20.0,))  # plain: 50 tok/s
-FAR = CostMeasured(1.0, 3400, (1,), (40.0,))  # plain: 25 tok/s
+NEAR = CostMeasured(1.0, 274, (1,), (20.0,))  # plain: 50 tokens/s
+FAR = CostMeasured(1.0, 3400, (1,), (40.0,))  # plain: 25 tokens/s
 
 
 def told_at(context, *rounds):
@@ -153,7 +154,7 @@ def test_the_comparison_stored_with_a_reply_is_the_one_that_is_shown_everywhere(
     assert events_of(fold(events)) == events
     page = render(Recording.of("t", events))
     assert "\u00d72.50 plain" in page
-    assert "<p>plain forward, measured @ctx 1.9k: 45.0 tok/s</p>" in page
+    assert "<p>plain forward, measured @ctx 1.9k: 45.0 tokens/s</p>" in page
     assert "| speed-up | \u00d72.50 plain |" in markdown.render(Recording.of("t", events))
 
 
@@ -174,7 +175,7 @@ def test_every_figure_of_acceptance_is_one_of_the_statistics():
 
 
 def written(ids, kind="accepted"):
-    """A greedy reply of these tokens, all in one round, at 100 tok/s."""
+    """A greedy reply of these tokens, all in one round, at 100 tokens/s."""
     emit = tuple(EmittedToken(token, f" {token}", kind) for token in ids)
     nodes = tuple(
         DraftNode(i, i - 1, token, " a", None, "x") for i, token in enumerate(ids[:-1], 1)
@@ -193,6 +194,9 @@ def test_a_reply_that_the_drafter_has_seen_is_marked_as_a_copy():
     state = fold([COST, *written(FIRST), ReplyDiscarded(), *written(FIRST)])
     assert (state.reply.num_copied, state.reply.is_copy) == (20, True)
     assert times_plain(state.reply) == "\u00d72.00 plain (a copy)"
+    assert quiet_figures(state.reply)[0].text == "2.0x faster (a copy)"
+    state.reply.plain = None
+    assert quiet_figures(state.reply)[0].text == "100 tokens/s (a copy)"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def test_copies_are_left_out_of_the_average_of_a_recording():
     page = render(Recording.of("t", [*written(FIRST), *written(list(range(40, 50)), "accepted")]))
     assert "All replies<" in page
     page = render(Recording.of("t", [*written(FIRST), *written(FIRST)]))
-    assert "All replies but copies of earlier ones" in page
+    assert "All replies except copies of earlier ones" in page
     assert "<h1>20 tokens" in page
 
 
@@ -283,7 +287,7 @@ def test_an_unmeasured_line_is_said_to_be_so():
 
 
 def test_the_line_is_named_with_its_context_and_drawn_at_its_height():
-    slow = reply_of((2.0, 4))  # 4 tok/s against 50
+    slow = reply_of((2.0, 4))  # 4 tokens/s against 50
     rows = plain(speed_rows(slow, 20))
     assert rows[0] == "tokens/s 4.0 \u00b7 \u00d70.08 plain"
     assert rows[1] == "▔" * 13 + "   50.0"
@@ -292,7 +296,7 @@ def test_the_line_is_named_with_its_context_and_drawn_at_its_height():
 
 
 def test_the_line_crosses_bars_that_are_higher():
-    fast = reply_of((1.04, 4), cost=COST)  # 100 tok/s against 50: the middle of the middle row
+    fast = reply_of((1.04, 4), cost=COST)  # 100 tokens/s against 50: the middle of the middle row
     rows = speed_rows(fast, 20)
     assert plain(rows)[2] == "─" * 13 + "   50.0"
     assert {span.style for span in rows[2].spans} >= {"$background on $spec-accepted"}
@@ -312,7 +316,7 @@ def test_the_cost_of_the_width_in_use_is_marked():
 
 def test_the_footer_says_how_many_times_plain():
     assert [p.text for p in reply_figures(reply_of((1.04, 4)))][:2] == [
-        "100.0 tok/s",
+        "100.0 tokens/s",
         "\u00d72.00 plain",
     ]
 
@@ -349,7 +353,7 @@ def test_the_page_names_the_line_of_its_speed_ups():
     recording = Recording.of("t", [*told((1.04, 4)), COST])
     page = render(recording)
     assert "\u00d72.00 plain" in page
-    assert "<p>plain forward, measured @ctx 1.9k: 50.0 tok/s</p>" in page
+    assert "<p>plain forward, measured @ctx 1.9k: 50.0 tokens/s</p>" in page
 
 
 # ---- slower than plain -------------------------------------------------------------------------
@@ -378,7 +382,7 @@ def test_five_slow_seconds_are_told_once_in_a_session():
 
 
 def test_a_reply_that_catches_up_is_not_called_slow():
-    spurt = CostMeasured(1.0, 1931, (1,), (1000.0,))  # plain: 1 tok/s
+    spurt = CostMeasured(1.0, 1931, (1,), (1000.0,))  # plain: 1 tokens/s
     rounds = [(4.0, 1), (4.5, 4), (6.0, 1), (8.5, 1)]
     state = fold([spurt, *told(*rounds)])
     assert state.baseline.slowdown is None
@@ -388,12 +392,12 @@ def test_a_reply_that_catches_up_is_not_called_slow():
 async def test_slowness_is_a_quiet_row_with_the_way_out():
     session = ScriptedSession(SessionReady(), *[COST, *told(*slow_rounds(9))])
     async with running(session) as driver:
-        assert "speculation costs 98 % here; /k 0 turns it off" in driver.shown
+        assert "guessing makes replies 98 % slower here; /k 0 turns it off" in driver.shown
         assert "!" not in driver.screen.query_one(NoticeRows).render().plain
 
 
 async def test_a_replay_does_not_offer_what_it_cannot_do():
     async with replay([COST, *told(*slow_rounds(9))]) as driver:
         await driver.press("end")
-        assert "speculation costs 98 % here" in driver.shown
+        assert "guessing makes replies 98 % slower here" in driver.shown
         assert "/k 0" not in driver.shown

@@ -50,6 +50,8 @@ def test_markdown_has_a_table_of_figures_for_each_reply():
     assert made.count("| figure | value |") == 2
     for reply in recording.replies:
         assert f"| mean acceptance length | {reply.stats.mean_acceptance_length:.2f} " in made
+        assert f"| acceptance rate | {reply.stats.acceptance_rate:.0%} " in made
+    assert "nodes" not in made
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_names_of_a_recording_are_text_in_markdown():
 
 def test_what_a_reply_broke_off_with_is_text_in_markdown():
     made = markdown.render(Recording.of("x", hostile_traces.events("<img src=x>", name="n")))
-    assert "*The reply broke off: \\<img src=x\\>*" in made
+    assert "*The reply was cut off: \\<img src=x\\>*" in made
 
 
 def test_text_is_as_it_was_said_in_markdown_but_for_controls():

@@ -22,6 +22,7 @@ from tests.traces import make_fake
 CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)
 NUM_TOKENS = len(replies_of(TREE)[0].tokens)
+TREE_SEED = 11
 SAMPLED = {"lossless": "sampled law", "sampling": {"temperature": 0.7}}
 EXAMPLES = settings(max_examples=40)
 
@@ -89,8 +90,14 @@ def test_a_run_that_ends_by_itself_where_the_other_goes_on_differs(num_tokens):
 def test_sampled_runs_may_differ():
     ours, theirs = with_meta(TREE, **SAMPLED), with_meta(PLAIN, **SAMPLED, seed=99)
     expected = "both keep the target's distribution (sampled): texts may differ"
-    assert said(ours, theirs) == ("sampled", expected)
     assert said(ours, with_token(theirs, 3, -1, "x")) == ("sampled", expected)
+
+
+@pytest.mark.parametrize(("seed", "why"), [(99, ""), (TREE_SEED, " (one seed)")])
+def test_sampled_runs_whose_tokens_are_the_same_are_identical(seed, why):
+    ours, theirs = with_meta(TREE, **SAMPLED), with_meta(PLAIN, **SAMPLED, seed=seed)
+    expected = f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens{why}"
+    assert said(ours, theirs) == ("identical", expected)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,10 @@ async def test_both_lanes_write_their_text_at_their_own_pace():
 async def test_the_figures_of_both_are_in_view():
     async with racing() as driver:
         await driver.wait(100)
-        for part in ("EAGLE-3 head, tree", "none", "mean acceptance length", "no drafts"):
+        for part in ("EAGLE-3 head, tree", "none", "% guessed right", "no guesses"):
+            assert part in driver.shown
+        await driver.press("f2")
+        for part in ("mean acceptance length", "no drafts"):
             assert part in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
 

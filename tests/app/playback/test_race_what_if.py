@@ -19,8 +19,8 @@ def test_a_column_for_each_k_and_the_chosen_one_in_words():
     assert head.split() == ["drafted", "k", "[1]", "2", "3"]
     assert tokens.split() == ["A", "tok/rd", "1.50", "2.00", "·"]
     assert ms.split() == ["ms/rd", "10", "~12", "·"]
-    assert tps.split() == ["tok/s", "150.0", "160.0*", "·"]
-    assert sentence == "A, k = 1: 150.0 tok/s, 1.50 tokens in 10 ms; it ran at 120.0 tok/s"
+    assert tps.split() == ["tokens/s", "150.0", "160.0*", "·"]
+    assert sentence == "A, k = 1: 150.0 tokens/s, 1.50 tokens in 10 ms; it ran at 120.0 tokens/s"
 
 
 def test_the_columns_around_the_chosen_k_are_shown_where_there_is_little_room():

@@ -156,3 +156,9 @@ def test_a_cost_that_was_measured_on_purpose_comes_before_what_forwards_took():
     reply.cost = CostMeasured(0.0, 100, (1, 2, 4), (4.0, 5.0, 9.0))
     (outlook,) = outlooks([[reply]])
     assert [one.round_ms for one in outlook.expected] == [6.0, 8.0, 10.0]
+
+
+def test_a_reply_that_repeats_itself_is_left_out():
+    usual, loop = reply_of(*[chain(3, 1)] * 4), reply_of(*[chain(3, 3)] * 9, reason="repeating")
+    assert outlooks([[usual, loop]]) == outlooks([[usual]])
+    assert outlooks([[loop]])[0].expected

@@ -120,6 +120,10 @@ async def test_tab_leads_to_the_tokens_and_back():
         await driver.say("hello")
         await driver.press("tab", "left")
         assert driver.screen.query_one(Inspector).display
+        assert "the model's probability" in driver.shown
+        assert "the model's own word" in driver.shown
+        assert "target p" not in driver.shown
+        await driver.press("f2")
         assert "target p" in driver.shown
         reply = driver.screen.state.reply
         message = list(driver.screen.query(TokenMessage))[-1]

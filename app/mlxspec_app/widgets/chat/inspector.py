@@ -5,11 +5,14 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.token_facts import TokenFacts
+from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.safe_text import safe_line, token_label
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
-from mlxspec_app.widgets.draft.legend import MEANINGS
+from mlxspec_app.widgets.draft.legend import MEANINGS, PLAIN_WORDS
 
 _MOST_RIVALS = 6
+_TERMS = ("target p", "drafter q", "over")
+_PLAIN = ("the model's probability", "the drafter's", "instead of")
 
 
 class Inspector(Widget):
@@ -31,6 +34,12 @@ class Inspector(Widget):
         """Make an empty inspector."""
         super().__init__()
         self._facts: TokenFacts | None = None
+        self._view = DEFAULT_VIEW
+
+    def set_view(self, view: View) -> None:
+        """Use the words of a view: the field's in the X-ray, plain ones elsewhere."""
+        self._view = view
+        self.refresh()
 
     def show(self, facts: TokenFacts | None) -> None:
         self.display = facts is not None
@@ -41,7 +50,20 @@ class Inspector(Widget):
     def render(self) -> Content:
         if self._facts is None:
             return Content("")
-        return Content("\n").join([_origin(self._facts), _against(self._facts)])
+        if self._view.is_rendered:
+            return Content("\n").join([_author(self._facts), _against(self._facts, _PLAIN)])
+        return Content("\n").join([_origin(self._facts), _against(self._facts, _TERMS)])
+
+
+def _author(facts: TokenFacts) -> Content:
+    """Return the token and who wrote it, in plain words."""
+    name, style, meaning = PLAIN_WORDS[facts.token.kind == "accepted"]
+    return Content.assemble(
+        ("word   ", MUTED),
+        (token_label(facts.text), style),
+        (f"  {name}", style),
+        (f": {meaning}", MUTED),
+    )
 
 
 def _origin(facts: TokenFacts) -> Content:
@@ -57,9 +79,10 @@ def _origin(facts: TokenFacts) -> Content:
     )
 
 
-def _against(facts: TokenFacts) -> Content:
+def _against(facts: TokenFacts, words: tuple[str, str, str]) -> Content:
     p, q = prob(facts.token.target_prob), prob(facts.token.draft_prob)
-    figures = [f"target p {p}" if p else "", f"drafter q {q}" if q else ""]
+    target, drafter, over = words
+    figures = [f"{target} {p}" if p else "", f"{drafter} {q}" if q else ""]
     row = Content.styled("       " + "   ".join(filter(None, figures)), "$foreground")
     if not facts.rivals:
         return row
@@ -69,4 +92,4 @@ def _against(facts: TokenFacts) -> Content:
     ]
     more = len(facts.rivals) - len(rivals)
     rest = Content.styled(f"  and {more} more" if more else "", MUTED)
-    return row + Content.styled("   over  ", MUTED) + Content("  ").join(rivals) + rest
+    return row + Content.styled(f"   {over}  ", MUTED) + Content("  ").join(rivals) + rest

@@ -43,7 +43,8 @@ class NoticeRows(Static):
             return []
         cost = f"{slowdown:.0%}".replace("%", " %")
         way_out = "; /k 0 turns it off" if self._can_adjust else ""
-        return [Content.styled(f"\u00b7 speculation costs {cost} here{way_out}", "$spec-muted")]
+        words = f"\u00b7 guessing makes replies {cost} slower here{way_out}"
+        return [Content.styled(words, "$spec-muted")]
 
 
 def _troubles(state: ChatState) -> list[Content]:

@@ -20,6 +20,7 @@ _GAP = 3
 _XRAY_RANK = 5  # from here on, parts are for the X-ray
 _NAME_CELLS = 40
 _NAME = " mlxspec "
+_NO_GUESSES = "guessing off"
 _RING = re.compile(r"rotating (\d{1,9})\b")
 
 
@@ -72,7 +73,7 @@ def status_parts(state: ChatState) -> list[Part]:
     if state.phase == "loading" and state.messages:
         parts = [Part(loading_words(state.target, state.loading))]
     if reply is not None and reply.drafter_fault:
-        parts.append(Part("spec off"))
+        parts.append(Part(_NO_GUESSES))
     if reply is not None and reply.started is not None:
         parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
         parts += _drafts(reply.started.drafts)
@@ -81,7 +82,7 @@ def status_parts(state: ChatState) -> list[Part]:
     elif state.context_length:
         parts.append(Part(_meter(state.context, state.context_length), 4))
     if reply is not None and reply.stats.generated_tokens:
-        parts.append(Part(f"{reply.stats.generation_tps:.1f} tok/s", 1))
+        parts.append(Part(f"{reply.stats.generation_tps:.1f} tokens/s", 1))
         if gain := times_plain(reply):
             parts.append(Part(gain, 5))
     if reply is not None and reply.peak_memory is not None:
@@ -118,9 +119,9 @@ def _meter(used: int, length: int) -> str:
 
 
 def _styled(part: Part) -> Content:
-    if "tok/s" in part.text:
+    if "tokens/s" in part.text:
         return Content.styled(part.text, "$foreground bold")
-    if part.text == "spec off" or part.text.startswith(_FULL_SIGN):
+    if part.text == _NO_GUESSES or part.text.startswith(_FULL_SIGN):
         return Content.styled(part.text, "$spec-corrected bold")
     if " ◂ " in part.text:
         target, _, drafter = part.text.partition(" ◂ ")

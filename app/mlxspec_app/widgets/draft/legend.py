@@ -19,17 +19,18 @@ _NAME_CELLS = 12
 
 
 GUESSED, OWN = "guessed", "own"
-_PLAIN_WORDS = (
-    (GUESSED, "$spec-guess", "the drafter guessed this word, and the model agreed"),
+PLAIN_WORDS = (
     (OWN, "$spec-plain", "the model's own word"),
+    (GUESSED, "$spec-guess", "the drafter guessed this word, and the model agreed"),
 )
+"""Name, style and meaning of a word that was not guessed, and of one that was."""
 
 
 def plain_legend() -> list[Content]:
     """Return what the colours mean outside the X-ray, and the key of the X-ray."""
     rows = [
         Content.assemble((name.ljust(_NAME_CELLS), style), (meaning, "$spec-muted"))
-        for name, style, meaning in _PLAIN_WORDS
+        for name, style, meaning in reversed(PLAIN_WORDS)
     ]
     more = ("F2".ljust(_NAME_CELLS), "$foreground"), ("the X-ray: all of it", "$spec-muted")
     return [*rows, Content.assemble(*more)]
