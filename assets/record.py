@@ -99,7 +99,7 @@ def _wait(trace: Path, kind: type[Event], number: int) -> None:
         with suppress(TraceError):  # not there yet
             events = list(read_trace(trace))
         if any(isinstance(event, GenerationFailed) for event in events):
-            raise RuntimeError(f"the reply broke off: {events[-1]}")
+            raise RuntimeError(f"the reply was cut off: {events[-1]}")
         if sum(isinstance(event, kind) for event in events) >= number:
             return
     raise RuntimeError(f"waited {PATIENCE_S:.0f} s in vain for {kind.__name__} in {trace}")

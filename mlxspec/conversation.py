@@ -215,7 +215,7 @@ class Conversation:
             ValueError: There is no turn to answer.
         """
         if not self._exchanges:
-            raise ValueError("there is no turn to answer again: say something first")
+            raise ValueError("there is no message to answer again: send one first")
         *earlier, last = self._exchanges
         return self._ask(earlier, last.asked, params, should_stop, stop_when)
 
@@ -231,7 +231,7 @@ class Conversation:
             ValueError: There is no reply, or it was sampled.
         """
         if not self._exchanges:
-            raise ValueError("there is no reply to verify: say something first")
+            raise ValueError("there is no reply to verify: send a message first")
         last = self._exchanges[-1]
         if last.reply and not last.tokens:
             raise ValueError(
@@ -271,7 +271,7 @@ class Conversation:
             ContextLengthError: The chat no longer fits the model's context.
         """
         if not text and not self._exchanges:
-            raise ValueError("there is no prompt to race with: say something first, or give one")
+            raise ValueError("there is no prompt to race with: send a message first, or give one")
         earlier = self._exchanges if text else self._exchanges[:-1]
         asked = messages_of(text) if text else self._exchanges[-1].asked
         exchange = self._next_exchange(earlier, asked, _settings(params))

@@ -152,7 +152,7 @@ class MlxspecApp(App[None]):
         try:
             self._user_data.write_settings()
         except SettingsError as error:
-            message = f"{error}; what you changed holds until you quit"
+            message = f"{error}; your changes last until you quit"
             self.call_from_thread(self.notify, message, severity="warning", timeout=8)
 
     def on_mount(self) -> None:
@@ -168,7 +168,7 @@ class MlxspecApp(App[None]):
         if self._driver is None or not self._driver.can_suspend:
             self.notify("the app cannot be suspended here", timeout=3)
         elif os.getpgrp() == os.getsid(0):
-            self.notify("no shell started this app: nothing could bring it back", timeout=4)
+            self.notify("no shell started this app, so none could resume it", timeout=4)
         else:
             super().action_suspend_process()
 

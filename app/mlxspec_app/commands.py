@@ -56,17 +56,17 @@ class Command:
 
 
 def _setting(row: Setting) -> Command:
-    meaning = f"{row.help}, from the next reply on; alone, what it is"
+    meaning = f"{row.help}, from the next reply on; with no value, show it"
     choices = ("on", "off") if row.range.kind is bool else row.range.choices
     return Command(row.word, meaning, "adjust", row.noun, choices, is_optional=True)
 
 
 COMMANDS = (
     Command("help", "what the colours, keys and commands mean", "help"),
-    Command("new", "begin an empty chat", "new_chat", aliases=("clear",)),
+    Command("new", "start a new chat", "new_chat", aliases=("clear",)),
     Command(
         "retry",
-        "write the last reply again; with the same seed, a new one, or the one given",
+        "retry the last reply, with the same seed, a new one, or the one given",
         "regenerate",
         "SEED",
         ("same", "new"),
@@ -74,19 +74,19 @@ COMMANDS = (
         is_optional=True,
         aliases=("regenerate",),
     ),
-    Command("edit", "say your last message differently; the old branch is kept", "edit"),
+    Command("edit", "edit your last message; the old branch is kept", "edit"),
     Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)", "editor"),
-    Command("fork", "go on in a copy of this chat, up to here", "fork"),
-    Command("chats", "the list of all chats", "chats", aliases=("history",)),
-    Command("search", "look for words in all chats", "chats", "WORDS"),
-    Command("find", "look for words in this chat", "find", "WORDS", is_optional=True),
-    Command("continue", "go on with the chat before this one", "continue"),
-    Command("rename", "call this chat something else", "rename", "TITLE"),
-    Command("stop", "end the reply after this round", "stop"),
+    Command("fork", "fork this chat: continue in a copy, up to here", "fork"),
+    Command("chats", "list all chats", "chats", aliases=("history",)),
+    Command("search", "search all chats", "chats", "WORDS"),
+    Command("find", "search this chat", "find", "WORDS", is_optional=True),
+    Command("continue", "continue the previous chat", "continue"),
+    Command("rename", "rename this chat", "rename", "TITLE"),
+    Command("stop", "stop the reply", "stop"),
     Command("verify", "decode the last reply again without drafts and compare", "verify"),
     Command(
         "race",
-        "answer a prompt plainly and with drafts, and play both; alone, your last prompt",
+        "answer a prompt without and with drafts, and play both; with no prompt, your last one",
         "race",
         "PROMPT",
         is_open=True,
@@ -102,7 +102,7 @@ COMMANDS = (
     ),
     Command(
         "draft",
-        "choose what drafts, by its name",
+        "choose a drafter by its name",
         "draft",
         "NAME",
         DRAFTER_WORDS,
@@ -111,17 +111,17 @@ COMMANDS = (
     ),
     Command(
         "system",
-        "tell the model how to behave; alone, edit what it was told; - for the model's own",
+        "set the system prompt; with no text, edit it; - for the model's own",
         "system",
         "TEXT",
         is_optional=True,
     ),
     Command("replay", "step through the conversation round by round", "replay"),
     Command("copy", "copy the last reply", "copy_message"),
-    Command("code", "copy the last block of code", "copy_code"),
+    Command("code", "copy the last code block", "copy_code"),
     Command(
         "export",
-        "write the conversation to a file, alone as a page; --force replaces one",
+        "export the conversation to a file, by default a page; --force overwrites one",
         "export",
         "FORMAT",
         tuple(FORMATS),
@@ -129,7 +129,7 @@ COMMANDS = (
         is_optional=True,
     ),
     Command(
-        "markdown", "the last reply as rendered Markdown, or its exact text", "toggle_markdown"
+        "markdown", "show the last reply as rendered Markdown, or its exact text", "toggle_markdown"
     ),
     Command(
         "view",
@@ -142,7 +142,7 @@ COMMANDS = (
     Command("reasoning", "show the reasoning of the last reply, or fold it", "toggle_reasoning"),
     Command(
         "ink",
-        "the X-ray, coloured by another property, for now; /settings for good",
+        "recolour the X-ray in this session; /settings keeps the choice",
         "ink",
         "NAME",
         tuple(ink.name for ink in INKS),
@@ -150,13 +150,13 @@ COMMANDS = (
     ),
     Command(
         "theme",
-        "colours for dark or light terminals, from now on",
+        "change the theme, for a dark or a light terminal",
         "theme",
         "NAME",
         tuple(theme.name for theme in THEMES),
         is_optional=True,
     ),
-    Command("settings", "everything that can be set, and the keys", "settings"),
+    Command("settings", "all settings and keys", "settings"),
     Command(
         "tree",
         "show or hide the draft: its tree, its attention mask, its rows in the cache",
@@ -166,10 +166,10 @@ COMMANDS = (
         is_optional=True,
     ),
     Command("stats", "show or hide the figures", "toggle_stats"),
-    Command("up", "read back, a page", "read_back"),
-    Command("down", "read on, a page", "read_on"),
-    Command("follow", "follow the newest text again", "follow"),
-    Command("context", "what fills the context, and the room left", "context"),
+    Command("up", "scroll up a page", "read_back"),
+    Command("down", "scroll down a page", "read_on"),
+    Command("follow", "scroll to the newest text", "follow"),
+    Command("context", "show what fills the context, and the room left", "context"),
     *map(_setting, ADJUSTABLE.values()),
     Command("quit", "leave", "quit", aliases=("exit",)),
 )
@@ -226,7 +226,7 @@ def matching(line: str) -> Sequence[Command]:
 
 def _check(command: Command, argument: str) -> None:
     if argument and not command.argument:
-        raise CommandError(f"/{command.name} stands alone; got {argument!r} after it")
+        raise CommandError(f"/{command.name} takes no argument; got {argument!r} after it")
     if command.argument and not argument and not command.is_optional:
         raise CommandError(f"{command.usage}: {command.argument} is missing")
     chosen = argument.partition(" ")[0] if command.rest else argument

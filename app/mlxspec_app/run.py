@@ -185,7 +185,7 @@ def _message_text(message: Message) -> str:
 def _notes(reply: Reply) -> list[str]:
     """Return a note if the reply is not whole: the text alone does not show it."""
     if reply.error:
-        return [f"the reply broke off: {safe_line(reply.error)}"]
+        return [f"the reply was cut off: {safe_line(reply.error)}"]
     if not reply.is_finished:
         return ["unfinished"]
     return {"cancelled": ["stopped"], "repeating": ["stopped: repeating"]}.get(

@@ -70,9 +70,11 @@ def new_file(text: str) -> Path:
     """
     path = Path(text)
     if path.exists():
-        raise ValueError(f"{path} is there already: name another file")
+        raise ValueError(f"{path} already exists: name another file")
     if not path.absolute().parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder: make it first, or name a file elsewhere")
+        raise ValueError(
+            f"{path.parent} is not a folder: create it first, or name a file elsewhere"
+        )
     return path
 
 

@@ -1,7 +1,7 @@
 """The standard streams: made usable, checked for a terminal, and written to safely.
 
 The descriptor of a closed stream goes to the next opened file, and prints would go into that file,
-for example the store of chats. The encoding of a stream may lack characters of a reply, or not fit
+for example the chat store. The encoding of a stream may lack characters of a reply, or not fit
 the typed bytes: neither may end a chat. Text of a model can hold escape sequences.
 """
 
@@ -60,7 +60,7 @@ def summary_line(stats: Mapping[str, Any], *, drafter: str) -> str:
     """Return the line below a reply: speed, TTFT, target forwards and acceptance."""
     parts = [
         f"{stats['generated_tokens']} tokens",
-        f"{stats['generation_tps']:.1f} tok/s",
+        f"{stats['generation_tps']:.1f} tokens/s",
         f"first token after {stats['ttft_s']:.2f} s",
         f"{stats['target_forwards']} target forwards",
     ]

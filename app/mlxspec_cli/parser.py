@@ -32,11 +32,15 @@ def build_parser() -> argparse.ArgumentParser:
     _add_settings(chat)
     chat.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
     chat.add_argument(
-        "--inline", action="store_true", help="below the prompt, not on the whole terminal"
+        "--inline",
+        action="store_true",
+        help="draw below the shell's prompt, not on the whole terminal",
     )
-    text = "go on with the last chat"
+    text = "continue the last chat"
     chat.add_argument("-c", "--continue", dest="goes_on", action="store_true", help=text)
-    chat.add_argument("--plain", action="store_true", help="bare lines, for pipes and readers")
+    chat.add_argument(
+        "--plain", action="store_true", help="plain lines, for pipes and screen readers"
+    )
     generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
     _add_prompt_options(generate)
     _add_settings(generate)
@@ -51,9 +55,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
     reports = add(
-        "doctor", "Say what this machine runs on and what to improve."
+        "doctor", "Show what this machine runs on and what to improve."
     ).add_mutually_exclusive_group()
-    text = "measure what only a Mac can tell, in ten minutes, into a file to be sent"
+    text = "measure what only a Mac can tell, in ten minutes, and write a file to send"
     reports.add_argument("--mac-report", metavar="FILE", help=text)
     text = "compare such a file with what the tests assume"
     reports.add_argument("--read-report", metavar="FILE", help=text)
@@ -79,42 +83,52 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_race_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a file written by --trace")
     parser.add_argument("b", metavar="B", help="another one, of the same prompt")
-    parser.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
-    parser.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
+    parser.add_argument(
+        "--plain", action="store_true", help="print the result; the exit code is 1 if they differ"
+    )
+    parser.add_argument(
+        "--html", metavar="OUT", help="write a page that plays it and works offline"
+    )
     parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="TRACE", help="a file written by --trace")
     group = parser.add_argument_group("formats", "each takes a file to write, or - for stdout")
-    group.add_argument("--html", metavar="OUT", help="one page that plays it, works offline")
+    group.add_argument("--html", metavar="OUT", help="a page that plays it and works offline")
     group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
-    group.add_argument("--animation", metavar="OUT", help="the picture, playing by itself")
+    group.add_argument("--animation", metavar="OUT", help="an animated picture")
     group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
     group.add_argument("--md", metavar="OUT", help="the conversation as Markdown, with figures")
     text = "the conversation as Markdown, without figures"
     group.add_argument("--text", metavar="OUT", help=text)
     group.add_argument("--csv", metavar="OUT", help="a row for every round")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
-    text = "who writes: plain, or words of --drafter; a+b is a pool of both (plain,auto)"
+    parser.add_argument(
+        "model", nargs="?", help="folder, GGUF file, hub id; defaults to the default model"
+    )
+    text = "arms: plain, or names of drafters; a+b is a pool of both (plain,auto)"
     parser.add_argument("--arms", default="plain,auto", metavar="LIST", help=text)
     text = "other projects: mlx-lm, mlx-lm-draft, mlx-dspark, mlx-dspark-plain"
     parser.add_argument("--against", default="", metavar="LIST", help=text)
-    parser.add_argument("--baseline", metavar="ARM", help="compare with this one, not the first")
+    parser.add_argument(
+        "--baseline", metavar="ARM", help="the arm to compare with, instead of the first"
+    )
     group = parser.add_argument_group("questions")
-    text = "lines of question_id, category and turns, as Spec-Bench has them; left out, the own set"
+    text = "lines in the format of Spec-Bench; defaults to the built-in set"
     group.add_argument("--prompts", metavar="FILE", help=text)
-    group.add_argument("--categories", default="", metavar="LIST", help="left out, all")
+    group.add_argument("--categories", default="", metavar="LIST", help="defaults to all")
     group.add_argument("--limit", type=int, metavar="N", help="questions per category at most")
     group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
     add_flag(group, "max_tokens", default=256)
-    group.add_argument("--repeat", type=int, default=1, help="ask everything so often (1)")
-    add_flag(group, "seed", default=0, help="of the first time; then the next (0)")
+    group.add_argument("--repeat", type=int, default=1, help="how many times to ask everything (1)")
+    add_flag(
+        group, "seed", default=0, help="seed of the first time; later times take the next ones (0)"
+    )
     group = parser.add_argument_group("drafting")
     text = (
         f"ask for N draft nodes in every round (as many as pay, {DEFAULT_NUM_DRAFT_TOKENS} at most)"
@@ -132,7 +146,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--predictions", action="store_true", help=text)
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
-    group.add_argument("--resume", action="store_true", help="leave out what the file has")
+    group.add_argument("--resume", action="store_true", help="skip what the file already has")
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document instead")
     text = "write the figures to this file as one line of docs/board.md: no names, no text"
@@ -140,14 +154,16 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", help="folder, GGUF file, hub id; left out, the default")
-    text = "words of --drafter; a+b is a pool of both (all that need no download)"
+    parser.add_argument(
+        "model", nargs="?", help="folder, GGUF file, hub id; defaults to the default model"
+    )
+    text = "names of drafters; a+b is a pool of both (all that need no download)"
     parser.add_argument("--drafters", default="", metavar="LIST", help=text)
-    text = "full, rotating, quantised; the first one is drawn with too (all of them)"
+    text = "full, rotating, quantised; samples are drawn with the first one (all of them)"
     parser.add_argument("--caches", default="full,rotating,quantised", metavar="LIST", help=text)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     group = parser.add_argument_group("how much")
-    text = "lines of question_id, category and turns; left out, the set of bench"
+    text = "lines of question_id, category and turns; defaults to that of bench"
     group.add_argument("--prompts", metavar="FILE", help=text)
     text = "questions per category at most (1)"
     group.add_argument("--limit", type=int, default=1, metavar="N", help=text)
@@ -178,5 +194,5 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     add_flags(group, LOAD_FLAGS)
     group.add_argument("--system", metavar="TEXT", help="system prompt")
-    group.add_argument("--trace", metavar="FILE", help="append what happens to this file")
+    group.add_argument("--trace", metavar="FILE", help="append a trace of all events to this file")
     add_flags(parser.add_argument_group("reply"), REPLY_FLAGS)

@@ -243,7 +243,7 @@ def _measure(args: argparse.Namespace) -> int:
     try:
         arms[_PEER] = mlx_lm_arm(context)
     except ImportError as error:
-        print(f"mlx-lm is left out ({error}): {INSTALL['mlx-lm']}")
+        print(f"mlx-lm is skipped ({error}): {INSTALL['mlx-lm']}")
     context.engine.measure_costs()
     prompts = own_prompts(context, max(counts))
     measure(context, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))

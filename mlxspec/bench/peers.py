@@ -163,10 +163,10 @@ def build_peer(name: str, context: DrafterContext) -> Arm:
     try:
         return _BUILDERS[name](name, context)
     except ImportError as error:
-        raise PeerMissingError(f"{name} is left out ({error}): {INSTALL[name]}") from error
+        raise PeerMissingError(f"{name} is skipped ({error}): {INSTALL[name]}") from error
     except (MlxspecError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise PeerMissingError(f"{name} is left out: {reason}") from error
+        raise PeerMissingError(f"{name} is skipped: {reason}") from error
 
 
 def check_peers(names: Sequence[str]) -> None:

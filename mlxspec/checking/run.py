@@ -189,7 +189,7 @@ def _contexts(
         try:
             contexts.append(make_drafter_context(loaded, options, say))
         except UnsupportedOperationError as error:
-            notes.append(f"a cache is left out: {error}")
+            notes.append(f"a cache is skipped: {error}")
     if not contexts:
         raise ValueError(f"no kind of cache fits this model: {'; '.join(notes)}")
     return contexts
@@ -300,7 +300,7 @@ def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
         messages = [{"role": "user", "content": question.turns[0]}]
         prompt = tuple(Runner(engine, [], PLAIN).prompt(messages))
         if most is not None and len(prompt) > most:
-            notes.append(f"{name} is left out: it leaves no room for {needed} tokens")
+            notes.append(f"{name} is skipped: it leaves no room for {needed} tokens")
             continue
         num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
         fitting.append(GreedyCase(name, prompt, plan.task(num_nodes)))

@@ -111,8 +111,9 @@ def load_prompt_cache(
     about = loaded[1]
     if _KEY not in about:
         raise CacheError(
-            f"{fspath(file_name)} is no prompt cache of mlxspec: those of mlx-lm hold rows of its "
-            "own models; prefill the text again, and save it with mlxspec.compat.save_prompt_cache"
+            f"{fspath(file_name)} is not a prompt cache of mlxspec: those of mlx-lm hold rows of "
+            "its own models; prefill the text again, and save it with "
+            "mlxspec.compat.save_prompt_cache"
         )
     texts = json.loads(about[_KEY])
     sizes = json.loads(about[_SIZES]) if _SIZES in about else [None] * len(texts)

@@ -152,7 +152,7 @@ class Draft:
         """
         fault = next(self._node_faults(tokens, parents, root, vocab_size), None)
         if fault is not None:
-            raise ValueError(f"the drafter {drafter!r} proposed what is no draft tree: {fault}")
+            raise ValueError(f"the drafter {drafter!r} proposed what is not a draft tree: {fault}")
 
     def _faults(self, budget: int, vocab_size: int) -> Iterator[str]:
         tokens = self.tree.tokens

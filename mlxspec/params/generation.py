@@ -110,8 +110,8 @@ class GenerationParams:
         flag="--seed",
         word="seed",
         noun="NUMBER",
-        unset="left out, drawn at random",
-        absent={"file": "with one seed for good, no reply could be written anew"},
+        unset="defaults to a random one",
+        absent={"file": "with one fixed seed, a retry would give the same reply"},
     )
     stop: str | Sequence[str] = setting(
         (),

@@ -80,7 +80,7 @@ MODEL = Setting(
     flag="--model",
     word="model",
     file="model",
-    unset="left out, the default model",
+    unset="defaults to the default model",
 )
 """What `load` calls its source."""
 
@@ -129,7 +129,7 @@ class Options:
         word="draft",
         file="drafter",
         noun="WORD|FILE|FOLDER|ID|LIST",
-        unset="left out, auto: whatever is fastest here",
+        unset="defaults to auto: whatever is fastest here",
     )
     draft_model: str | PathLike[str] | None = setting(
         None,
@@ -152,7 +152,7 @@ class Options:
         "rows of a rotating cache",
         flag="--max-kv-size",
         noun="COUNT",
-        unset="left out, full",
+        unset="defaults to a full cache",
         absent=_OF_ONE_MODEL,
     )
     keep: int = setting(
@@ -220,7 +220,7 @@ class Options:
         "children of a draft node at most",
         flag="--branching",
         noun="N",
-        unset="left out, the drafter decides",
+        unset="defaults to what the drafter decides",
         absent=_OF_ONE_MODEL,
     )
     depth: int | None = setting(
@@ -229,7 +229,7 @@ class Options:
         "longest path of a draft",
         flag="--depth",
         noun="N",
-        unset="left out, the drafter decides",
+        unset="defaults to what the drafter decides",
         absent=_OF_ONE_MODEL,
     )
     chain_rule: ChainRule = setting(

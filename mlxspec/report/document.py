@@ -182,7 +182,7 @@ def read_report(path: Path) -> Report:
         raise ReportError(f"{path} cannot be read: {error.strerror or error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ReportError(
-            f"{path} is no report of `mlxspec doctor --mac-report`, or it is damaged: give the "
+            f"{path} is not a report of `mlxspec doctor --mac-report`, or it is damaged: give the "
             "whole file, unchanged"
         )
     if document.get("version") != VERSION:

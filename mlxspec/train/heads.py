@@ -126,7 +126,7 @@ def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:
     names = [name for name in ("target_ids", "token_map") if name in tensors]
     if file is None or file.kind != recipe.kind or not names or "quantization" not in file.config:
         raise MlxspecError(
-            f"{recipe.start} is no file of the kind {recipe.kind!r} that training can go on with: "
+            f"{recipe.start} is not a file of the kind {recipe.kind!r} that training can continue: "
             "give one that `mlxspec train` wrote for medusa, eagle3 or exit"
         )
     if file.target_fingerprint != fingerprint(loaded.config, loaded.tokenizer):

@@ -82,7 +82,7 @@ def load_recipe(path: str | Path) -> Recipe:
     try:
         settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MlxspecError(f"{path} is no recipe that can be read ({error})") from error
+        raise MlxspecError(f"{path} is not a recipe that can be read ({error})") from error
     return recipe_of(settings, str(path))
 
 

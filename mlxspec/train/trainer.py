@@ -228,7 +228,7 @@ class _Run:
             recipe = json.loads(metadata["recipe"])
             progress = Progress(**json.loads(metadata["progress"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise MlxspecError(f"{path} is no checkpoint of training: delete it") from error
+            raise MlxspecError(f"{path} is not a checkpoint of training: delete it") from error
         if recipe != json.loads(json.dumps(self.recipe.as_dict())):
             raise MlxspecError(
                 f"{self.folder} holds the checkpoint of another recipe: give another folder"

@@ -42,7 +42,7 @@ def test_over_ssh_the_terminal_is_asked_and_not_believed(pbcopy, monkeypatch):
     terminal = Terminal()
     copied = copy_text(terminal, "text")
     assert copied.title == "Sent to the terminal"
-    assert "not every terminal takes it" in copied.route
+    assert "not every terminal accepts it" in copied.route
     assert (terminal.sent, pbcopy) == ("text", [])
 
 

@@ -129,6 +129,15 @@ async def test_no_blank_is_underlined(view):
         assert found == []
 
 
+@pytest.mark.parametrize("view", ["calm", "colours", "xray"])
+@pytest.mark.parametrize("theme", ["terminal", "terminal-light"])
+async def test_no_blank_is_underlined_in_the_colours_of_the_terminal(theme, view):
+    async with chat(view=view, theme=theme) as driver:
+        await driver.say("hello")
+        assert [p for p in underlined(driver) if p.text.isspace()] == []
+        assert bool(underlined(driver)) == (view != "calm")
+
+
 @pytest.mark.usefixtures("_no_color")
 async def test_guessed_words_differ_from_others_without_colour():
     async with chat(view="colours") as driver:

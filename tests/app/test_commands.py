@@ -126,7 +126,7 @@ async def test_a_setting_that_cannot_be_is_told():
 async def test_a_command_with_nothing_to_act_on_says_so():
     async with chat() as driver:
         await driver.say("/retry")
-        assert "/retry has nothing to act on here" in driver.shown
+        assert "/retry cannot be used here" in driver.shown
 
 
 async def test_a_proof_stands_below_its_reply():

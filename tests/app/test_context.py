@@ -53,7 +53,7 @@ def test_bars_stay_within_the_width(width):
 
 
 def test_an_empty_chat_has_an_empty_context():
-    assert "nothing was read yet" in context_rows(ChatState(), 64)[1].plain
+    assert "empty: it fills" in context_rows(ChatState(), 64)[1].plain
 
 
 async def test_the_command_shows_it_until_escape():

@@ -64,7 +64,7 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
         assert "no longer fits the model's context of 8 tokens" in driver.shown
         box = driver.app.screen.query_one(TickBox)
         assert (box.value, box.BUTTON_INNER) == (False, " ")
-        for words in ("Leave out the oldest", "what the target itself says", "Begin a new chat"):
+        for words in ("Drop the oldest", "what the target itself says", "Start a new chat"):
             assert words in driver.shown
 
 
@@ -123,7 +123,7 @@ async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_
     async with running(session(*REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "This message alone exceeds" in driver.shown
-        assert "Begin a new chat" not in driver.shown
+        assert "Start a new chat" not in driver.shown
 
 
 async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(user_data):

@@ -178,7 +178,7 @@ async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/export md taken.md", "taken.md is there already: name another file, or add --force"),
+        ("/export md taken.md", "taken.md already exists: name another file, or add --force"),
         ("/export md no/such/folder.md", "cannot be written: No such file or directory"),
     ],
 )

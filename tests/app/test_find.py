@@ -43,7 +43,7 @@ async def test_what_is_not_there_is_said():
     async with chat() as driver:
         await driver.say("hello")
         await driver.press("ctrl+f", *"zzz", "enter")
-        assert "not in this chat" in driver.shown
+        assert "no match in this chat" in driver.shown
 
 
 async def test_a_hit_far_above_is_scrolled_to():

@@ -41,7 +41,7 @@ async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(user_da
         assert "A chip, 8 cores, 16 GB" in driver.shown
         await driver.press("enter")
         assert "Small, 100 MB" in driver.shown
-        assert "It is fetched now, this once." in driver.shown
+        assert "It is being downloaded, just this once." in driver.shown
         await driver.press("enter")
         assert "The sea is a vast and mysterious realm" in driver.shown
         assert "drafted, and the target agreed" in driver.shown

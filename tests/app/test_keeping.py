@@ -67,7 +67,7 @@ async def test_a_chat_is_gone_on_with_by_a_command_or_from_the_start(tmp_path):
     async with kept_chat(tmp_path, continues=True) as driver:
         assert texts(driver) == ["Tides", "An answer.", "More", make_fake.PROSE]
         assert {span.kind for span in driver.screen.state.reply.spans} > {"accepted", "corrected"}
-        assert "tok/s" in driver.shown
+        assert "tokens/s" in driver.shown
         assert prompt(driver).border_subtitle == "Tides"
         await enter(driver, "Even more")
     assert kept_texts(tmp_path, 1)[4:] == ["Even more", make_fake.PROSE]
@@ -142,7 +142,7 @@ async def test_a_reply_that_a_crash_cut_off_is_offered_and_loses_no_finished_rou
 async def test_a_chat_is_renamed_once_it_has_a_title(tmp_path):
     async with kept_chat(tmp_path) as driver:
         await enter(driver, "/rename Nothing")
-        assert "nothing was said in this chat yet" in driver.shown
+        assert "this chat has no messages yet" in driver.shown
         await enter(driver, "Hello")
         assert prompt(driver).border_subtitle == "Hello"
         await enter(driver, "/rename My chat")
@@ -170,7 +170,7 @@ async def test_an_edited_turn_is_said_anew_and_the_old_branch_is_kept(tmp_path):
         prompt(driver).text = "a draft"
         await press(driver, "tab", "left", "k", "k", "k", "e")
         assert driver.app.focused is prompt(driver)
-        assert "editing turn 1 · Enter sends, Esc keeps it as it was" in driver.shown
+        assert "editing turn 1 · Enter sends, Esc cancels" in driver.shown
         assert prompt(driver).text == "One"
         await enter(driver, "Un")
         assert texts(driver)[0::2] == ["Un"]
@@ -213,7 +213,7 @@ async def test_a_turn_is_edited_without_a_store_as_well():
         await driver.press("ctrl+l")
         assert "no chats are kept in this session" in driver.shown
         await driver.say("/fork")
-        assert "/fork has nothing to act on here" in driver.shown
+        assert "/fork cannot be used here" in driver.shown
 
 
 async def test_a_click_on_its_mark_shows_another_version_of_a_reply(tmp_path):
@@ -260,4 +260,4 @@ async def test_a_title_is_shown_as_it_is_whatever_it_holds(tmp_path):
         await enter(driver, "/continue")
         assert title in driver.shown.splitlines()[-2]
         await press(driver, "ctrl+l", "d")
-        assert f"{title} · u brings it back" in driver.shown
+        assert f"{title} · u restores it" in driver.shown

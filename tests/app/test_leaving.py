@@ -1,6 +1,7 @@
 """What the chat leaves behind: its text in the scrollback, its reason to end on standard error."""
 
 import io
+import os
 import sys
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
@@ -31,7 +32,7 @@ def test_an_empty_conversation_leaves_nothing():
 def test_nothing_that_was_said_can_move_the_cursor():
     state = fold([TurnStarted("user", "a\x1b[2Jb"), GenerationFailed(0.0, "no \x1b[1m\nroom")])
     assert as_plain_text(state.messages) == (
-        "you> a␛[2Jb\n\nassistant>\n[the reply broke off: no ␛[1m room]"
+        "you> a␛[2Jb\n\nassistant>\n[the reply was cut off: no ␛[1m room]"
     )
 
 
@@ -73,6 +74,17 @@ def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(monkeypatch)
     assert leave(monkeypatch, fold([TurnStarted("user", "Grüße 你好")])) == 0
     terminal.flush()
     assert terminal.buffer.getvalue() == b"you> Gr??e ??\n"
+
+
+def test_on_a_narrow_terminal_the_text_breaks_between_words(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("mlxspec_app.run.get_terminal_size", lambda: os.terminal_size((24, 80)))
+    words = "Elephants remember extraordinarily distant waterholes for many years."
+    leave(monkeypatch, fold([TurnStarted("user", words)]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 24 for line in lines)
+    assert " ".join(" ".join(lines).split()) == f"you> {words}"
 
 
 def leave(monkeypatch, state):

@@ -89,7 +89,7 @@ def test_what_was_said_stays_in_the_scrollback(start, tmp_path, place):
     terminal = start(SLOW_CHAT, str(tmp_path), "inf", place)
     terminal.wait_for("Message")
     terminal.press("hello" + ENTER)
-    terminal.wait_for("tok/s")
+    terminal.wait_for("tokens/s")
     terminal.press(CTRL_C + CTRL_C)
     assert terminal.wait_for_end() == 0
     assert terminal.modes_left_on == set()

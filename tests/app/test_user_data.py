@@ -51,7 +51,7 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
     monkeypatch.setattr(Writer, "note_lost_endings", refuse)
     user_data.close()
     error = capsys.readouterr().err
-    assert "mlxspec: the last messages could not be written to the store of chats" in error
+    assert "mlxspec: the last messages could not be written to the chat store" in error
     assert "mlxspec: the disk is full" in error
     assert told(session) == []
 

@@ -26,7 +26,7 @@ from tests.support.tiny import emitted
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
+    pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
 ]
 PROMPTS = [
     "The capital of France is",

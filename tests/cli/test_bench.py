@@ -60,7 +60,7 @@ def test_figures_are_shared_beside_the_tables(bench, tmp_path):
     assert read_shared(path).arms[1].identical == read_shared(path).arms[1].replies
     code, _, err = bench("--categories", "copy", "--share", str(path))
     assert code == 2
-    assert "is there already: name another file" in err
+    assert "already exists: name another file" in err
 
 
 def test_another_arm_can_be_the_standard(bench):

@@ -54,7 +54,7 @@ def test_the_summary_tells_it_too_and_says_before_that_it_is_measured(generate):
 def test_a_drafter_that_was_asked_for_is_not_explained(generate):
     code, out, err = generate("--drafter", "suffix", "--json")
     assert code == 0
-    assert json.loads(out)["stats"]["drafter_choice"]["reason"] == "asked for"
+    assert json.loads(out)["stats"]["drafter_choice"]["reason"] == "as requested"
     assert "measuring" not in err
 
 

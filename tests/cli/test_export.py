@@ -31,7 +31,7 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path, capsys):
     out = tmp_path / "chat.md"
     out.write_text("mine")
     assert main.main(["export", TRACE, "--md", str(out)]) == 2
-    assert "is there already: name another file, or add --force" in capsys.readouterr().err
+    assert "already exists: name another file, or add --force" in capsys.readouterr().err
     assert out.read_text() == "mine"
     assert main.main(["export", TRACE, "--md", str(out), "--force"]) == 0
     assert out.read_text().startswith("## You")

@@ -182,7 +182,7 @@ def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path)
             terminal.wait_for(said)
             terminal.press("\r")
             terminal.wait_for("Message")
-    assert b"could not be written to the store of chats: they are lost" in terminal.written
+    assert b"could not be written to the chat store: they are lost" in terminal.written
     assert b"you> fourth" in terminal.written
     with closing(sqlite3.connect(tmp_path / "chats.sqlite3")) as chats:
         assert chats.execute("PRAGMA integrity_check").fetchone() == ("ok",)

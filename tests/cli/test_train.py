@@ -186,7 +186,7 @@ def test_a_recipe_for_another_kind_is_refused(workshop, capsys):
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        (None, 1, "no recipe that can be read"),
+        (None, 1, "not a recipe that can be read"),
         ('kind = "oracle"', 2, "choose from medusa, eagle3, exit, draft-model"),
         ('kind = "medusa"\ntokens = 0', 1, "tokens must be 1 or more; got 0"),
         ('kind = "medusa"\n[options]\nheads = 2', 1, "'medusa' has no option 'heads'"),

@@ -97,7 +97,7 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
 def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
     code, out, last, _ = verify(drafters="", caches="quantised,full")
     assert code == 0
-    assert "! a cache is left out: quantised keys and values need a head size" in out
+    assert "! a cache is skipped: quantised keys and values need a head size" in out
     assert [found["drafter"] for found in last["caches"][0]["drafters"]] == ["pool"]
     assert len(last["notes"]) == 1
 

@@ -303,7 +303,7 @@ def test_a_prompt_cache_can_be_saved_to_a_file(pair, tmp_path):
     assert (kept[0].tokens, about) == (cache[0].tokens, {"about": "cats"})
     assert compat.load_prompt_cache(file)[0].offset == cache[0].offset
     mx.save_safetensors(str(tmp_path / "theirs"), {"a": mx.zeros(1)}, {"0": "KVCache"})
-    with pytest.raises(compat.prompt_cache.CacheError, match="is no prompt cache of mlxspec"):
+    with pytest.raises(compat.prompt_cache.CacheError, match="is not a prompt cache of mlxspec"):
         compat.load_prompt_cache(tmp_path / "theirs.safetensors")
 
 

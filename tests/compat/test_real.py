@@ -15,7 +15,7 @@ from mlxspec.loading.fetch.default_model import has_default_model
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("own_facts"),
-    pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
+    pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
 ]
 PEER = import_module("mlx_lm.generate")
 MESSAGES = [{"role": "user", "content": "Name the days of the week, in order."}]

@@ -211,7 +211,7 @@ def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
     pool, plain = PoolDrafter([Fixed("a", {(): {1: 0.9}})]), Round([2], [-1], [0], 5)
     pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))
     before = shape_of(pool.propose(9, 1))
-    pool.start([1, 2], SAMPLING, KEY)  # the reply broke off before the verdict
+    pool.start([1, 2], SAMPLING, KEY)  # the reply was cut off before the verdict
     pool.update(plain)
     assert shape_of(pool.propose(9, 1)) == before
     pool.update(round_of(pool.propose(9, 1), [1, 0], lambda path: ([], [])))

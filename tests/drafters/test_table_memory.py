@@ -195,7 +195,7 @@ def test_a_file_of_no_use_costs_one_line(tmp_path, spoil, word):
     spoil(path)
     memory = memory_at(path, say=said.append)
     assert len(said) == 1
-    assert said[0].startswith("warning: what the table learned before is left out")
+    assert said[0].startswith("warning: what the table learned before is not used")
     assert word in said[0]
     assert row_of(memory, 9) is None
 

@@ -145,7 +145,7 @@ def test_a_sliding_window_makes_a_mistral(tmp_path):
         ({"llama.attention.head_count_kv": 4}, "blk.0.attn_k.weight of the shape (32, 32)"),
         ({"llama.rope.dimension_count": 4}, "does not rotate heads whole"),
         ({"llama.rope.scaling.type": "longrope"}, "longrope"),
-        ({"tokenizer.chat_template": ["a"]}, "a chat template that is no text"),
+        ({"tokenizer.chat_template": ["a"]}, "a chat template that is not text"),
     ],
 )
 def test_refuses_metadata_by_name(tmp_path, changes, part):

@@ -18,7 +18,7 @@ from tests.support.reference import ConcatCache, path_to, tree_masks
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not has_default_model(), reason="the default model was not fetched"),
+    pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
 ]
 TEXT = "The old lighthouse keeper climbed the 217 steps every evening, and every evening he"
 

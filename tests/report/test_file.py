@@ -365,7 +365,7 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
     path = tmp_path / "mac.json"
     path.write_text("mine")
     assert main(["doctor", "--mac-report", str(path)]) == 2
-    assert f"{path} is there already: name another file" in capsys.readouterr().err
+    assert f"{path} already exists: name another file" in capsys.readouterr().err
     assert path.read_text() == "mine"
 
 

@@ -39,7 +39,7 @@ def test_a_recipe_has_the_values_of_the_file_and_defaults(tmp_path):
         ('kind = "eagle3"\nlearning_rate = -1.0', "recipe.toml: learning_rate must be above 0"),
         ('kind = "eagle3"\noptions = 5', "type dict"),
         ('kind = "eagle3"\nseed = 1.5', "type int"),
-        ("kind = ", "no recipe that can be read"),
+        ("kind = ", "not a recipe that can be read"),
     ],
 )
 def test_says_what_is_wrong_with_a_recipe(tmp_path, text, message):
@@ -48,7 +48,7 @@ def test_says_what_is_wrong_with_a_recipe(tmp_path, text, message):
 
 
 def test_says_that_there_is_no_such_file(tmp_path):
-    with pytest.raises(MlxspecError, match="no recipe that can be read"):
+    with pytest.raises(MlxspecError, match="not a recipe that can be read"):
         load_recipe(tmp_path / "none.toml")
 
 

@@ -53,7 +53,7 @@ class ChatSwitch:
     async def _rename(self, title: str) -> None:
         def rename(recorder: "Recorder") -> None:
             if recorder.chat is None:
-                raise GoneError("nothing was said in this chat yet: it has no title to change")
+                raise GoneError("this chat has no messages yet, so no title to change")
             recorder.writer.rename(recorder.chat, title)
 
         await self._storage.query_store(rename)

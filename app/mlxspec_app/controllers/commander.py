@@ -62,7 +62,7 @@ class Commander:
         command = order.command
         action = self._actions.get(command.action)
         if action is None or not self._page.check_action(command.action, ()):
-            self._page.notify(f"/{command.name} has nothing to act on here", timeout=3)
+            self._page.notify(f"/{command.name} cannot be used here", timeout=3)
         elif command.action == "adjust":
             action(command.name, order.argument)
         elif command.argument:

@@ -47,7 +47,7 @@ class Exporter:
         try:
             filed = await asyncio.to_thread(file_away, order, events, title)
         except FileExistsError as error:
-            problem = f"{error.filename} is there already: name another file, or add {FORCE}"
+            problem = f"{error.filename} already exists: name another file, or add {FORCE}"
         except TraceError:
             problem = "there is no reply to export yet"
         except OSError as error:

@@ -65,7 +65,7 @@ class ModelSwitch:
         if choice is None:
             return
         if self._feed.state.phase == "busy":
-            self._page.notify("the models are loaded when the reply has ended", timeout=3)
+            self._page.notify("the models will be loaded after this reply", timeout=3)
         self._feed.session.load(choice)
         self._page.after_order()
 

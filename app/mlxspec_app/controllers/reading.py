@@ -36,11 +36,11 @@ class MessageReader:
         pointed = self._page.transcript.pointed_message
         if pointed is not None:
             block = code_block_at(pointed.text, self._page.transcript.pointed_character)
-            self._copy(block, "this message holds no block of code")
+            self._copy(block, "this message has no code block")
             return
         replies = (m.text for m in reversed(self._feed.state.messages) if isinstance(m, Reply))
         blocks = next(filter(None, map(code_blocks, replies)), [""])
-        self._copy(blocks[-1], "no reply holds a block of code yet")
+        self._copy(blocks[-1], "no reply has a code block yet")
 
     def toggle_reasoning(self) -> None:
         """Show the reasoning of the reply, or fold it."""

@@ -59,7 +59,7 @@ class TurnEditor:
         draft = self._edit.draft if self._edit is not None else prompt.text
         self._edit = _Edit(len(turns) - 1, draft)
         prompt.fill(turns[-1])
-        prompt.show_purpose(f"editing turn {len(turns)} · Enter sends, Esc keeps it as it was")
+        prompt.show_purpose(f"editing turn {len(turns)} · Enter sends, Esc cancels")
         prompt.focus()
         self._page.refresh_bindings()
 

@@ -181,7 +181,7 @@ def _full(state: ChatState, event: ContextFull) -> None:
 def _forgotten(state: ChatState, event: TurnsForgotten) -> None:
     turns = "turn no longer fits" if event.num_turns == 1 else "turns no longer fit"
     state.notices.append(
-        f"the oldest {event.num_turns} {turns} the context: the model does not see them any more"
+        f"the oldest {event.num_turns} {turns} the context: the model no longer sees them"
     )
 
 

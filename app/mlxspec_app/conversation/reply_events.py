@@ -108,7 +108,7 @@ def _finished(state: ChatState, event: GenerationFinished) -> None:
 def _failed(state: ChatState, event: GenerationFailed) -> None:
     reply = _open_reply(state)
     reply.stats.add(event)
-    reply.error, reply.traceback = event.message or "the reply broke off", event.traceback
+    reply.error, reply.traceback = event.message or "the reply was cut off", event.traceback
     state.phase, state.repeats_turn = "ready", False
 
 

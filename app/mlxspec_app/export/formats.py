@@ -34,9 +34,9 @@ class Format:
 FORMATS = {
     made.name: made
     for made in (
-        Format("html", ".html", "one page that plays it, works offline", "html"),
+        Format("html", ".html", "a page that plays it and works offline", "html"),
         Format("svg", ".svg", "a picture of the coloured text", "svg"),
-        Format("animation", ".animation.svg", "the picture, playing by itself", "animation"),
+        Format("animation", ".animation.svg", "an animated picture", "animation"),
         Format("cast", ".cast", "a film for the terminal, asciicast v2", "cast"),
         Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
         Format("text", ".md", "the conversation as Markdown, without figures", "bare_markdown"),

@@ -54,7 +54,7 @@ def _counted_words(replies: Sequence[Reply], counted: Sequence[Reply]) -> str:
         ("copies of earlier ones", any(reply.is_copy for reply in others)),
     )
     left_out = " and ".join(words for words, is_among in kinds if is_among)
-    return f"All replies but {left_out}" if left_out else "All replies"
+    return f"All replies except {left_out}" if left_out else "All replies"
 
 
 def _part(name: str) -> str:

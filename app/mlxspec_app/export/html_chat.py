@@ -75,7 +75,7 @@ def _token(index: int, span: Span) -> str:
 def _ending(reply: Reply) -> str:
     if not reply.error:
         return ""
-    return f'<p class="broken">✗ the reply broke off: {escape(safe_line(reply.error))}</p>\n'
+    return f'<p class="broken">✗ the reply was cut off: {escape(safe_line(reply.error))}</p>\n'
 
 
 def _figures(reply: Reply) -> str:
@@ -84,7 +84,7 @@ def _figures(reply: Reply) -> str:
     line = " · ".join(part.text for part in reply_figures(reply))
     against = ""
     if reply.plain is not None:
-        against = f"<p>{plain_line(reply.plain)}: {reply.plain.tps:.1f} tok/s</p>\n"
+        against = f"<p>{plain_line(reply.plain)}: {reply.plain.tps:.1f} tokens/s</p>\n"
     return (
         f'<details class="figures"><summary>{escape(line)}</summary>\n{against}'
         f"{statistics(reply.stats, 'This reply')}{round_table(reply)}</details>"

@@ -44,7 +44,7 @@ class Fetching:
 
         def note(done: int, total: int) -> None:
             if self.is_stopped or is_cancelled():
-                raise FetchStoppedError("the download was stopped; f goes on with it")
+                raise FetchStoppedError("the download was stopped; f resumes it")
             self.done, self.total = done, total
 
         try:

@@ -55,7 +55,7 @@ class Introduction:
             yield "It fits in memory."
         elif self.fit is not None:
             yield "It may not fit in memory: a smaller or more quantised one is safer."
-        yield "It is on this disk." if self.has_model else "It is fetched now, this once."
+        yield "It is on this disk." if self.has_model else "It is being downloaded, just this once."
         yield "The drafter that is fastest here is found by measuring, once for each model."
 
 

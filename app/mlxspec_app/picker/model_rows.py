@@ -21,7 +21,7 @@ _EXACT_BELOW = 10  # tokens/s that are told with a digit behind the point
 _SIGNS = {"fits": ("✓", _GOOD), "tight": ("!", _WARN), "too large": ("✗", _BAD)}
 _FITS = {
     "fits": "fits",
-    "tight": "is tight: other programs may be pushed out of memory",
+    "tight": "is a tight fit: other programs may be pushed out of memory",
     "too large": "does not fit: it may be refused, or stall the machine",
 }
 
@@ -60,7 +60,7 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
 def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
     """Return what a model costs that is not here, and whether it fits, as far as that is known."""
     if not model.expected_tps:
-        return [(f"↓ not here yet, {gigabytes(model.size_gb)} to fetch", _MUTED)]
+        return [(f"↓ not here yet, {gigabytes(model.size_gb)} to download", _MUTED)]
     sign, style = _SIGNS[model.fit_in(memory_gb)]
     return [
         (f"↓ {gigabytes(model.size_gb)} ", _MUTED),
@@ -71,7 +71,7 @@ def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
 
 
 def _speed(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:.{0 if tokens_per_s >= _EXACT_BELOW else 1}f} tok/s"
+    return f"{tokens_per_s:.{0 if tokens_per_s >= _EXACT_BELOW else 1}f} tokens/s"
 
 
 def model_facts(model: ModelEntry, memory_gb: float) -> Content:
@@ -84,9 +84,9 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
             fit = _FITS[model.fit_in(memory_gb)]
             speed = f"; it {fit}; about {_speed(model.expected_tps)} without drafts"
         return Content.assemble(
-            ("Enter fetches it, this once: ", _PLAIN),
+            ("Enter fetches it, just this once: ", _PLAIN),
             (gigabytes(model.size_gb), f"{_PLAIN} bold"),
-            (f"{speed}. f fetches it, and the chat goes on.", _MUTED),
+            (f"{speed}. f downloads it while you chat.", _MUTED),
         )
     fit = model.fit_in(memory_gb)
     context = f", context {count(model.context_length)}" if model.context_length else ""
@@ -114,7 +114,7 @@ def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
         return _rows(Content.assemble(mark, (safe_line(drafter.name), _MUTED)), reason)
     name = Content.assemble(mark, (safe_line(drafter.name), f"{_PLAIN} bold"))
     if drafter.tokens_per_s is not None:
-        name += Content.styled(f"  {drafter.tokens_per_s:.1f} tok/s", _PLAIN)
+        name += Content.styled(f"  {drafter.tokens_per_s:.1f} tokens/s", _PLAIN)
     if drafter.is_fastest:
         name += Content.styled("  fastest", _GOOD)
     return _rows(name, Content.styled(f"  {safe_line(drafter.meaning)}", _MUTED))
@@ -141,7 +141,7 @@ def fetch_news(fetching: Fetching | None) -> Content:
         return Content("")
     name = safe_line(fetching.model.name)
     if fetching.error:
-        return trouble(f"{name} was not fetched", fetching.error)
+        return trouble(f"{name} was not downloaded", fetching.error)
     if fetching.is_over:
         return Content.assemble(("✓ ", _GOOD), (f"{name} is here: Enter loads it", _PLAIN))
     words = f"{100 * fetching.done // fetching.total} %" if fetching.total else "…"

@@ -17,15 +17,15 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 
 _MUTED = "$spec-muted"
 _NAMES: dict[Way, str] = {
-    "drop": "Leave out the oldest turns",
-    "rotate": "Go on with a rotating cache",
-    "new": "Begin a new chat with this message",
+    "drop": "Drop the oldest turns",
+    "rotate": "Continue with a rotating cache",
+    "new": "Start a new chat with this message",
 }
 _MEANINGS: dict[Way, str] = {
-    "drop": "The model no longer sees them. What it says to the rest stays exactly its own.",
-    "rotate": "It is loaded anew, and forgets its oldest tokens as it writes. This changes what "
+    "drop": "The model no longer sees them. Its answers to the rest are still exactly its own.",
+    "rotate": "It is loaded again, and forgets its oldest tokens as it writes. This changes what "
     "the target itself says; drafts still change nothing.",
-    "new": "The model sees nothing of the earlier turns.",
+    "new": "The model sees none of the earlier turns.",
 }
 
 
@@ -43,7 +43,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
     """Asks the user; Escape leaves the turn without a reply."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Leave it"),
+        Binding("escape", "dismiss(None)", "Cancel"),
         Binding("ctrl+c", "dismiss(None)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
@@ -92,8 +92,8 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
         with Vertical():
             yield Static(self._question())
             yield OptionList(*(Option(_option(way), way) for way in self._ways))
-            yield TickBox("do so from now on (F5 changes it)", value=False)
-            yield Static(Content.styled("Enter takes one · Tab, Space · Esc leaves it", _MUTED))
+            yield TickBox("always do this (F5 changes it)", value=False)
+            yield Static(Content.styled("Enter chooses · Tab, Space · Esc cancels", _MUTED))
         yield KeyFooter()
 
     @on(OptionList.OptionSelected)

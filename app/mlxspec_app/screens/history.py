@@ -25,7 +25,7 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.lists.chat_list import ChatList
 from mlxspec_app.widgets.lists.title_field import TitleField
 
-NO_CHATS = "No chats yet: n begins one."
+NO_CHATS = "No chats yet: press n to start one."
 PAUSE_S = 0.12  # without a key press, before a search: not one search a letter
 
 
@@ -92,7 +92,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         entries = self._pages.entries
         for chats in self.query(ChatList):  # none if the screen was closed while the store read
             chats.show(entries, pointed)
-        nothing = "No chat holds these words." if self._pages.query else NO_CHATS
+        nothing = "No chat contains these words." if self._pages.query else NO_CHATS
         self._show_instead("" if entries else nothing)
         self.refresh_bindings()
 
@@ -157,7 +157,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             self._change(lambda recorder: recorder.writer.bin.delete(entry.chat))
             self._deleted.append(entry)
             self._on_deleted(entry.chat)
-            said = f"{safe_line(entry.title)} · u brings it back"
+            said = f"{safe_line(entry.title)} · u restores it"
             self.notify(said, title="Deleted", timeout=4, markup=False)
 
     def action_undelete(self) -> None:

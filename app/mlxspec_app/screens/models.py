@@ -100,7 +100,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         with Horizontal():
             yield ChoiceList("models", id="models")
             yield ChoiceList("drafters", id="drafters")
-        yield Static("looking at what is here …", id="facts")
+        yield Static("looking for models …", id="facts")
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -245,7 +245,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             words = f"{type(error).__name__}: {error}"
             if not worker.is_cancelled:
                 self.app.call_from_thread(
-                    self._show_detail, trouble("what is here cannot be read", words)
+                    self._show_detail, trouble("the models cannot be listed", words)
                 )
             return
         if not worker.is_cancelled:

@@ -41,7 +41,7 @@ class PressKeyScreen(SteadyModal[str | None]):
             Content.assemble(
                 ("Press the key for: ", "$foreground bold"),
                 (self._meaning, "$foreground"),
-                ("\nEsc leaves it as it is", "$spec-muted"),
+                ("\nEsc cancels", "$spec-muted"),
             )
         )
 

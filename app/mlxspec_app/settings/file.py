@@ -17,7 +17,7 @@ from mlxspec_app.settings.rules import KEY_LIST, SAMPLING, ContextPolicy, Value,
 from mlxspec_app.user.private import make_private_folder
 from mlxspec_app.user.whole_file import replace_file
 
-_HEADER = "# Settings of mlxspec. What is left out has its default.\n"
+_HEADER = "# Settings of mlxspec. Anything not set has its default.\n"
 KEYS = "keys"
 
 
@@ -135,7 +135,7 @@ def change_settings(
         raise SettingsError(f"{path} cannot be written: {error.strerror or error}") from error
     except (TOMLKitError, ValueError, RecursionError) as error:
         raise SettingsError(
-            f"{path} is not TOML, so nothing was changed: {error}. Mend or remove it"
+            f"{path} is not TOML, so nothing was changed: {error}. Fix or remove it"
         ) from error
 
 

@@ -17,7 +17,7 @@ from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
 """What happens when the context is full: `ask` the user; `drop` the oldest turns; `rotate`: the
-cache evicts the oldest tokens; begin a `new` chat."""
+cache evicts the oldest tokens; start a `new` chat."""
 
 _TOO_LARGE = 2**63
 """TOML guarantees integers of 64 bits only."""
@@ -92,7 +92,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "Look": {
         "ink": _choice(
             [ink.name for ink in INKS],
-            "what the colours of the X-ray say when a chat begins; /ink changes it for now",
+            "what the colours of the X-ray say at the start; /ink changes it for this session",
         ),
         "view": _choice(
             [view.name for view in VIEWS],
@@ -102,7 +102,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "frame_rate": Rule(
             int,
             "a whole number from 1 to 60, or 0",
-            "frames a second; 0 is 30, and 15 over SSH",
+            "frames per second; 0 means 30, or 15 over SSH",
             lambda value: 0 <= value <= 60,
         ),
         "reduced_motion": _switch("nothing moves or blinks"),
@@ -112,17 +112,17 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "context_full": _choice(
             get_args(ContextPolicy),
             "when a chat no longer fits the model: ask; drop its oldest turns; rotate, forget the "
-            "oldest tokens; begin a new chat",
+            "oldest tokens; start a new chat",
         ),
         "model": Rule(
             str,
             'a folder, a GGUF file or a hub id in quotation marks, or ""',
-            'model to begin with, "" for the default one; from the next start on',
+            'model to start with, "" for the default one; from the next start on',
         ),
         "drafter": Rule(
             str,
             "the name of a drafter in quotation marks",
-            "drafter to begin with; from the next start on",
+            "drafter to start with; from the next start on",
             lambda value: value != "",
         ),
         "learn": _switch(

@@ -81,4 +81,4 @@ def check_found(cursor: sqlite3.Cursor, chat: int) -> None:
         GoneError: It found no row.
     """
     if not cursor.rowcount:
-        raise GoneError(f"chat {chat} is not in the store any more")
+        raise GoneError(f"chat {chat} is no longer in the store")

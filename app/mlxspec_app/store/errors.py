@@ -1,4 +1,4 @@
-"""Errors of the store of chats."""
+"""Errors of the chat store."""
 
 from typing import TYPE_CHECKING
 
@@ -28,17 +28,17 @@ def explain(error: "sqlite3.Error") -> StoreError:
 
     code = (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return DamagedStoreError(f"the store of chats is damaged ({error}): start the app again")
+        return DamagedStoreError(f"the chat store is damaged ({error}): start the app again")
     if code == sqlite3.SQLITE_CONSTRAINT:
         return GoneError(
-            "the chat or the message is not in the store any more: another window may have "
+            "the chat or the message is no longer in the store: another window may have "
             f"deleted it ({error})"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreError("the store of chats is locked by another program: close that program")
+        return StoreError("the chat store is locked by another program: close that program")
     if "no such module: fts5" in str(error):
         return StoreError(
             "chats cannot be saved: the SQLite of this Python lacks full-text search (FTS5); use "
             "another build of Python"
         )
-    return StoreError(f"the store of chats cannot be used: {error}")
+    return StoreError(f"the chat store cannot be used: {error}")

@@ -37,9 +37,7 @@ def open_for_writing(path: Path, notify: Callable[[str], None]) -> sqlite3.Conne
                 return _open(path)
             except DamagedStoreError:
                 aside = _set_aside(path)
-                notify(
-                    f"the store of chats was damaged: it is now {aside}, and a new one was begun"
-                )
+                notify(f"the chat store was damaged: it is now {aside}, and a new one was begun")
                 return _open(path)
     except OSError as error:
         reason = error.strerror or error
@@ -67,7 +65,7 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         migrate(connection)
         if not is_ours(connection):
-            raise DamagedStoreError("the store of chats has other tables than mlxspec made")
+            raise DamagedStoreError("the chat store has tables that mlxspec did not make")
     except BaseException as error:
         if connection is not None:
             connection.close()
@@ -88,7 +86,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
-        raise DamagedStoreError(f"the store of chats is damaged: {verdict}")
+        raise DamagedStoreError(f"the chat store is damaged: {verdict}")
 
 
 def _set_aside(path: Path) -> Path:

@@ -98,7 +98,7 @@ class Reader:
             (chat,),
         )
         if not rows:
-            raise GoneError(f"chat {chat} is not in the store any more")
+            raise GoneError(f"chat {chat} is no longer in the store")
         number, title, created, updated, system, settings, leaf = rows[0]
         times = time_of(created), time_of(updated)
         return Chat(number, title, *times, system, json_object(settings), leaf)
@@ -111,7 +111,7 @@ class Reader:
         """
         found = self._messages("WHERE message.id = ?", (message,))
         if not found:
-            raise GoneError(f"message {message} is not in the store any more")
+            raise GoneError(f"message {message} is no longer in the store")
         return found[0]
 
     def messages(self, chat: int) -> list[StoredMessage]:

@@ -202,7 +202,7 @@ class Recorder:
                 self.writer.add_figures(self._ended, {COMPARISON: asdict(event)})
 
     def _fail(self, event: GenerationFailed) -> None:
-        error = event.message or "the reply broke off"
+        error = event.message or "the reply was cut off"
         if self._reply is not None:
             self._finish("failed", error=error)
         elif self.chat is not None and self._leaf_role() == "user":

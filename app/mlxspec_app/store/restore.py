@@ -23,7 +23,7 @@ from mlxspec_app.store.records import COMPARISON, LOST_ENDING, Generation, Store
 from mlxspec_app.store.transaction import storable
 
 CUT_OFF = "the app ended in the middle of this reply"
-_BROKE_OFF = "the reply broke off"
+_BROKE_OFF = "the reply was cut off"
 _TOO_LARGE = 2**53  # larger than any figure of a reply
 
 

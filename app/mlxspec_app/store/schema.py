@@ -36,7 +36,7 @@ def version_of(connection: sqlite3.Connection) -> int:
         )
     if version > len(scripts()):
         raise StoreError(
-            f"the store of chats has version {version} and this mlxspec reads versions up to "
+            f"the chat store has version {version} and this mlxspec reads versions up to "
             f"{len(scripts())}: update mlxspec or choose another folder; the file did not change"
         )
     return version

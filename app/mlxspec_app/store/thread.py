@@ -116,7 +116,7 @@ class StoreThread:
         except StoreError as error:
             self._refuse(error)
         except Exception as error:  # the thread's edge: the chat goes on without a store
-            self._refuse(StoreError(f"the store of chats broke: {type(error).__name__}: {error}"))
+            self._refuse(StoreError(f"the chat store broke: {type(error).__name__}: {error}"))
 
     def _serve(self, recorder: Recorder) -> None:
         self._tidy(recorder)
@@ -139,9 +139,7 @@ class StoreThread:
 
     def _leave(self, recorder: Recorder) -> None:
         if self._waiting:
-            self._notify(
-                "the last messages could not be written to the store of chats: they are lost"
-            )
+            self._notify("the last messages could not be written to the chat store: they are lost")
         try:
             recorder.close()
         except StoreError as error:
@@ -169,7 +167,7 @@ class StoreThread:
             self._waiting.popleft()
             if self._retry_at is not None and not self._waiting:
                 self._retry_at = None
-                self._notify("the store of chats works again; no message is missing in it")
+                self._notify("the chat store works again; no message was lost")
 
     def _retry_later(self, error: StoreError) -> None:
         if self._retry_at is None:

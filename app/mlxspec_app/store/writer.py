@@ -216,7 +216,7 @@ class Writer:
         """Add figures to those of a reply, which may have ended already.
 
         Raises:
-            GoneError: The reply is not in the store any more.
+            GoneError: The reply is no longer in the store.
         """
         with self.transaction():
             cursor = self._connection.execute(
@@ -224,7 +224,7 @@ class Writer:
                 (to_json(figures), message),
             )
             if not cursor.rowcount:
-                raise GoneError(f"message {message} is not in the store any more")
+                raise GoneError(f"message {message} is no longer in the store")
 
     def fold_pieces(self) -> None:
         """Append the pieces of unfinished replies to their texts.
@@ -274,7 +274,7 @@ class Writer:
             "SELECT depth FROM message WHERE id = ?", (message,)
         ).fetchone()
         if row is None:
-            raise GoneError(f"message {message} is not in the store any more")
+            raise GoneError(f"message {message} is no longer in the store")
         depth: int = row[0]
         return depth
 

@@ -33,7 +33,7 @@ class Copied:
 
 _BY_PBCOPY = Copied("Copied", "by pbcopy", 2)
 _BY_TERMINAL = Copied(
-    "Sent to the terminal", "by OSC 52; not every terminal takes it, Terminal.app does not", 4
+    "Sent to the terminal", "by OSC 52; not every terminal accepts it, Terminal.app does not", 4
 )
 
 

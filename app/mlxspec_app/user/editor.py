@@ -37,9 +37,9 @@ def _run(named: str, path: Path) -> None:
     try:
         command = shlex.split(named)
         if not command:
-            raise EditorError("no editor is named: set VISUAL or EDITOR, such as EDITOR=nano")
+            raise EditorError("no editor is set: set VISUAL or EDITOR, such as EDITOR=nano")
         code = subprocess.run([*command, str(path)], check=False).returncode
     except (OSError, ValueError) as error:
         raise EditorError(f"the editor {named!r} cannot be started: {error}") from error
     if code:
-        raise EditorError(f"{named} ended with code {code}: the text is as it was")
+        raise EditorError(f"{named} ended with code {code}: the text is unchanged")

@@ -1,4 +1,4 @@
-"""Paths of the user's files: the store of chats, learned tables, settings, traces, logs.
+"""Paths of the user's files: the chat store, learned tables, settings, traces, logs.
 
 Each is in the folder that the platform has for its kind. `--data-dir` or `MLXSPEC_HOME` put all of
 them into one folder; `MLXSPEC_HOME` also moves the downloads of the library.

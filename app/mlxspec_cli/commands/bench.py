@@ -94,7 +94,7 @@ def _compare(
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
     if baseline not in names:
-        raise ValueError(f"the baseline {baseline!r} is no arm; choose from {', '.join(names)}")
+        raise ValueError(f"the baseline {baseline!r} is not an arm; choose from {', '.join(names)}")
     setup = setup_of(drafter_context, plan.task, baseline)
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
@@ -144,7 +144,7 @@ def _measure(runner: Runner, plan: Plan, rows: list[Row], notes: list[str], keep
             try:
                 new = runner.rows(case, number, plan.task, known.get(case, ()), tell)
             except ContextLengthError as error:
-                notes.append(f"{title} is left out: {error}")
+                notes.append(f"{title} is skipped: {error}")
                 new = []
             rows += new
             keep(new)

@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
         raise ValueError("two exports cannot go to the same file: name a file for each")
     for out in wanted.values():
         if out != _STDOUT and not args.force and Path(out).exists():
-            raise ValueError(f"{out} is there already: name another file, or add --force")
+            raise ValueError(f"{out} already exists: name another file, or add --force")
     recording = Recording.read(args.file)
     for name, out in wanted.items():
         _write(out, FORMATS[name].render(recording), replaces=args.force)

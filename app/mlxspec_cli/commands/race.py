@@ -47,7 +47,7 @@ def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
     try:
         write_whole(Path(out), encoded(text), replaces=replaces)
     except FileExistsError as error:
-        raise ValueError(f"{out} is there already: name another file, or add --force") from error
+        raise ValueError(f"{out} already exists: name another file, or add --force") from error
 
 
 def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:
@@ -56,7 +56,7 @@ def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:
     for track, progress in zip(race.tracks, race.progress(), strict=True):
         parts = [
             f"{progress.tokens} tokens",
-            f"{progress.generation_tps:.1f} tok/s",
+            f"{progress.generation_tps:.1f} tokens/s",
             acceptance(progress),
             f"{progress.at:.2f} s",
         ]

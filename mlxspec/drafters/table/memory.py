@@ -53,7 +53,7 @@ class TableMemory:
         try:
             self._keep(self._read())
         except MlxspecError as error:
-            say(f"warning: what the table learned before is left out: {error}")
+            say(f"warning: what the table learned before is not used: {error}")
 
     def learn(
         self,

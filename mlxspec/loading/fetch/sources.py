@@ -90,7 +90,7 @@ def find_source(
     if (known := source_named(text)) is not None:
         return known
     raise ModelNotFoundError(
-        f"{text!r} is no model: give a folder, a GGUF file, a hub id such as "
+        f"{text!r} is not a model: give a folder, a GGUF file, a hub id such as "
         "'mlx-community/Qwen2.5-0.5B-Instruct-4bit', a name that `mlxspec models` lists, or "
         "nothing for the default model"
     )

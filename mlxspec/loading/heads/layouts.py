@@ -70,6 +70,6 @@ def _parse(files: HeadFiles, target: TargetConfig) -> ParsedHead:
             return read(files, target)
     some = ", ".join(sorted(files.tensors)[:4]) or "nothing"
     raise UnsupportedModelError(
-        f"{files.place} is no drafter of a known layout (it holds {some}): Medusa, EAGLE and "
+        f"{files.place} is not a drafter of a known layout (it holds {some}): Medusa, EAGLE and "
         "EAGLE-3 heads can be loaded, and files that mlxspec trained"
     )

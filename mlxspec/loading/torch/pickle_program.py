@@ -130,7 +130,7 @@ class _Machine:
 
     def _extend(self, items: list[Any]) -> None:
         if not isinstance(self._stack[-1], list):
-            raise TypeError("items for what is no list")
+            raise TypeError("items for what is not a list")
         self._stack[-1].extend(items)
 
     def set_item(self, _: Any) -> None:
@@ -142,7 +142,7 @@ class _Machine:
 
     def _set(self, items: list[Any]) -> None:
         if not isinstance(self._stack[-1], dict):
-            raise TypeError("keys for what is no dict")
+            raise TypeError("keys for what is not a dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, str | int):  # hashing deeply nested tuples could take forever
                 raise TypeError(f"a key of type {type(key).__name__}")
@@ -163,7 +163,7 @@ class _Machine:
     def name_from_stack(self, _: Any) -> None:
         attribute, module = self._stack.pop(), self._stack.pop()
         if not isinstance(module, str) or not isinstance(attribute, str):
-            raise TypeError("a name that is no text")
+            raise TypeError("a name that is not text")
         self._push_name(f"{module}.{attribute}")
 
     def _push_name(self, path: str) -> None:
@@ -177,15 +177,15 @@ class _Machine:
     def storage(self, _: Any) -> None:
         kind, name, key, _location, num_items = self._stack.pop()
         if kind != "storage" or not isinstance(name, _Name) or name.path not in STORAGES:
-            raise TypeError("a reference to something that is no storage")
+            raise TypeError("a reference to something that is not a storage")
         if not isinstance(key, str):
-            raise TypeError("a storage whose name is no text")
+            raise TypeError("a storage whose name is not text")
         self._stack.append(Storage(STORAGES[name.path], key, num_items))
 
     def call(self, _: Any) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise TypeError("a call of what is no function")
+            raise TypeError("a call of what is not a function")
         if function.path not in _CALLS:
             raise PickleRefusedError(f"its pickle calls {function.path}")
         self._stack.append(_CALLS[function.path](arguments))
@@ -194,7 +194,7 @@ class _Machine:
         """Ignore attributes of a dict, such as versions of the modules in a state dict."""
         self._stack.pop()
         if not isinstance(self._stack[-1], dict):
-            raise PickleRefusedError("its pickle sets attributes of what is no dict")
+            raise PickleRefusedError("its pickle sets attributes of what is not a dict")
 
 
 def _new_dict(arguments: Sequence[Any]) -> dict[Any, Any]:

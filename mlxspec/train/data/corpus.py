@@ -90,10 +90,10 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
     try:
         arrays = load_file(path)
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: bfloat16
-        raise MlxspecError(f"{path} is no corpus that can be read ({error})") from error
+        raise MlxspecError(f"{path} is not a corpus that can be read ({error})") from error
     missing = [name for name in _NAMES if name not in arrays]
     if missing:
-        raise MlxspecError(f"{path} is no corpus: it has no array {missing[0]!r}")
+        raise MlxspecError(f"{path} is not a corpus: it has no array {missing[0]!r}")
     if any(arrays[name].ndim != 1 or arrays[name].dtype.kind not in "iu" for name in _NAMES):
         raise MlxspecError(f"{path} is a damaged corpus: its arrays must be lists of integers")
     tokens, offsets, mask, heldout = (arrays[name] for name in _NAMES)

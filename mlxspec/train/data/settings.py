@@ -74,7 +74,7 @@ def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> N
         if held.get(name) != value:
             raise MlxspecError(
                 f"{folder} holds a corpus whose {name} is {held.get(name)}, not {value}: use the "
-                "same settings to go on with it, or another folder"
+                "same settings to continue it, or another folder"
             )
 
 

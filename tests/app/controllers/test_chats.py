@@ -50,7 +50,7 @@ async def test_a_chat_has_a_title_once_something_was_said(talk):
     await talk.begin()
     talk.chats.rename("Mine")
     await talk.page.settle()
-    assert "nothing was said in this chat yet" in talk.page.told[0]
+    assert "this chat has no messages yet" in talk.page.told[0]
     await talk.hear(exchange("One", "1"))
     talk.chats.rename("Mine")
     await talk.page.settle()

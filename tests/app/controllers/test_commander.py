@@ -47,7 +47,7 @@ def test_what_the_page_cannot_do_is_said(commander, page, done):
     page.impossible = {"stop"}
     for line in ("/fork", "/stop"):
         assert commander.enter(line)
-    assert page.told == [f"/{name} has nothing to act on here" for name in ("fork", "stop")]
+    assert page.told == [f"/{name} cannot be used here" for name in ("fork", "stop")]
     assert done == []
 
 

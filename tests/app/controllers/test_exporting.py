@@ -37,7 +37,7 @@ async def test_a_file_that_is_there_is_kept(exporter, page, tmp_path):
     target.write_text("mine")
     exporter.export(f"md {target}")
     await page.settle()
-    assert page.told == [f"{target} is there already: name another file, or add --force"]
+    assert page.told == [f"{target} already exists: name another file, or add --force"]
     assert target.read_text() == "mine"
 
 

@@ -69,7 +69,7 @@ def test_a_reply_that_is_being_written_ends_first_and_that_is_said(feed, page):
     feed.note(OrderGiven())
     ModelSwitch(feed, page, lambda part: True).load_again()
     assert feed.session.orders == [("load", NOW)]
-    assert page.told == ["the models are loaded when the reply has ended"]
+    assert page.told == ["the models will be loaded after this reply"]
 
 
 def test_models_can_be_chosen_where_any_were(feed, page):

@@ -53,14 +53,14 @@ def test_the_last_code_of_any_reply_is_copied_or_the_block_pointed_at(reader, pa
     reader.copy_code()
     page.transcript.pointed_message = messages(reader)[3]
     reader.copy_code()
-    assert copied == ["b = 2\n", "a = 1\n", "this message holds no block of code"]
+    assert copied == ["b = 2\n", "a = 1\n", "this message has no code block"]
 
 
 def test_where_nothing_was_said_there_is_nothing_to_copy(reader, copied):
     reader._feed.state = fold([])
     reader.copy_message()
     reader.copy_code()
-    assert copied == ["there is no reply to copy yet", "no reply holds a block of code yet"]
+    assert copied == ["there is no reply to copy yet", "no reply has a code block yet"]
 
 
 def test_a_reply_is_rendered_or_shown_as_it_is_while_it_is_written_too(reader, page):

@@ -11,7 +11,7 @@ async def test_the_last_turn_is_said_differently_and_the_draft_comes_back(talk):
     prompt.text = "a draft"
     talk.editor.begin()
     assert (prompt.text, prompt.has_focus, talk.editor.is_editing) == ("Two", True, True)
-    assert prompt.purpose == "editing turn 2 · Enter sends, Esc keeps it as it was"
+    assert prompt.purpose == "editing turn 2 · Enter sends, Esc cancels"
     assert talk.editor.send("Deux")
     assert (prompt.text, prompt.purpose, talk.editor.is_editing) == ("a draft", "", False)
     assert talk.session.orders == [("edit", 1, "Deux")]

@@ -133,6 +133,19 @@ document.getElementById("report").textContent = JSON.stringify(%s.map(seen));
 </script>"""
 
 
+MEASURE = """<pre id="report"></pre><script>
+const box = (label) => {
+  const { left, right, top, bottom } = label.getBoundingClientRect();
+  return { name: label.textContent, left, right, top, bottom };
+};
+document.getElementById("report").textContent = JSON.stringify({
+  width: innerWidth,
+  page: document.documentElement.scrollWidth,
+  labels: [...document.querySelectorAll(".top label")].map(box),
+});
+</script>"""
+
+
 @pytest.fixture(scope="module")
 def recording():
     """A drafted tree, and then a reply that tries to break out of the page."""
@@ -147,8 +160,8 @@ def report(recording, tmp_path_factory):
     return reported(f"{head}{CLICK_THROUGH}</body>{end}", tmp_path_factory.mktemp("browser"))
 
 
-def reported(source, folder):
-    """What the script of a page has left in it."""
+def reported(source, folder, width=1400):
+    """What the script of a page has left in it, in a window of some width."""
     page = folder / "page.html"
     page.write_text(source, encoding="utf-8")
     command = [
@@ -156,7 +169,7 @@ def reported(source, folder):
         "--headless",
         "--disable-gpu",
         "--no-zygote",
-        "--window-size=1400,900",
+        f"--window-size={width},900",
         f"--user-data-dir={folder / 'profile'}",
         "--virtual-time-budget=4000",
         *(["--no-sandbox"] if os.geteuid() == 0 else []),
@@ -279,3 +292,18 @@ def test_the_picture_in_motion_shows_drafts_until_their_verdict_and_then_the_tex
         [["pending", "two"], said, first, bonus],
         [said, first, bonus, second, bonus],
     ]
+
+
+@pytest.mark.parametrize("width", [600, 768, 900, 1400])
+def test_no_choice_of_an_ink_or_a_theme_lies_on_another_one(recording, tmp_path, width):
+    head, end = html.render(recording).rsplit("</body>", 1)
+    report = reported(f"{head}{MEASURE}</body>{end}", tmp_path, width)
+    assert report["width"] == width
+    assert report["page"] <= width
+    labels = report["labels"]
+    assert len(labels) == len(INKS) + len(("auto", "light", "dark"))
+    for index, one in enumerate(labels):
+        for other in labels[:index]:
+            across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+            down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+            assert min(across, down) <= 1, (one, other)

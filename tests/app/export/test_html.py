@@ -170,7 +170,7 @@ def test_figures_are_those_of_the_statistics():
         stats.acceptance_given_reached, stats.acceptance_by_depth, strict=True
     ):
         assert f"<td>{of_all:.0%}</td><td>{reached:.0%}</td>" in source
-    assert f"{stats.generation_tps:.1f} tok/s" in source
+    assert f"{stats.generation_tps:.1f} tokens/s" in source
 
 
 def test_a_loop_is_left_out_of_the_average_of_a_session():
@@ -181,7 +181,7 @@ def test_a_loop_is_left_out_of_the_average_of_a_session():
     both = html.render(Recording.of("two", [*good, *loop]))
     tiles = re.compile(r'<dl class="tiles">.*?</dl>', re.DOTALL)
     assert tiles.search(both)[0] == tiles.search(alone)[0]
-    assert "All replies but loops" in both
+    assert "All replies except loops" in both
     assert "but loops" not in alone
     assert "100 tokens" in html.render(Recording.of("three", loop))  # a session of loops alone
 
@@ -201,7 +201,7 @@ def test_a_reply_that_broke_off_says_so():
         *export_traces.events_saying(["x"], "why?")[:-1],
         GenerationFailed(0.2, "<out of memory>"),
     ]
-    assert "the reply broke off: &lt;out of memory&gt;" in html.render(Recording.of("t", events))
+    assert "the reply was cut off: &lt;out of memory&gt;" in html.render(Recording.of("t", events))
 
 
 def test_every_style_of_every_ink_has_a_rule():

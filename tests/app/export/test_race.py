@@ -60,7 +60,7 @@ def test_the_command_writes_both_and_keeps_what_is_there(tmp_path, capsys):
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert picture.read_text(encoding="utf-8").startswith("<svg")
     assert main(words) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 async def test_a_key_writes_the_race_from_its_screen(tmp_path, monkeypatch):

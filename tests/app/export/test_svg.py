@@ -58,7 +58,7 @@ def test_holds_a_legend_and_the_figures():
     recording = export_traces.chat()
     shown = [text for _, text in texts_of(svg.render(recording))]
     assert {"✓ accepted", "→ corrected", "✚ bonus", "· plain"} <= set(shown)
-    assert sum("tok/s" in text for text in shown) == len(recording.replies)
+    assert sum("tokens/s" in text for text in shown) == len(recording.replies)
 
 
 @pytest.mark.parametrize("width", [24, 60, 100])

@@ -59,7 +59,7 @@ async def test_models_and_drafters_are_shown_with_what_speaks_for_and_against_th
     async with picker(tmp_path, size=size) as driver:
         assert "SmolLM2-135M-Instruct" in driver.shown
         assert "730 MB · 98 MB" in driver.shown
-        assert "21.5 tok/s  fastest" in driver.shown
+        assert "21.5 tokens/s  fastest" in driver.shown
         assert "vocabulary of 49,152" in driver.shown
 
 
@@ -138,7 +138,7 @@ async def test_a_typed_name_is_loaded(tmp_path):
 
 async def test_where_nothing_is_here_the_default_model_is_one_key_away(tmp_path):
     async with picker(tmp_path, FakeCatalogue([MISSING])) as driver:
-        assert "Enter fetches it, this once: 93 MB" in driver.shown
+        assert "Enter fetches it, just this once: 93 MB" in driver.shown
         await driver.press("enter")
         assert loaded(driver) == [ModelChoice("", "pool", 512)]
 
@@ -183,7 +183,7 @@ async def test_settings_that_cannot_be_written_are_told(tmp_path):
 
 async def test_a_disk_that_cannot_be_read_is_a_row(tmp_path):
     async with picker(tmp_path, FakeCatalogue(error=OSError("broken disk"))) as driver:
-        assert "what is here cannot be read: OSError: broken disk" in driver.shown
+        assert "the models cannot be listed: OSError: broken disk" in driver.shown
 
 
 async def test_a_download_is_seen_and_can_be_stopped_from_the_picker(tmp_path):
@@ -236,8 +236,8 @@ async def until(driver, words):
 @pytest.mark.parametrize("size", [(80, 24), (140, 42)])
 async def test_what_is_worth_fetching_says_its_size_licence_fit_and_speed(tmp_path, size):
     async with offered(tmp_path, size=size) as (driver, _):
-        assert "↓ 2.3 GB ✓ ~42 tok/s · Apache-2.0" in driver.shown
-        assert "it fits; about 42 tok/s without" in driver.shown
+        assert "↓ 2.3 GB ✓ ~42 tokens/s · Apache-2.0" in driver.shown
+        assert "it fits; about 42 tokens/s without" in driver.shown
 
 
 async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_path):
@@ -275,5 +275,5 @@ async def test_a_download_that_fails_says_why(tmp_path):
     async with offered(tmp_path) as (driver, catalogue):
         catalogue.gate = None  # a broken download
         await driver.press("f")
-        await until(driver, "org/Wanted-4bit was not fetched: AttributeError")
+        await until(driver, "org/Wanted-4bit was not downloaded: AttributeError")
         catalogue.gate = threading.Semaphore(0)

@@ -67,5 +67,5 @@ def test_what_is_left_never_clashes(chosen):
 
 def test_the_help_page_shows_the_chosen_keys():
     rows = {meaning: key for key, meaning in key_list(CHAT, {"chat.stop": "ctrl+g"})}
-    assert rows["end the reply, or a download"] == "Ctrl+G"
-    assert rows["write the last reply again; without a model, load it again"] == "Ctrl+R"
+    assert rows["stop the reply, or a download"] == "Ctrl+G"
+    assert rows["retry the last reply; without a model, load it again"] == "Ctrl+R"

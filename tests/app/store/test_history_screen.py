@@ -40,7 +40,7 @@ async def test_chats_are_listed_with_age_size_and_beginning(tmp_path, size):
 
 async def test_an_empty_store_says_so(tmp_path):
     async with chat_list(tmp_path) as driver:
-        assert "No chats yet: n begins one." in driver.shown
+        assert "No chats yet: press n to start one." in driver.shown
         await press(driver, "r", "d", "f", "u", "enter")
         assert isinstance(driver.app.screen, HistoryScreen)
 
@@ -64,7 +64,7 @@ async def test_words_are_found_while_they_are_typed(tmp_path):
         assert sorted(titles(driver)) == ["The sky", "Tides"]
         assert "It is the moon." in driver.shown
         await type_in(driver, " sky")
-        assert "No chat holds these words." in driver.shown
+        assert "No chat contains these words." in driver.shown
         await press(driver, "escape")
         assert len(titles(driver)) == 2
 
@@ -101,7 +101,7 @@ async def test_a_deleted_chat_can_be_had_back(tmp_path):
     async with chat_list(tmp_path) as driver:
         await press(driver, "down", "d")
         assert titles(driver) == ["Three", "One"]
-        assert "u brings it back" in driver.shown
+        assert "u restores it" in driver.shown
         await press(driver, "u")
         assert titles(driver) == ["Three", "Two", "One"]
         await press(driver, "d", "d", "d")

@@ -246,8 +246,8 @@ def test_a_chat_that_another_window_removed_is_replaced_by_a_new_one(recorder, t
     other = open_writer(tmp_path / "chats.sqlite3")
     other.bin.delete(recorder.chat)
     other.bin.purge()
-    record(recorder, last, end, exchange("Again", "Yes"))
-    assert texts_of(path(recorder)) == ["Again", "Yes"]
+    record(recorder, last, end, exchange("Retry", "Yes"))
+    assert texts_of(path(recorder)) == ["Retry", "Yes"]
     other.close()
 
 

@@ -85,7 +85,7 @@ def test_a_question_is_answered_after_what_was_recorded_before(thread):
 
 
 def test_an_error_is_raised_where_the_answer_is_awaited(thread):
-    with pytest.raises(StoreError, match="chat 99 is not in the store any more"):
+    with pytest.raises(StoreError, match="chat 99 is no longer in the store"):
         ask(thread, lambda recorder: recorder.writer.reader.chat(99))
     record(thread, exchange("Hello", "Hi"))
     assert kept(thread) == ["Hello", "Hi"]

@@ -228,7 +228,7 @@ def test_a_reply_to_a_message_that_is_gone_is_refused(writer):
     ],
 )
 def test_what_is_not_there_is_said_to_be_gone(writer, change):
-    with pytest.raises(GoneError, match="not in the store any more"):
+    with pytest.raises(GoneError, match="no longer in the store"):
         change(writer)
 
 

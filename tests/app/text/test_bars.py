@@ -86,7 +86,7 @@ def make_reply(**changes):
 
 def test_the_figures_of_a_reply_are_worded_in_order():
     assert [part.text for part in reply_figures(make_reply())] == [
-        "50.0 tok/s",
+        "50.0 tokens/s",
         "TTFT 0.42 s",
         "400 tok",
         "3.90 tok/round",

@@ -244,7 +244,7 @@ async def test_the_block_of_code_pointed_at_is_copied(copied):
         await driver.say("two")
         await driver.press("tab", "c", "k", "c", "k", "c")
         assert [text.split("\n")[0] for text in copied] == ["def merge(left, right):"] * 2
-        assert "this message holds no block of code" in driver.shown
+        assert "this message has no code block" in driver.shown
 
 
 async def test_m_shows_the_exact_text_of_the_reply_and_renders_it_again():

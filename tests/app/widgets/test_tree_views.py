@@ -171,7 +171,7 @@ async def test_commands_change_the_view_of_the_tree():
         await driver.say("hello")
         for line, title in [
             ("/tree mask", "ancestor mask, round"),
-            ("/tree tape", "KV tape, round"),
+            ("/tree tape", "cache rows, round"),
             ("/tree tape", "draft tree, round"),
         ]:
             await driver.say(line)
@@ -186,7 +186,7 @@ async def test_the_panel_opens_again_in_its_last_view():
         await driver.say("/tree tape")
         for is_shown in (False, True):
             await driver.press("f3")
-            assert ("KV tape, round" in driver.shown) == is_shown
+            assert ("cache rows, round" in driver.shown) == is_shown
 
 
 async def test_letters_change_the_view_where_nothing_is_typed():

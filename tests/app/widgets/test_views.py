@@ -39,7 +39,7 @@ async def test_the_footer_of_a_reply_has_its_figures():
     async with chat(view="xray") as driver:
         await driver.say("Explain it.")
         figures = driver.screen.state.reply.stats
-        assert f"{figures.generation_tps:.1f} tok/s · TTFT" in driver.shown
+        assert f"{figures.generation_tps:.1f} tokens/s · TTFT" in driver.shown
         assert "tok/round" in driver.shown
         assert "seed 7" not in driver.shown  # the reply is greedy
 

@@ -118,7 +118,7 @@ def test_a_token_outside_the_vocabulary_is_refused(tmp_path, token):
 def test_what_is_no_corpus_is_refused(tmp_path, content):
     path = tmp_path / "a.safetensors"
     path.write_bytes(content)
-    with pytest.raises(MlxspecError, match="no corpus that can be read"):
+    with pytest.raises(MlxspecError, match="not a corpus that can be read"):
         load_corpus(path, VOCAB)
 
 

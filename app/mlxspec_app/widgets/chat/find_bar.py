@@ -94,7 +94,7 @@ class FindBar(Horizontal):
         return self._find(self.query_one(Input).value)
 
     def _show_hit(self, hits: Sequence[Hit]) -> None:
-        words = f" {self._index + 1} of {len(hits)}" if hits else " not in this chat"
+        words = f" {self._index + 1} of {len(hits)}" if hits else " no match in this chat"
         self.query_one("#found", Label).update(words if self.query_one(Input).value else "")
         if hits:
             self._show(hits[self._index])

@@ -306,4 +306,4 @@ class TokenMessage(Widget):
         if link.startswith(_WEB):
             self.app.open_url(link)
         else:
-            self.notify(f"{link} is no page of the web", severity="warning", timeout=3)
+            self.notify(f"{link} is not a web page", severity="warning", timeout=3)

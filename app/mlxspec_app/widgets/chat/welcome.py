@@ -65,7 +65,7 @@ class Way:
 WAYS_OUT: tuple[Way, ...] = (
     Way("Ctrl+R", "try again", "regenerate", needs_session=True),
     Way("Ctrl+O", "choose another model", "model", needs_session=True),
-    Way("F6", "look at a recorded chat", "replay"),
+    Way("F6", "watch a recorded chat", "replay"),
     Way("Ctrl+Q", "quit", "app.quit"),
 )
 
@@ -229,7 +229,7 @@ def loading_rows(state: ChatState) -> Content:
         return Content.styled(f"loading {target} …", "$foreground")
     share = progress.done / progress.total
     return Content.assemble(
-        (f"downloading {target}, this once\n", "$foreground"),
+        (f"downloading {target}, just this once\n", "$foreground"),
         (f"{meter(share, _METER_CELLS)}  {share:.0%}", "$foreground"),
         (f"  {size(progress.done)} of {size(progress.total)}", _MUTED),
     )

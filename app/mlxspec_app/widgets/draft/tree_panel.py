@@ -106,7 +106,7 @@ class TreePanel(RoundView):
     def row_lines_of(self, round_: Round, cache_rows: CacheRows) -> list[Content]:
         """Return the title and the rows of the cache view."""
         title = Content.assemble(
-            (f"KV tape, round {round_.verdict.r}  ", MUTED),
+            (f"cache rows, round {round_.verdict.r}  ", MUTED),
             (f"{cache_rows.committed:,} rows + {cache_rows.staged}  ", "$foreground"),
             (LEGEND, MUTED),
         )

@@ -10,7 +10,7 @@ from mlxspec_app.widgets.figures.headings import MUTED, heading
 
 _NAME_CELLS = 26
 _COUNT_CELLS = 9
-_NOTHING = "nothing was read yet: it fills with the first reply"
+_NOTHING = "empty: it fills with the first reply"
 
 
 def context_rows(state: ChatState, width: int) -> list[Content]:

@@ -51,7 +51,7 @@ def _run_rows(name: str, outlook: Outlook, shown: range, k: int) -> list[Content
     words = {
         f"{name} tok/rd": [_tokens(one) for one in columns],
         "  ms/rd": [_ms(one) for one in columns],
-        "  tok/s": [_tps(one) + ("*" if one and one == fastest else " ") for one in columns],
+        "  tokens/s": [_tps(one) + ("*" if one and one == fastest else " ") for one in columns],
     }
     return [
         _row(
@@ -85,11 +85,11 @@ def _sentence(name: str, outlook: Outlook, k: int) -> Content:
     if one.tps is None:
         line = f"{one.tokens:.2f} tokens a round; no width around this one was measured"
     else:
-        line = f"{one.tps:.1f} tok/s, {one.tokens:.2f} tokens in {_ms(one).strip()} ms"
+        line = f"{one.tps:.1f} tokens/s, {one.tokens:.2f} tokens in {_ms(one).strip()} ms"
     return Content.assemble(
         (f"{name}, k = {k}: ", _MUTED),
         (line, _FIGURE),
-        (f"; it ran at {outlook.tps:.1f} tok/s", _MUTED),
+        (f"; it ran at {outlook.tps:.1f} tokens/s", _MUTED),
     )
 
 

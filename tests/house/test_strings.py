@@ -1,0 +1,55 @@
+"""What the program says is on one page, and in the words that people use."""
+
+import re
+
+import pytest
+
+from tests.house.strings import Said, page, strings
+from tests.support.paths import ROOT
+
+NOT_SAID = {
+    r"differently": "edit",
+    r"begin (an empty|a new) (chat|one)|starts? anew": "start a new chat",
+    r"go(es)? on with": "continue, resume",
+    r"(chat|message|round|phase|version) before (this|it)\b": "the previous one",
+    r"\bthe (hit|message|round|phase|version) (before|after|above|below)\b": "previous, next",
+    r"left out, ": "defaults to",
+    r"all the same": "anyway",
+    r"\bfor good\b|\bfor now; ": "in this session; keeps",
+    r"look for words": "search",
+    r"something else": "rename",
+    r"any more\b": "no longer",
+    r"is there already|are there already": "already exists",
+    r"\bmend\b": "fix",
+    r"brings? (it|them|him) back": "restores",
+    r"(?<!there) is no (model|folder|file|list|text|arm|corpus|table|report|page)\b": "is not",
+    r"\bspec(ulation)? (off|costs)": "guessing",
+    r"tok/s": "tokens/s",
+    r"have .* back\b": "restore",
+    r"\bbroke off\b": "was cut off",
+    r"\bblocks? of code\b": "code block",
+    r"\bsaid in this chat\b": "has messages",
+    r"\b(main|assistant) model\b|\bhit rate\b|\bspeculator\b": "see docs/glossary.md",
+}
+"""Patterns that a native speaker or a newcomer would stumble over, and what we say."""
+
+
+def test_the_page_of_all_strings_is_up_to_date():
+    path = ROOT / "docs" / "strings.md"
+    assert path.read_text() == page(), "python -m tests.house.strings docs/strings.md writes it"
+
+
+@pytest.mark.parametrize(("pattern", "instead"), NOT_SAID.items())
+def test_the_program_does_not_say(pattern, instead):
+    found = [said for said in strings() if re.search(pattern, said.text, re.IGNORECASE)]
+    assert not found, f"say: {instead}"
+
+
+def test_words_of_every_kind_are_found():
+    path = "app/mlxspec_app/commands.py"
+    said = strings()
+    assert Said(path, "", "start a new chat") in said  # an argument of a table
+    assert Said("app/mlxspec_app/settings/keys/chat.py", "", "Help") in said  # a key of one word
+    assert any("tokens/s" in each.text and "{…}" in each.text for each in said)  # with a value
+    assert not any("height: auto" in each.text for each in said)  # a style sheet
+    assert not any(each.text.startswith("Return ") for each in said)  # a docstring
