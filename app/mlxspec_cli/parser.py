@@ -122,7 +122,9 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     text = "lines in the format of Spec-Bench; defaults to the built-in set"
     group.add_argument("--prompts", metavar="FILE", help=text)
     group.add_argument("--categories", default="", metavar="LIST", help="defaults to all")
-    group.add_argument("--limit", type=int, metavar="N", help="questions per category at most")
+    group.add_argument(
+        "--limit", type=int, metavar="N", help="at most so many questions per category"
+    )
     group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
     add_flag(group, "max_tokens", default=256)
     group.add_argument("--repeat", type=int, default=1, help="how many times to ask everything (1)")
@@ -165,7 +167,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; defaults to that of bench"
     group.add_argument("--prompts", metavar="FILE", help=text)
-    text = "questions per category at most (1)"
+    text = "at most so many questions per category (1)"
     group.add_argument("--limit", type=int, default=1, metavar="N", help=text)
     add_flag(group, "max_tokens", default=48)
     text = "sampled beginnings for each drafter; more tell smaller differences (500)"

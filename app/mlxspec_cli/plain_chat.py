@@ -166,8 +166,8 @@ class _PlainChat:
             case DraftVerified() | PlainDecoded():
                 self._write("".join(token.text for token in event.emit))
             case DrafterFailed():
-                why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
-                say(why)
+                why = f"failed, so the model continues without it: {event.message}"
+                say(f"the drafter {event.drafter} {why}")
             case GenerationFinished():
                 self._write(event.text)
                 self._write_rest()

@@ -96,7 +96,7 @@ class GenerationParams:
     max_tokens: int = setting(
         512,
         whole_number(),
-        "tokens of a reply at most",
+        "maximum number of tokens in a reply",
         flag="--max-tokens",
         word="max",
         file="sampling.max_tokens",
@@ -116,7 +116,7 @@ class GenerationParams:
     stop: str | Sequence[str] = setting(
         (),
         Range(str, "a text, or several", texts),
-        "a text that ends the reply and is left out of it; may repeat",
+        "a text that ends the reply and is left out of it; may be repeated",
         flag="--stop",
         noun="TEXT",
         repeats=True,
@@ -125,7 +125,7 @@ class GenerationParams:
     stop_tokens: Sequence[int] = setting(
         (),
         Range(int, "token ids", lambda name, value: tuple(token_ids(name, value))),
-        "a token that ends the reply, by its id; may repeat",
+        "a token that ends the reply, by its id; may be repeated",
         flag="--stop-token",
         noun="ID",
         repeats=True,
@@ -142,7 +142,7 @@ class GenerationParams:
     num_draft_tokens: int = setting(
         DEFAULT_NUM_DRAFT_TOKENS,
         whole_number(f"from 0 (plain decoding) to {MAX_DRAFT_TOKENS}", most=MAX_DRAFT_TOKENS),
-        "drafted tokens per round at most; 0 decodes plainly",
+        "maximum number of draft tokens per round; 0 for plain decoding",
         flag="--num-draft-tokens",
         word="k",
         noun="COUNT",
@@ -166,7 +166,7 @@ class GenerationParams:
     chat_template_args: Mapping[str, Any] = setting(
         {},
         Range(str, ALLOWED, template_args),
-        "a variable of the model's chat template, such as enable_thinking=false; may repeat",
+        "a variable of the model's chat template, such as enable_thinking=false; may be repeated",
         flag="--chat-template-arg",
         word="template",
         file="sampling.chat_template_args",
@@ -184,7 +184,7 @@ class GenerationParams:
         },
     )
     ignore_eos: bool = setting(
-        False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS
+        False, SWITCH, "continue after the model's own stop tokens", absent=_FOR_PROGRAMS
     )
     logits_processors: Sequence[LogitsProcessor] = setting(
         (),
@@ -201,7 +201,7 @@ class GenerationParams:
     prefill_step_size: int | None = setting(
         None,
         whole_number("1 or more", least=1),
-        "prompt tokens per forward at most, and never more than 512",
+        "maximum number of prompt tokens per forward, never above 512",
         absent=_FOR_PROGRAMS,
     )
     on_logits: Callable[[Sequence[int], Any], None] | None = setting(

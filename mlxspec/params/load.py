@@ -217,7 +217,7 @@ class Options:
     branching: int | None = setting(
         None,
         _ONE_OR_MORE,
-        "children of a draft node at most",
+        "maximum number of children of a draft node",
         flag="--branching",
         noun="N",
         unset="defaults to what the drafter decides",
@@ -226,7 +226,7 @@ class Options:
     depth: int | None = setting(
         None,
         _ONE_OR_MORE,
-        "longest path of a draft",
+        "maximum depth of a draft",
         flag="--depth",
         noun="N",
         unset="defaults to what the drafter decides",

@@ -93,7 +93,7 @@ class SamplingParams:
     min_p: float = setting(
         0.0,
         number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
-        "keep tokens with this share of the best one's probability; 0 keeps all",
+        "keep tokens with at least this share of the best one's probability; 0 keeps all",
         flag="--min-p",
         word="min_p",
         file="sampling.min_p",

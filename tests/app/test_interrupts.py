@@ -160,7 +160,7 @@ async def test_a_stop_while_the_prompt_is_read_is_answered_at_once():
     async with running(ScriptedSession(SessionReady(), *reading)) as driver:
         assert "stopping" not in driver.shown
         await driver.press("escape")
-        assert "stopping, as soon as this part of the prompt is read" in driver.shown
+        assert "stopping as soon as this part of the prompt is read" in driver.shown
         driver.session.news += [GenerationFinished(0.2, "cancelled", "")]
         await driver.settle()
         assert "stopping" not in driver.shown

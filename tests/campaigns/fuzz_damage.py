@@ -16,7 +16,7 @@ _DEPTH = 100_000
 
 
 def damaged(data: bytes, draw: Random) -> tuple[str, bytes]:
-    """Return what was done to the bytes, and the result."""
+    """Return what finished to the bytes, and the result."""
     name, damage = draw.choice(_DAMAGES)
     return name, damage(data, draw)
 
@@ -113,7 +113,7 @@ def hostile_value(draw: Random):
 
 
 def damaged_json(data: bytes, draw: Random) -> tuple[str, bytes]:
-    """Return what was done to a JSON document, and the result."""
+    """Return what finished to a JSON document, and the result."""
     if draw.random() < 0.2:
         return damaged(data, draw)
     try:
@@ -171,7 +171,7 @@ def _doubled(content, place, value) -> bytes:
 
 
 def damaged_safetensors(data: bytes, draw: Random) -> tuple[str, bytes]:
-    """Return what was done to a safetensors file, and the result.
+    """Return what finished to a safetensors file, and the result.
 
     The header is damaged as JSON more often than the bytes at large, and the length in front of
     it fits again afterwards.

@@ -1,7 +1,7 @@
 """A chat that tells all it does, to be killed: `killing_child.py FOLDER MODEL SEED ACT`.
 
 The engine, the store, the settings, the learned table and the kept costs are the real ones; only
-the screen is left out. What is about to be done is told first and what was done afterwards, so
+the screen is left out. What is about to be done is told first and what finished afterwards, so
 that whoever reads standard output knows what has to be on the disk at any moment. ACT is done more
 often than all else. Files that the chat writes seldom are written after every reply here.
 """

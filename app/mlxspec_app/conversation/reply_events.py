@@ -85,7 +85,9 @@ def _compared(state: ChatState, event: SpeedupMeasured) -> None:
 
 def _drafter_failed(state: ChatState, event: DrafterFailed) -> None:
     _open_reply(state).drafter_fault = event.message
-    state.notices.append(f"the drafter {event.drafter} failed, so no drafts: {event.message}")
+    state.notices.append(
+        f"the drafter {event.drafter} failed, so the model continues without it: {event.message}"
+    )
 
 
 def _finished(state: ChatState, event: GenerationFinished) -> None:

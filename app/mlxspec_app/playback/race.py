@@ -201,9 +201,9 @@ def acceptance(progress: Progress) -> str:
 
 def _outcome(a: Progress, b: Progress) -> str:
     if a.at == b.at:
-        return f"level: both were done after {seconds(a.at)}"
+        return f"a tie: both finished after {seconds(a.at)}"
     first = "A" if a.at < b.at else "B"
-    line = f"{first} was done {seconds(abs(a.at - b.at))} earlier"
+    line = f"{first} finished {seconds(abs(a.at - b.at))} earlier"
     slower, faster = sorted((a.generation_tps, b.generation_tps))
     if not slower:
         return line

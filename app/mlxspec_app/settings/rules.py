@@ -106,7 +106,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
             lambda value: 0 <= value <= 60,
         ),
         "reduced_motion": _switch("nothing moves or blinks"),
-        "ascii_glyphs": _switch("signs around the text in ASCII"),
+        "ascii_glyphs": _switch("ASCII signs in place of symbols"),
     },
     "Chat": {
         "context_full": _choice(

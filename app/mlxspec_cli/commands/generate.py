@@ -125,8 +125,8 @@ class _Printer:
                 self._tokens += [token.token for token in event.emit]
                 self._write(event)
             case DrafterFailed():
-                why = f"the drafter {event.drafter} failed, so no drafts: {event.message}"
-                say(why)
+                why = f"failed, so the model continues without it: {event.message}"
+                say(f"the drafter {event.drafter} {why}")
             case GenerationFinished():
                 self._finish(event)
 

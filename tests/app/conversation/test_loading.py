@@ -174,7 +174,9 @@ async def test_a_chat_that_lost_its_model_says_how_to_go_on():
 
 async def test_a_drafter_that_breaks_down_is_told_and_marked():
     async with chatting(DrafterFailed(1.0, "pool", "no memory")) as driver:
-        assert "the drafter pool failed, so no drafts: no memory" in driver.shown
+        assert (
+            "the drafter pool failed, so the model continues without it: no memory" in driver.shown
+        )
         assert "guessing off" in driver.shown.splitlines()[0]
         await tell(driver, TurnStarted("user", "hi"), GenerationStarted("smol", "pool"))
         assert "guessing off" not in driver.shown

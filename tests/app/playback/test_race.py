@@ -210,13 +210,13 @@ def test_who_leads_is_said_all_along():
     assert lines[0] == "reading the prompt"
     assert lines[1].startswith("A leads by ")
     assert lines[-2] == "A is done, the other has 1 token to go"
-    assert lines[-1].startswith("A was done 2.71 s earlier, at 2.95 times the speed")
+    assert lines[-1].startswith("A finished 2.71 s earlier, at 2.95 times the speed")
 
 
 def test_the_same_run_twice_is_level():
     race, _ = racing(TREE, TREE)
     race.go_to(race.duration)
-    assert lead(race.progress()).startswith("level: both were done after ")
+    assert lead(race.progress()).startswith("a tie: both finished after ")
 
 
 def test_a_lead_of_one_token_is_in_the_singular():
@@ -239,7 +239,7 @@ def test_the_command_prints_figures_and_verdict_where_there_is_no_terminal(tmp_p
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"A: SmolLM2-135M-Instruct, EAGLE-3 head, tree: {NUM_TOKENS} tokens")
     assert "no drafts" in lines[1]
-    assert "A was done" in lines[2]
+    assert "A finished" in lines[2]
     assert lines[3] == f"identical: {NUM_TOKENS} of {NUM_TOKENS} tokens"
 
 

@@ -24,7 +24,7 @@ async def test_both_lanes_write_their_text_at_their_own_pace():
         await driver.wait(100)
         assert driver.texts == [make_fake.PROSE] * 2
         assert "■ end" in driver.shown
-        assert "A was done" in driver.shown
+        assert "A finished" in driver.shown
 
 
 async def test_the_figures_of_both_are_in_view():
@@ -42,7 +42,7 @@ async def test_a_race_ends_with_one_ratio_that_of_its_two_runs():
     measured = [CostMeasured(1.0, 60, (1,), (50.0,)), SpeedupMeasured(1.7, 20.0, 60, (60,))]
     async with racing([*TREE, *measured], [*PLAIN, measured[0]]) as driver:
         await driver.wait(100)
-        assert "A was done 2.71 s earlier, at 2.95 times the speed" in driver.shown
+        assert "A finished 2.71 s earlier, at 2.95 times the speed" in driver.shown
         assert "plain" not in driver.shown
 
 
@@ -73,7 +73,7 @@ async def test_lanes_stand_side_by_side_where_there_is_room(size, is_stacked):
         assert (first.region.y == second.region.y) != is_stacked
         assert all(cell_len(row) == size[0] for row in driver.shown.split("\n"))
         await driver.press("end")
-        assert "A was done" in driver.shown
+        assert "A finished" in driver.shown
         assert "✓ identical" in driver.shown
 
 

@@ -159,6 +159,7 @@ def test_a_cost_that_was_measured_on_purpose_comes_before_what_forwards_took():
 
 
 def test_a_reply_that_repeats_itself_is_left_out():
-    usual, loop = reply_of(*[chain(3, 1)] * 4), reply_of(*[chain(3, 3)] * 9, reason="repeating")
+    usual, loop = reply_of(*[chain(3, 1)] * 4), reply_of(*[chain(3, 3)] * 9)
+    loop.reason = "repeating"
     assert outlooks([[usual, loop]]) == outlooks([[usual]])
     assert outlooks([[loop]])[0].expected

@@ -64,7 +64,7 @@ def _stopping(state: ChatState) -> list[Content]:
     is_reading = reply is None or not (reply.spans or reply.is_finished)
     if not (state.is_stopping and state.phase == "busy" and is_reading):
         return []
-    words = "stopping, as soon as this part of the prompt is read …"
+    words = "stopping as soon as this part of the prompt is read …"
     return [Content.styled(words, "$spec-muted")]
 
 

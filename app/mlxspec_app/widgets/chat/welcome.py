@@ -219,7 +219,7 @@ def _progress(state: ChatState) -> Content:
         )
     if state.phase == "loading":
         return loading_rows(state)
-    return Content.styled("Type, or Tab for an example (↑ drafts well, ↓ hardly):", _MUTED)
+    return Content.styled("Type, or Tab for an example (↑ easy to guess, ↓ hard):", _MUTED)
 
 
 def loading_rows(state: ChatState) -> Content:
