@@ -316,9 +316,10 @@ async def test_the_figures_in_view_are_explained_by_a_key():
         assert isinstance(driver.app.screen, HelpScreen)
 
 
-async def test_without_a_figure_in_view_the_key_leads_to_the_help():
+async def test_without_a_figure_in_view_the_help_is_shown():
     async with chat(size=(80, 24)) as driver:
-        await driver.press("tab", "question_mark")
+        driver.screen.action_explain()
+        await driver.settle()
         assert isinstance(driver.app.screen, HelpScreen)
 
 
