@@ -208,7 +208,7 @@ async def test_help_is_paged_by_letters_and_names_both_ways():
             await driver.press("o")
             shown.append("\n".join(rows(driver.app.screen)))
         page = "\n".join(shown)
-        for keys in ("F1, ?", "PgUp, p", "PgDn, o", "Ctrl+End, G"):
+        for keys in ("F1, H", "PgUp, p", "PgDn, o", "Ctrl+End, G"):
             assert keys in page
 
 

@@ -196,7 +196,7 @@ def acceptance(progress: Progress) -> str:
     """Return the mean acceptance length in words."""
     if progress.acceptance_length is None:
         return "no drafts"
-    return f"mean acceptance length {progress.acceptance_length:.2f}"
+    return f"mean length {progress.acceptance_length:.2f}"
 
 
 def _outcome(a: Progress, b: Progress) -> str:

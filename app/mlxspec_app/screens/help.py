@@ -30,10 +30,10 @@ class Key(NamedTuple):
 
 
 class HelpScreen(SteadyModal[None]):
-    """Explains the screen below it; Escape, F1, ? or q closes it."""
+    """Explains the screen below it; Escape, F1, ?, H or q closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,question_mark,q", "dismiss", "Close"),
+        Binding("escape,f1,question_mark,H,q", "dismiss", "Close"),
         Binding("pageup,p", "page(-1)", "Page up", priority=True),
         Binding("pagedown,o", "page(1)", "Page down", priority=True),
         Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),

@@ -33,7 +33,7 @@ async def test_the_figures_of_both_are_in_view():
         for part in ("EAGLE-3 head, tree", "none", "% guessed right", "no guesses"):
             assert part in driver.shown
         await driver.press("f2")
-        for part in ("mean acceptance length", "no drafts"):
+        for part in ("mean length", "no drafts"):
             assert part in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
 

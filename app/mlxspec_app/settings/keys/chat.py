@@ -78,6 +78,7 @@ COMMON = (
 )
 
 _LETTERS = {
+    "app.help": "H",
     "view.ink": "i",
     "view.tree": "t",
     "view.stats": "s",

@@ -18,7 +18,7 @@ _LEAST_BAR_CELLS = 8
 _SEPARATOR = " · "
 
 
-class _Figures(Explained, Static):
+class _Figures(Static, Explained):
     """The rows above the text."""
 
 
