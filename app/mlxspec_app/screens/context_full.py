@@ -23,8 +23,8 @@ _NAMES: dict[Way, str] = {
 }
 _MEANINGS: dict[Way, str] = {
     "drop": "The model no longer sees them. Its answers to the rest are still exactly its own.",
-    "rotate": "It is loaded again, and forgets its oldest tokens as it writes. This changes what "
-    "the target itself says; drafts still change nothing.",
+    "rotate": "The model is reloaded, and forgets its oldest tokens as it writes. This changes "
+    "what the model itself says; drafts still change nothing.",
     "new": "The model sees none of the earlier turns.",
 }
 
