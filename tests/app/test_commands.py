@@ -49,7 +49,7 @@ def test_anything_else_is_a_message(line):
         ("/hlep", "did you mean /help"),
         ("/zzz", "/help lists them"),
         ("/ink red", "one of provenance, .* got 'red'"),
-        ("/quit now", "stands alone; got 'now'"),
+        ("/quit now", "takes no argument; got 'now'"),
     ],
 )
 def test_a_command_that_cannot_be_taken_says_why(line, message):

@@ -123,7 +123,7 @@ def test_an_interrupted_run_prints_what_is_finished_and_goes_on_from_there(
 def test_a_question_that_does_not_fit_is_left_out_by_name(bench):
     code, out, _ = bench("--max-tokens", "2000", "--categories", "copy")
     assert code == 0
-    assert "copy 83, T=0 is left out" in out
+    assert "copy 83, T=0 is skipped" in out
     code, last, _ = bench("--max-tokens", "2000", "--categories", "copy", as_json=True)
     assert (code, last["rows"]) == (0, [])
 

@@ -362,7 +362,7 @@ def test_a_damaged_table_stops_only_what_reads_it(folder, home, trials, target_n
     said = []
     assert drafter_of(folder, "suffix").name == "suffix"
     assert prepare(folder, say=said.append).choice.drafter == "none"
-    assert "the drafter 'pool' is left out" in said[1]
+    assert "the drafter 'pool' is skipped" in said[1]
     with pytest.raises(MlxspecError, match="damaged"):
         drafter_of(folder, "pool")
 
@@ -409,7 +409,7 @@ def test_auto_leaves_out_a_drafter_that_cannot_be_built_and_says_so(
     save_drafter(home / "drafters" / "m.safetensors", "medusa", config, tensors, target_name)
     said = []
     assert prepare(folder, say=said.append).choice.drafter == "pool"
-    assert "the drafter 'medusa' is left out" in said[1]
+    assert "the drafter 'medusa' is skipped" in said[1]
 
 
 def test_auto_leaves_an_engine_that_replies_as_new(folder, own_medusa):

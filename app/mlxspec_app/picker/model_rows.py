@@ -113,11 +113,12 @@ def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
         reason = Content.assemble(("  ✗ ", _BAD), (safe_line(drafter.problem), _MUTED))
         return _rows(Content.assemble(mark, (safe_line(drafter.name), _MUTED)), reason)
     name = Content.assemble(mark, (safe_line(drafter.name), f"{_PLAIN} bold"))
-    if drafter.tokens_per_s is not None:
-        name += Content.styled(f"  {drafter.tokens_per_s:.1f} tokens/s", _PLAIN)
     if drafter.is_fastest:
         name += Content.styled("  fastest", _GOOD)
-    return _rows(name, Content.styled(f"  {safe_line(drafter.meaning)}", _MUTED))
+    meaning = Content.styled("  ", _MUTED)
+    if drafter.tokens_per_s is not None:
+        meaning += Content.styled(f"{drafter.tokens_per_s:.1f} tokens/s · ", _PLAIN)
+    return _rows(name, meaning + Content.styled(safe_line(drafter.meaning), _MUTED))
 
 
 def drafter_facts(drafter: DrafterEntry) -> Content:

@@ -59,7 +59,8 @@ async def test_models_and_drafters_are_shown_with_what_speaks_for_and_against_th
     async with picker(tmp_path, size=size) as driver:
         assert "SmolLM2-135M-Instruct" in driver.shown
         assert "730 MB · 98 MB" in driver.shown
-        assert "21.5 tokens/s  fastest" in driver.shown
+        assert "pool  fastest" in driver.shown
+        assert "21.5 tokens/s · what" in driver.shown
         assert "vocabulary of 49,152" in driver.shown
 
 
