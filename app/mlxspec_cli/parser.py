@@ -112,6 +112,8 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--categories", default="", metavar="LIST", help="left out, all")
     group.add_argument("--limit", type=int, metavar="N", help="questions per category at most")
     group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
+    add_flag(group, "top_p", default=1.0)
+    add_flag(group, "min_p", default=0.0)
     add_flag(group, "max_tokens", default=256)
     group.add_argument("--repeat", type=int, default=1, help="ask everything so often (1)")
     add_flag(group, "seed", default=0, help="of the first time; then the next (0)")
