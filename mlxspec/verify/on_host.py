@@ -124,8 +124,9 @@ def _top_of_row(row: Floats, k: int) -> tuple[list[int], list[float]]:
     tokens, values = candidates[best], values[best]
     order = np.argsort(-values, kind="stable")
     tokens, values = tokens[order], values[order]
-    weights = np.exp(row - values[0])
-    return tokens.tolist(), (np.exp(values - values[0]) / weights.sum()).tolist()
+    with np.errstate(invalid="ignore"):
+        total = np.exp(row - values[0]).sum()
+        return tokens.tolist(), (np.exp(values - values[0]) / total).tolist()
 
 
 def _best_blocks(row: Floats, k: int) -> NDArray[np.intp]:
@@ -153,7 +154,8 @@ class _HostOperations:
         return np.where(condition, chosen, np.float32(other))
 
     def softmax(self, logits: Floats) -> Floats:
-        weights: Floats = np.exp(logits - logits.max())
+        with np.errstate(invalid="ignore"):  # infinite logits give NaN, which a round refuses
+            weights: Floats = np.exp(logits - logits.max())
         weights /= weights.sum()
         return weights
 
@@ -172,7 +174,8 @@ class _HostOperations:
         ordered = np.sort(likely)[::-1]
         above = np.cumsum(ordered, dtype=np.float64) - ordered  # mass of the tokens more probable
         # `above` is less than mass also for the token that reaches it, so that token stays.
-        kept: Bools = probs >= ordered[above < np.float32(mass)].min()
+        # Of probabilities that are no numbers none is kept.
+        kept: Bools = probs >= ordered[above < np.float32(mass)].min(initial=inf)
         return kept
 
     def are_among(self, tokens: Sequence[int], vocab_size: int) -> Bools:

@@ -73,6 +73,15 @@ def test_of_tied_tokens_top_k_keeps_the_lowest_ids(logits, k, kept):
     assert np.flatnonzero(probs).tolist() == kept
 
 
+@pytest.mark.parametrize("damage", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_what_is_no_number_has_no_probability(sampling, damage):
+    row = RowDistribution(SAMPLING[sampling], np.full(300, damage, np.float32))
+    token = row.draw(np.zeros(BLOCK + 3, np.float32))
+    assert np.isnan(row.prob_of(token))
+    assert np.isnan(top_tokens(np.full((1, 300), damage, np.float32), 2)[1]).all()
+
+
 # ---- draws -----------------------------------------------------------------------------------
 
 
