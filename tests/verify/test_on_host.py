@@ -10,9 +10,11 @@ import pytest
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.reply import host_round
+from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.gumbel import BLOCK, gumbel
 from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
-from tests.support.adversaries import AlwaysRight, RandomTrees
+from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.paths import GOLDENS
 from tests.support.tiny import make_engine, tiny_model
@@ -194,3 +196,12 @@ def test_a_seed_has_the_text_of_the_device(law, monkeypatch):
             syncs.append(finished.stats["host_syncs"] / finished.stats["target_forwards"])
     assert texts[0] == texts[1] == texts[2]
     assert syncs == [1, 1, 1]
+
+
+def test_a_drawn_draft_is_judged_by_its_own_rule(monkeypatch):
+    """The match rule would keep its law too, and accept less of it."""
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: True)
+    monkeypatch.setattr(host_round, "walk", None)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=3, sampling=LAWS["temperature"])
+    events = list(make_engine(MODEL, UniformChain(200)).generate(PROMPT, params))
+    assert any(isinstance(event, DraftVerified) for event in events)
