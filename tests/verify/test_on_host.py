@@ -61,6 +61,13 @@ def test_top_p_keeps_what_a_sort_of_all_tokens_keeps(spread, mass):
         np.testing.assert_array_equal(HOST.are_nucleus(probs, mass), expected)
 
 
+def test_top_p_keeps_rare_tokens_where_rounding_left_too_little_to_the_others():
+    probs = np.full(4000, 5e-12, np.float32)
+    probs[7] = 1 - 1e-7
+    assert HOST.are_nucleus(probs, 1 - 2**-24).all()
+    assert np.flatnonzero(HOST.are_nucleus(probs, 0.9)).tolist() == [7]
+
+
 @pytest.mark.parametrize(
     ("logits", "k", "kept"),
     [
