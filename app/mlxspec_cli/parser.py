@@ -126,6 +126,8 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, metavar="N", help="at most so many questions per category"
     )
     group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
+    add_flag(group, "top_p", default=1.0)
+    add_flag(group, "min_p", default=0.0)
     add_flag(group, "max_tokens", default=256)
     group.add_argument("--repeat", type=int, default=1, help="how many times to ask everything (1)")
     add_flag(

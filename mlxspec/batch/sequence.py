@@ -13,6 +13,7 @@ from mlxspec.drafts.round import Round
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
+from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from mlxspec.trace.reply_text import ReplyText
@@ -60,11 +61,11 @@ class BatchSequence:
         self._guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
         return draft
 
-    def verify(self, draft: Draft, logits: mx.array) -> PendingRound:
+    def verify(self, draft: Draft, logits: mx.array) -> PendingRound | HostRound:
         """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
         return self.continuation.verify(draft, logits, self._guard.active.num_top_tokens)
 
-    def emit(self, read: Round, pending: PendingRound) -> Round:
+    def emit(self, read: Round, pending: PendingRound | HostRound) -> Round:
         """Emit the tokens of a round; the path of the result is the one to commit."""
         round = self.continuation.emit(read, pending.distributions)
         self._tokens += [token.token for token in round.emitted]

@@ -17,6 +17,7 @@ Setup = Mapping[str, Any]
 
 _COST_CONTEXT = 256  # tokens in the cache while a forward is timed
 _DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
+_FILTERS = ("top_p", "min_p")
 _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
@@ -35,6 +36,7 @@ def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
         "num_draft_tokens": task.num_draft_tokens,
         "lookahead": context.lookahead,
         **_drafting(context),
+        **_filters(task),
         "seed": task.seed,
         "baseline": baseline,
     }
@@ -52,6 +54,13 @@ def _drafting(context: DrafterContext) -> dict[str, Any]:
     return {name: values[name] for name in _DRAFTING if values[name] is not None}
 
 
+def _filters(task: Task) -> dict[str, Any]:
+    """Return the filters that the user chose; those that keep all tokens are left out."""
+    neutral = Task()
+    values = {name: getattr(task, name) for name in _FILTERS}
+    return {name: value for name, value in values.items() if value != getattr(neutral, name)}
+
+
 def setup_lines(setup: Setup) -> list[str]:
     """Return a setup as lines of a name and a value."""
     versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
@@ -59,7 +68,8 @@ def setup_lines(setup: Setup) -> list[str]:
         f"{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft nodes a round, "
         f"draft models {setup['lookahead']}"
     )
-    asked = (f"{name.replace('_', ' ')} {setup[name]}" for name in _DRAFTING if name in setup)
+    chosen = (name for name in (*_DRAFTING, *_FILTERS) if name in setup)
+    asked = (f"{name.replace('_', ' ')} {setup[name]}" for name in chosen)
     settings = ", ".join((settings, *asked))
     rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
     rows |= {"versions": versions, "settings": settings}

@@ -19,6 +19,8 @@ class Task:
     Attributes:
         max_tokens: Maximum number of tokens, the stop token included.
         temperature: Temperature; 0 is greedy.
+        top_p: Share of the likeliest tokens that are kept; for arms of mlxspec.
+        min_p: Share of the best token's probability that is kept; for arms of mlxspec.
         seed: Seed of the random key.
         num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
         ignores_stop: Whether to go on after stop tokens; other projects have no such setting.
@@ -27,6 +29,8 @@ class Task:
 
     max_tokens: int = 256
     temperature: float = 0.0
+    top_p: float = 1.0
+    min_p: float = 0.0
     seed: int = 0
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
     ignores_stop: bool = False
@@ -39,7 +43,9 @@ class Task:
         """Return the settings as parameters of an engine."""
         return GenerationParams(
             max_tokens=self.max_tokens,
-            sampling=SamplingParams(temperature=self.temperature),
+            sampling=SamplingParams(
+                temperature=self.temperature, top_p=self.top_p, min_p=self.min_p
+            ),
             seed=self.seed,
             num_draft_tokens=self.num_draft_tokens,
             ignore_eos=self.ignores_stop,

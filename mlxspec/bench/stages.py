@@ -23,8 +23,10 @@ from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.reply import continuation as continuation_room
+from mlxspec.reply import host_round as host_round_room
 from mlxspec.reply import pending_round as pending_round_room
 from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
@@ -159,6 +161,9 @@ def profile_rounds(
         (continuation_room, "verify", "build the verification"),
         (pending_round_room, "sync", "wait for the device"),
         (PendingRound, "wait", "read out"),
+        (HostRound, "wait", "read out"),
+        (host_round_room, "walk", "verify on the host"),
+        (host_round_room, "top_tokens", "top tokens on the host"),
         (Continuation, "emit", "emit"),
         (TextStream, "push", "detokenise"),
         (engine.target, "commit", "commit"),

@@ -26,7 +26,8 @@ class Round:
         top_probs: Their probabilities under the target at temperature 1, before any filter.
         from_residual: Whether the bonus token stands where drafts were rejected.
         target_probs: The target's probability of each node's token after its parent, the root's
-            without meaning, and last that of the bonus token.
+            without meaning, and last that of the bonus token. It may be NaN where the parent is not
+            on the path: a CPU does not compute what is not reached.
         draft_probs: The drafter's probability of each node but the root, if it gave any.
         sources: Name of the proposing drafter for each node but the root.
         number: Of the target forward in its reply, from 1.

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from mlxspec.device import backend
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import GenerationParams
 from mlxspec.reasoning import ChannelTracker
+from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.loops import LoopFinder
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import Decoder
@@ -22,7 +24,7 @@ from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
-from mlxspec.verify.rules import match_rule, verify
+from mlxspec.verify.rules import is_matched, match_rule, verify
 
 StopWhen = Callable[[EmittedToken], bool]
 """Called with every emitted token in order; true makes it the last token of the reply."""
@@ -108,11 +110,16 @@ class Continuation:
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether a round can begin before the host has the tokens of the round before."""
+        """Whether a round can begin before the host has the tokens of the round before.
+
+        Where the host is much faster at sorting the vocabulary, this would save less than it costs.
+        """
+        sampling = self.params.sampling
         return not (
-            self.params.sampling.has_penalties
+            sampling.has_penalties
             or self.params.logits_processors
             or self.params.sampler
+            or (sampling.sorts and backend.verifies_on_host())
         )
 
     @property
@@ -127,7 +134,7 @@ class Continuation:
         num_top_tokens: int,
         safe: Draft | None = None,
         num_pending: int = 0,
-    ) -> PendingRound:
+    ) -> PendingRound | HostRound:
         """Verify a draft; everything is lazy.
 
         Args:
@@ -143,6 +150,10 @@ class Continuation:
         processed = process(processors, logits, read.tree, self.tokens) if processors else None
         distributions = NodeDistributions(self.params.sampling, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
+        if self._is_for_host(read):
+            is_greedy = self.params.sampling.is_greedy
+            levels = None if is_greedy else noise.gumbel(read.tree.num_levels, self._vocab_size)
+            return HostRound(draft, read.tree, distributions, levels, num_top_tokens)
         if sampler is None:
             verdict = verify(read, distributions, noise, self.params.rule)
         else:
@@ -156,6 +167,13 @@ class Continuation:
             num_top_tokens,
             keeps_distributions=keeps_distributions,
         )
+
+    def _is_for_host(self, draft: Draft) -> bool:
+        """Whether the host verifies a draft: not where the next round begins before it could."""
+        if not backend.verifies_on_host() or self.params.sampler:
+            return False
+        is_ahead = draft.tree.n_nodes == 1 and self.may_look_ahead
+        return not is_ahead and is_matched(draft, self.params.sampling, self.params.rule)
 
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
         """Emit the tokens of a round up to the one that ends the reply.

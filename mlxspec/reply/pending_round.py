@@ -8,6 +8,7 @@ device can start on them earlier.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
+from typing import Protocol
 
 import mlx.core as mx
 
@@ -102,25 +103,20 @@ class PendingRound:
         """
         *node_tokens, bonus_token = values(self.tokens)
         top_ids, top_probs = map(values, self.top) if self.top else ((), ())
-        path = [node for node, is_on in enumerate(values(self.verdict.accepted)) if is_on]
-        target_probs, draft_probs = values(self.target_probs), self.draft.node_probs
-        if any(isnan(target_probs[node]) for node in (*path[1:], -1)):
-            raise NumericsError(
-                "the target computed no numbers (NaN): its weights are damaged, or too large for "
-                "their type; load the model again, from another source or in a wider type: "
-                "--dtype float32, in Python load(dtype='float32')"
+        draft_probs = self.draft.node_probs
+        return checked(
+            Round(
+                tokens=node_tokens,
+                parents=values(self.parents)[:-1],
+                path=[node for node, is_on in enumerate(values(self.verdict.accepted)) if is_on],
+                bonus_token=bonus_token,
+                top_tokens=top_ids,
+                top_probs=top_probs,
+                from_residual=values(self.verdict.from_residual),
+                target_probs=values(self.target_probs),
+                draft_probs=None if draft_probs is None else values(draft_probs),
+                sources=self.draft.sources,
             )
-        return Round(
-            tokens=node_tokens,
-            parents=values(self.parents)[:-1],
-            path=path,
-            bonus_token=bonus_token,
-            top_tokens=top_ids,
-            top_probs=top_probs,
-            from_residual=values(self.verdict.from_residual),
-            target_probs=target_probs,
-            draft_probs=None if draft_probs is None else values(draft_probs),
-            sources=self.draft.sources,
         )
 
     @property
@@ -132,7 +128,33 @@ class PendingRound:
         return [*arrays, self.target_probs, *drafted, *self.top]
 
 
-def wait_all(rounds: Sequence[PendingRound]) -> list[Round]:
+class Waited(Protocol):
+    """A round of which the host waits for some arrays."""
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The arrays that the host needs."""
+
+    def read(self) -> Round:
+        """Return the round; its arrays must be evaluated already."""
+
+
+def wait_all(rounds: Sequence[Waited]) -> list[Round]:
     """Wait for the device once and return the rounds of several sequences, in their order."""
     sync(*(array for pending in rounds for array in pending.arrays))
     return [pending.read() for pending in rounds]
+
+
+def checked(round: Round) -> Round:
+    """Return the round.
+
+    Raises:
+        NumericsError: The target computed NaN on the accepted path.
+    """
+    if any(isnan(round.target_probs[node]) for node in (*round.path[1:], -1)):
+        raise NumericsError(
+            "the target computed no numbers (NaN): its weights are damaged, or too large for "
+            "their type; load the model again, from another source or in a wider type: "
+            "--dtype float32, in Python load(dtype='float32')"
+        )
+    return round

@@ -24,6 +24,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
+from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.difference import common_length
@@ -61,7 +62,7 @@ class Reply:
         """
         self.drafter = drafter
         self.budget = budget
-        self.ahead: PendingRound | None = None
+        self.ahead: PendingRound | HostRound | None = None
         self.is_over = False
         self._continuation = continuation
         self._token_bytes = token_bytes
@@ -211,7 +212,7 @@ class Reply:
         self._drafted_at = time.perf_counter()
         return draft
 
-    def verify(self, draft: Draft, num_pending: int = 0) -> PendingRound:
+    def verify(self, draft: Draft, num_pending: int = 0) -> PendingRound | HostRound:
         """Verify a draft with one forward of the target over all of its nodes; all is lazy.
 
         Args:
@@ -225,7 +226,7 @@ class Reply:
         num_top_tokens = self._guard.active.num_top_tokens
         return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
 
-    def look_ahead(self, pending: PendingRound) -> None:
+    def look_ahead(self, pending: PendingRound | HostRound) -> None:
         """Launch the next round if it is sure to follow and to be plain.
 
         A plain round commits its root alone, so the next position is certain before the host has
@@ -235,6 +236,7 @@ class Reply:
         is_plain = pending.draft.tree.n_nodes == 1 and continuation.may_look_ahead
         if not (self._budget.looks_ahead and is_plain and continuation.goes_on(self._room)):
             return
+        assert isinstance(pending, PendingRound), "the host has no token before it has waited"
         self._next_allowed = self._ask(num_pending=1)
         if self._next_allowed:
             return
@@ -244,7 +246,7 @@ class Reply:
         self.ahead = self.verify(Draft(DraftTree.chain(root)), num_pending=1)
         self.ahead.launch()
 
-    def take(self, pending: PendingRound) -> Round:
+    def take(self, pending: PendingRound | HostRound) -> Round:
         """Wait for the device, and emit the tokens of the round.
 
         Raises:

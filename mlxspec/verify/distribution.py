@@ -8,16 +8,16 @@ Penalties depend on the tokens before the next one. In a tree every node has a d
 before it, so tokens are counted along each node's own path.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
 
 import mlx.core as mx
 
 from mlxspec.device.ops import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import FilterOrder, SamplingParams
+from mlxspec.params import SamplingParams
+from mlxspec.verify.filters import filtered
 from mlxspec.verify.gumbel import draw, draw_several
 
 
@@ -174,7 +174,7 @@ class TokenCounts:
         """Return the counts after `tokens` were added to the reply."""
         if not tokens:
             return self
-        ids = mx.array(tokens, mx.int32)
+        ids = mx.array(list(tokens), mx.int32)
         return TokenCounts(self.in_context.at[0, ids].add(1), self.in_reply.at[0, ids].add(1))
 
     def along(self, tree: DraftTree) -> "TokenCounts":
@@ -226,76 +226,34 @@ def _probs(sampling: SamplingParams, adjusted: mx.array) -> mx.array:
     if sampling.is_greedy:
         best = mx.argmax(adjusted, axis=-1, keepdims=True)
         return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-    probs = _filtered(sampling, adjusted, _FILTERS)
-    # XTC tosses a coin per token. The mixture of both cases is its exact distribution, so p needs
-    # no chance of its own and a draft can be verified against it.
-    if not sampling.xtc_probability:
-        return probs
-    excluding = _filtered(sampling, adjusted, {**_FILTERS, "xtc": _xtc})
-    return (1 - sampling.xtc_probability) * probs + sampling.xtc_probability * excluding
+    probs: mx.array = filtered(sampling, adjusted, _DeviceOperations())
+    return probs
 
 
-Filter = Callable[[SamplingParams, mx.array], mx.array | None]
-"""Returns for (n, V) logits which tokens to keep, (n, V) bool; None for all.
+class _DeviceOperations:
+    """The operations of n rows, (n, V), lazy."""
 
-Tokens that an earlier filter removed have logit -inf.
-"""
+    inf = mx.inf
 
-_ORDERS: dict[FilterOrder, tuple[str, ...]] = {
-    "hugging-face": ("temperature", "top_k", "top_p", "min_p", "xtc"),
-    "mlx-lm": ("top_p", "min_p", "xtc", "top_k", "temperature"),
-}
+    def where(self, condition: mx.array, chosen: mx.array, other: float) -> mx.array:
+        return mx.where(condition, chosen, other)
 
+    def softmax(self, logits: mx.array) -> mx.array:
+        return softmax(logits)
 
-def _filtered(sampling: SamplingParams, logits: mx.array, filters: dict[str, Filter]) -> mx.array:
-    """Return (n, V) float32 probabilities after temperature and filters in the given order."""
-    for step in _ORDERS[sampling.filter_order]:
-        if step == "temperature":
-            logits = logits / sampling.temperature
-        elif step in filters and (kept := filters[step](sampling, logits)) is not None:
-            logits = mx.where(kept, logits, -mx.inf)
-    return softmax(logits)
+    def are_best(self, logits: mx.array, k: int) -> mx.array:
+        last = mx.topk(logits, k, axis=-1).min(axis=-1, keepdims=True)
+        is_above, is_tied = logits > last, logits == last
+        room = k - is_above.sum(axis=-1, keepdims=True)
+        return is_above | (is_tied & (mx.cumsum(is_tied.astype(mx.int32), axis=-1) <= room))
 
+    def are_nucleus(self, probs: mx.array, mass: float) -> mx.array:
+        ordered = -mx.sort(-probs, axis=-1)
+        above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
+        # `above` is less than mass also for the token that reaches it, so that token stays.
+        floor = mx.where(above < mass, ordered, mx.inf).min(axis=-1, keepdims=True)
+        return probs >= floor
 
-def _top_k(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
-    return _is_among_best(logits, sampling.top_k) if 0 < sampling.top_k < logits.shape[-1] else None
-
-
-def _top_p(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
-    if sampling.top_p >= 1:
-        return None
-    probs = softmax(logits)
-    ordered = -mx.sort(-probs, axis=-1)
-    above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
-    # `above` is less than top_p also for the token that reaches it, so that token stays.
-    floor = mx.where(above < sampling.top_p, ordered, mx.inf).min(axis=-1, keepdims=True)
-    return probs >= floor
-
-
-def _min_p(sampling: SamplingParams, logits: mx.array) -> mx.array | None:
-    if not sampling.min_p:
-        return None
-    # p >= min_p * max(p), in logits: no softmax is needed.
-    kept = logits >= logits.max(axis=-1, keepdims=True) + log(sampling.min_p)
-    least = min(sampling.min_tokens_to_keep, logits.shape[-1])
-    return kept | _is_among_best(logits, least) if least > 1 else kept
-
-
-def _xtc(sampling: SamplingParams, logits: mx.array) -> mx.array:
-    """Exclude all tokens above the threshold but the least probable of them."""
-    probs = softmax(logits)
-    choices = mx.where(probs > sampling.xtc_threshold, probs, mx.inf)
-    kept = probs <= choices.min(axis=-1, keepdims=True)
-    tokens = mx.array(sampling.xtc_special_tokens, mx.int32)
-    return kept | (mx.arange(logits.shape[-1])[:, None] == tokens).any(axis=-1)
-
-
-_FILTERS: dict[str, Filter] = {"top_k": _top_k, "top_p": _top_p, "min_p": _min_p}
-
-
-def _is_among_best(logits: mx.array, k: int) -> mx.array:
-    """Return (n, V) bool, True at the k largest of each row; in a tie the lowest ids win."""
-    last = mx.topk(logits, k, axis=-1).min(axis=-1, keepdims=True)
-    is_above, is_tied = logits > last, logits == last
-    room = k - is_above.sum(axis=-1, keepdims=True)
-    return is_above | (is_tied & (mx.cumsum(is_tied.astype(mx.int32), axis=-1) <= room))
+    def are_among(self, tokens: Sequence[int], vocab_size: int) -> mx.array:
+        ids = mx.array(list(tokens), mx.int32)
+        return (mx.arange(vocab_size)[:, None] == ids).any(axis=-1)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import mlx.core as mx
 
-from mlxspec.verify.gumbel import gumbel
+from mlxspec.verify.gumbel import gumbel_of, num_noises
 
 Stream = Literal["tokens", "verdict", "draft"]
 _STREAMS: dict[Stream, int] = {"tokens": 0, "verdict": 1, "draft": 2}
@@ -54,9 +54,10 @@ class Noise:
             (count, num_noises(vocab_size)) float32: each row depends on the key and its position
             alone.
         """
-        # One call per row: with one key for all rows, a row would depend on `count`.
-        keys = self._keys(count, "tokens")
-        return mx.concatenate([gumbel(1, vocab_size, key) for key in keys])
+        # One key per row: with one key for all rows, a row would depend on `count`.
+        shape = (1, num_noises(vocab_size))
+        rows = [mx.random.uniform(shape=shape, key=key) for key in self._keys(count, "tokens")]
+        return gumbel_of(mx.concatenate(rows))
 
     def _keys(self, count: int, stream: Stream) -> mx.array:
         positions = mx.arange(self.position, self.position + count, dtype=mx.uint32)

@@ -27,7 +27,7 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import Rule
+from mlxspec.params import Rule, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
@@ -63,8 +63,9 @@ def verify(
     """
     if distributions.sampling.is_greedy:
         return match_rule(draft.tree, distributions.best())
-    if draft.sampled_from is None or rule == "match" or draft.tree.n_nodes == 1:
+    if is_matched(draft, distributions.sampling, rule):
         return match_rule(draft.tree, _chosen(draft.tree, distributions, noise))
+    assert draft.sampled_from is not None, "only a sampled draft is not matched"
     tree, q = draft.tree, _distributions_only(draft.sampled_from)
     # Two keys: a draw with the noise that accepted would not be independent of the acceptance.
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
@@ -80,6 +81,12 @@ def verify(
         bonus_token=draw(bonus_probs[None], gumbel(1, bonus_probs.shape[0], bonus_key))[0],
         from_residual=last < q.shape[0],  # nodes with children have the first indices
     )
+
+
+def is_matched(draft: Draft, sampling: SamplingParams, rule: Rule) -> bool:
+    """Return whether the match rule verifies a draft: then the target draws its own tokens."""
+    is_guess = draft.sampled_from is None or draft.tree.n_nodes == 1
+    return sampling.is_greedy or is_guess or rule == "match"
 
 
 def _distributions_only(draft_probs: mx.array) -> mx.array:

@@ -215,8 +215,10 @@ def test_a_profile_names_the_stages_of_rounds_and_leaves_the_engine_as_it_was():
     params = GenerationParams(max_tokens=8)
     profile = profile_rounds(engine, engine.drafter, PROMPT, params)
     assert profile.tokens == 8
-    assert set(profile.ms) == {
-        REST, "draft", "build the forward", "build the verification", "wait for the device",
+    verified = {"build the verification", "verify on the host"}
+    assert set(profile.ms) & verified
+    assert set(profile.ms) - verified == {
+        REST, "draft", "build the forward", "wait for the device",
         "read out", "emit", "detokenise", "commit", "update the drafter",
     }  # fmt: skip
     assert {"forward_tree", "logits", "commit"}.isdisjoint(vars(engine.target))

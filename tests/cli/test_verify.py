@@ -8,6 +8,7 @@ import pytest
 
 import mlxspec.reply.continuation as continuation
 from mlxspec.checking import report
+from mlxspec.device import backend
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import main
 from tests.support.broken_rules import say_the_second_best
@@ -112,6 +113,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
         accepted = mx.arange(draft.tree.n_nodes) < 2  # the root and the first draft token
         return replace(verdict, accepted=accepted, bonus_token=distributions.best()[1])
 
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(continuation, "verify", generous)
     code, out, last, _ = verify("--k", "4", drafters="model")
     assert code == 1

@@ -8,6 +8,7 @@ import pytest
 
 import mlxspec.reply.continuation as continuation
 from mlxspec.api import prepare
+from mlxspec.device import backend
 from mlxspec.drafters.base import fresh_drafter, limit
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
@@ -180,6 +181,7 @@ class RuleSpy:
 @pytest.mark.parametrize("call", ["generate", "generate_batch"])
 def test_a_chain_rule_arrives_where_chains_are_verified(folder, monkeypatch, rule, call):
     spy = RuleSpy()
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(continuation, "verify", spy)
     engine = prepare(folder, Options("suffix", chain_rule=rule)).engine
     prompts = [5, 6] if call == "generate" else [[5, 6]]

@@ -24,6 +24,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.reply.host_round import HostRound
 from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import (
     REFUSED,
@@ -201,11 +202,16 @@ class LawSpy:
     def __init__(self, monkeypatch):
         self.rounds = []
         monkeypatch.setattr(continuation, "verify", self)
+        monkeypatch.setattr(continuation, "HostRound", self.on_host)
         self._verify = right_verify
 
     def __call__(self, draft, distributions, key, chain_rule):
         self.rounds.append((draft, distributions))
         return self._verify(draft, distributions, key, chain_rule)
+
+    def on_host(self, draft, tree, distributions, *others):
+        self.rounds.append((draft, distributions))
+        return HostRound(draft, tree, distributions, *others)
 
 
 right_verify = continuation.verify

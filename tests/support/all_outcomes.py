@@ -10,6 +10,7 @@ from collections import Counter
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.device import backend
 from mlxspec.reply import continuation
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.verify.rules import Verdict, match_rule
@@ -77,6 +78,7 @@ class Outcomes:
 def joint_of_engine(engine, make_drafter, prompt, params, length, monkeypatch):
     """Return {first tokens: probability} of an engine's replies, and the mean accepted number."""
     outcomes = Outcomes(len(prompt) + length)
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(continuation, "verify", outcomes.verify)
     joint, mean = Counter(), 0.0
     for _ in outcomes.runs():

@@ -161,7 +161,7 @@ def _profile(drafter_context: DrafterContext, own: list[str], plan: Plan, *, as_
     name = next((name for name in own if name != "plain"), own[0])
     engine, task = drafter_context.engine, plan.task
     prompt = Runner(engine, [], name).prompt([{"role": "user", "content": _text(plan)}])
-    params = replace(task, ignores_stop=True).params()
+    params = replace(task, temperature=plan.temps[0], ignores_stop=True).params()
     profile_rounds(engine, make_drafter(name, drafter_context), prompt, params)  # warms up
     rounds = profile_rounds(engine, make_drafter(name, drafter_context), prompt, params)
     engine.target.attach(())
@@ -232,7 +232,18 @@ def _plan(args: Namespace) -> Plan:
     questions = read_questions(args.prompts)
     chosen = choose_questions(questions, words_of(args.categories), args.limit)
     most = DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k
-    task = Task(max_tokens=args.max_tokens, seed=args.seed, num_draft_tokens=most)
+    if args.against and (args.top_p < 1 or args.min_p):
+        raise ValueError(
+            "--top-p and --min-p are for arms of mlxspec: other projects filter in another order, "
+            "which is another distribution; leave out --against"
+        )
+    task = Task(
+        max_tokens=args.max_tokens,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        seed=args.seed,
+        num_draft_tokens=most,
+    )
     temps = _temps(args.temps)
     for temp in temps:
         replace(task, temperature=temp)  # a bad value is refused now, not after an hour

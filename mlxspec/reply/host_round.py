@@ -1,0 +1,90 @@
+"""A round whose draft the host verifies, on a CPU: wait for the logits, then go down the tree.
+
+The device computes the logits of all nodes, the host the distributions of those it reaches
+(`verify/on_host.py`). So a round waits once here too.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+
+import mlx.core as mx
+
+from mlxspec.device.backend import on_host, values
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.reply.pending_round import checked, wait_all
+from mlxspec.verify.distribution import NodeDistributions
+from mlxspec.verify.on_host import top_tokens, walk
+
+
+@dataclass(frozen=True)
+class HostRound:
+    """A round that is not computed yet; every array is lazy.
+
+    Attributes:
+        draft: The draft as it was proposed.
+        tree: Its tree as the target computed it.
+        distributions: The target's distributions after each node; of these only the logits are
+            computed on the device.
+        noise: (levels, num_noises(V)) float32 Gumbel noise by depth; None at temperature 0.
+        num_top_tokens: How many of the most probable tokens after each node the round has; 0 for
+            none.
+    """
+
+    draft: Draft
+    tree: DraftTree
+    distributions: NodeDistributions
+    noise: mx.array | None
+    num_top_tokens: int
+
+    def launch(self) -> None:
+        """Start the computation on the device without waiting for it."""
+        mx.async_eval(*self.arrays)
+
+    def wait(self) -> Round:
+        """Wait for the device and return the round as Python values.
+
+        Raises:
+            NumericsError: The target computed NaN on the accepted path.
+        """
+        return wait_all([self])[0]
+
+    def read(self) -> Round:
+        """Verify the draft; the arrays must be evaluated already.
+
+        Raises:
+            NumericsError: As in `wait`.
+        """
+        distributions, proposed = self.distributions, self.draft.tree
+        walked = walk(
+            values(self.tree.tokens),
+            values(self.tree.parents),
+            on_host(distributions.adjusted),
+            distributions.sampling,
+            None if self.noise is None else on_host(self.noise),
+        )
+        k, draft_probs = self.num_top_tokens, self.draft.node_probs
+        top = top_tokens(on_host(distributions.logits), k) if k else ((), ())
+        return checked(
+            Round(
+                tokens=values(proposed.tokens),
+                parents=values(proposed.parents),
+                path=walked.path,
+                bonus_token=walked.bonus_token,
+                top_tokens=top[0],
+                top_probs=top[1],
+                from_residual=walked.from_residual,
+                target_probs=walked.target_probs,
+                draft_probs=None if draft_probs is None else values(draft_probs),
+                sources=self.draft.sources,
+            )
+        )
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The arrays that the host needs."""
+        nodes = [(tree.tokens, tree.parents) for tree in (self.draft.tree, self.tree)]
+        logits = self.distributions.logits, self.distributions.adjusted
+        given = [array for array in (self.draft.node_probs, self.noise) if array is not None]
+        return [*chain(*nodes), *logits, *given]

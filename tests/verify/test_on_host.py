@@ -1,0 +1,214 @@
+"""Verification on the host: its law, its draws and its way down the tree, past reached nodes."""
+
+import json
+from itertools import product
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.device import backend
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.reply import host_round
+from mlxspec.trace.events import DraftVerified
+from mlxspec.verify.gumbel import BLOCK, gumbel
+from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
+from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
+from tests.support.draws_by_hand import draw_by_hand
+from tests.support.paths import GOLDENS
+from tests.support.tiny import make_engine, tiny_model
+from tests.verify.test_distribution import node_distributions
+from tests.verify.test_exact import MATCHED, SAMPLING, VOCAB, FilteredDistributions, paths_of
+from tests.verify.test_filter_order import SETTINGS, our_sampling, their_distribution, variation
+
+CASES = json.loads((GOLDENS / "sampling.json").read_text())
+
+
+def rows_of(sampling, logits):
+    return np.array([RowDistribution(sampling, row).probs for row in np.array(logits)])
+
+
+# ---- the law ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_law_is_that_of_hugging_face(name):
+    expected, distributions = np.array(CASES[name]["probs"]), node_distributions(name)
+    probs = rows_of(distributions.sampling, distributions.adjusted)
+    np.testing.assert_allclose(probs, expected, atol=2e-6)
+    np.testing.assert_array_equal(probs > 1e-30, expected > 1e-30)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_law_is_that_of_mlx_lm_in_its_order(settings, monkeypatch):
+    for seed, spread in product(range(2), (0.5, 2.0, 6.0)):
+        logits = spread * mx.random.normal((20, 50), key=mx.random.key(seed))
+        ours = rows_of(our_sampling(settings), logits)
+        assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
+
+
+@pytest.mark.parametrize("mass", [0.1, 0.5, 0.9, 0.99, 0.999999, 1 - 2**-24])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 3.0, 12.0])
+def test_top_p_keeps_what_a_sort_of_all_tokens_keeps(spread, mass):
+    """A flat law too, where nearly all tokens are kept; whole numbers, so that many are tied."""
+    random = np.random.default_rng(int(10 * spread))
+    for logits in (random.normal(size=4000) * spread, random.integers(-4, 4, 4000) * spread):
+        probs = HOST.softmax(logits.astype(np.float32))
+        ordered = np.sort(probs)[::-1].astype(np.float64)
+        count = int((np.cumsum(ordered) - ordered < np.float32(mass)).sum())
+        expected = probs >= np.float32(ordered[count - 1])
+        np.testing.assert_array_equal(HOST.are_nucleus(probs, mass), expected)
+
+
+def test_top_p_keeps_rare_tokens_where_rounding_left_too_little_to_the_others():
+    probs = np.full(4000, 5e-12, np.float32)
+    probs[7] = 1 - 1e-7
+    assert HOST.are_nucleus(probs, 1 - 2**-24).all()
+    assert np.flatnonzero(HOST.are_nucleus(probs, 0.9)).tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("logits", "k", "kept"),
+    [
+        ([1.0, 3.0, 1.0, 0.0, 1.0], 2, [0, 1]),
+        ([1.0, 3.0, 1.0, 0.0, 1.0], 3, [0, 1, 2]),
+        ([2.0, 2.0, 2.0, 2.0, 2.0], 4, [0, 1, 2, 3]),
+        ([0.0, 0.0, 3.0, 3.0, 3.0], 1, [2]),
+    ],
+)
+def test_of_tied_tokens_top_k_keeps_the_lowest_ids(logits, k, kept):
+    probs = RowDistribution(SamplingParams(temperature=0.7, top_k=k), np.float32(logits)).probs
+    assert np.flatnonzero(probs).tolist() == kept
+
+
+@pytest.mark.parametrize("damage", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_what_is_no_number_has_no_probability(sampling, damage):
+    row = RowDistribution(SAMPLING[sampling], np.full(300, damage, np.float32))
+    token = row.draw(np.zeros(BLOCK + 3, np.float32))
+    assert np.isnan(row.prob_of(token))
+    assert np.isnan(top_tokens(np.full((1, 300), damage, np.float32), 2)[1]).all()
+
+
+# ---- draws -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)]
+)
+@pytest.mark.parametrize("width", [50, BLOCK, BLOCK + 1, 3 * BLOCK - 7])
+def test_a_draw_is_that_by_hand(sampling, width):
+    row = RowDistribution(sampling, 2 * np.random.default_rng(0).normal(size=width).astype("f4"))
+    noises = np.array(gumbel(60, width, mx.random.key(6)))
+    assert [row.draw(noise) for noise in noises] == [
+        draw_by_hand(row.probs, noise)[0] for noise in noises
+    ]
+
+
+def test_of_tied_tokens_the_best_is_that_with_the_lowest_id():
+    assert RowDistribution(SamplingParams(), np.float32([0, 5, 5, 1])).best() == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 300, 8), (1, 2048, 8), (2, 9 * BLOCK + 5, 4)])
+def test_the_top_tokens_are_the_best_in_order(shape):
+    *size, k = shape
+    logits = np.random.default_rng(1).normal(size=size).astype(np.float32) * 4
+    logits[:, -1] = 30.0  # in what is left behind the blocks
+    tokens, probs = top_tokens(logits, k)
+    expected = (-logits).argsort(axis=1)[:, :k]
+    weights = np.exp(logits.astype(np.float64))
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(probs, np.take_along_axis(shares, expected, 1), rtol=1e-4)
+
+
+# ---- the way down ----------------------------------------------------------------------------
+
+
+def forced(tokens, num_levels):
+    """Noise under which the target draws given tokens, one at each depth."""
+    rows = np.zeros((num_levels, VOCAB), np.float32)
+    for depth, token in enumerate(tokens[:num_levels]):
+        rows[depth, token] = 1e6
+    return rows
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("name", MATCHED)
+def test_a_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
+    """With the probabilities of NumPy; rows that are not reached hold no numbers."""
+    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)
+    tokens, parents = MATCHED[name]
+    adjusted = SamplingParams(temperature=1.0)  # what is left to do after penalties and bias
+    has_filters = not (SAMPLING[sampling].has_penalties or SAMPLING[sampling].logit_bias)
+    law = SAMPLING[sampling] if has_filters else adjusted
+    num_levels = DraftTree.from_lists(tokens, parents).num_levels
+    for drawn in product(range(VOCAB), repeat=num_levels):
+        said = ()
+        while said in paths and p(said)[drawn[len(said)]] > 0:
+            said = (*said, drawn[len(said)])
+        if said in paths:
+            continue  # the target cannot say it; the next best is another case
+        logits = np.full((len(tokens), VOCAB), np.nan, np.float32)
+        for node, path in enumerate(paths):
+            if path == said[: len(path)]:
+                with np.errstate(divide="ignore"):
+                    logits[node] = p.logits(path) if has_filters else np.log(np.float32(p(path)))
+        walked = walk(tokens, parents, logits, law, forced(drawn, num_levels))
+        assert [paths[node] for node in walked.path] == [said[:i] for i in range(len(said))]
+        assert walked.bonus_token == said[-1]
+        assert walked.from_residual == (walked.path[-1] in parents)
+        for node in (*walked.path[1:], -1):
+            path = paths[node] if node > 0 else said
+            assert walked.target_probs[node] == pytest.approx(p(path[:-1])[path[-1]], abs=1e-5)
+
+
+def test_of_two_equal_siblings_the_first_is_taken():
+    logits = np.zeros((4, 3), np.float32)
+    walked = walk([0, 1, 1, 2], [-1, 0, 0, 2], logits, SAMPLING["temperature"], forced([1, 2], 3))
+    assert (walked.path, walked.bonus_token) == ([0, 1], 2)
+
+
+def test_a_path_deeper_than_the_noise_ends():
+    """A drafter may state a depth that its tree does not have; its draft is refused later."""
+    logits, noise = np.zeros((3, 3), np.float32), forced([1], 1)
+    walked = walk([0, 1, 1], [-1, 0, 1], logits, SAMPLING["temperature"], noise)
+    assert (walked.path, walked.bonus_token) == ([0, 1, 2], 1)
+
+
+# ---- through the engine ----------------------------------------------------------------------
+
+MODEL = tiny_model(vocab_size=200)
+PROMPT = [3, 7, 1, 3, 7, 1]
+LAWS = {
+    "greedy": SamplingParams(),
+    "temperature": SamplingParams(temperature=0.9),
+    "filters": SamplingParams(temperature=1.2, top_p=0.8, top_k=60, min_p=0.02),
+    "penalties": SamplingParams(temperature=1.1, repetition_penalty=1.3, top_p=0.9),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_seed_has_the_text_of_the_device(law, monkeypatch):
+    params = GenerationParams(max_tokens=24, num_draft_tokens=6, sampling=LAWS[law], seed=5)
+    texts, syncs = [], []
+    for is_host in (True, False):
+        monkeypatch.setattr(backend, "verifies_on_host", lambda is_host=is_host: is_host)
+        for drafter in (RandomTrees(200), AlwaysRight(texts[0])) if texts else (RandomTrees(200),):
+            engine = make_engine(MODEL, drafter)
+            *events, finished = engine.generate(PROMPT, params)
+            emits = [event.emit for event in events if hasattr(event, "emit")]
+            texts.append([*PROMPT, *(token.token for emit in emits for token in emit)])
+            syncs.append(finished.stats["host_syncs"] / finished.stats["target_forwards"])
+    assert texts[0] == texts[1] == texts[2]
+    assert syncs == [1, 1, 1]
+
+
+def test_a_drawn_draft_is_judged_by_its_own_rule(monkeypatch):
+    """The match rule would keep its law too, and accept less of it."""
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: True)
+    monkeypatch.setattr(host_round, "walk", None)
+    params = GenerationParams(max_tokens=12, num_draft_tokens=3, sampling=LAWS["temperature"])
+    events = list(make_engine(MODEL, UniformChain(200)).generate(PROMPT, params))
+    assert any(isinstance(event, DraftVerified) for event in events)
