@@ -82,6 +82,7 @@ def _add_race_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="print the outcome, 1 if they differ")
     parser.add_argument("--html", metavar="OUT", help="write a page that plays it, works offline")
     parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
+    parser.add_argument("--cast", metavar="OUT", help="write a film for the terminal, asciicast v2")
     parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
