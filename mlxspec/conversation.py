@@ -23,9 +23,11 @@ from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
+from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.reply.continuation import StopWhen, never
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event, TurnStarted
 from mlxspec.trace.proof import Proof
 from mlxspec.trace.reply_text import ReplyText
@@ -246,6 +248,32 @@ class Conversation:
             should_stop=should_stop,
             on_progress=on_progress,
         )
+
+    def alternatives(
+        self, turn: int, position: int, *, k: int = DEFAULT_NUM_ALTERNATIVES
+    ) -> list[Alternative]:
+        """Return what else could have stood in a place of a reply; see `measure/alternatives.py`.
+
+        Args:
+            turn: Index of the turn in `turns`.
+            position: Index of the token among the tokens of the reply.
+            k: Number of tokens; the written one is added where it is not among them.
+
+        Raises:
+            ValueError: There is no such token, or the reply was restored as text.
+        """
+        if not 0 <= turn < len(self._exchanges):
+            raise ValueError(f"there is no turn {turn}; the chat has {len(self._exchanges)}")
+        one = self._exchanges[turn]
+        if one.reply and not one.tokens:
+            raise ValueError(
+                "this reply was written in another session, which stored only its text: write it "
+                "again to see what else was possible"
+            )
+        if not 0 <= position < len(one.tokens):
+            raise ValueError(f"there is no token {position}; the reply has {len(one.tokens)}")
+        before, written = one.tokens[:position], one.tokens[position]
+        return alternatives(self.engine, one.prompt, before, one.params, k=k, written=written)
 
     def race(
         self,

@@ -90,6 +90,7 @@ def _add_race_options(parser: argparse.ArgumentParser) -> None:
         "--html", metavar="OUT", help="write a page that plays it and works offline"
     )
     parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
+    parser.add_argument("--cast", metavar="OUT", help="write a film for the terminal, asciicast v2")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 

@@ -1,18 +1,20 @@
 """The first run: three cards, shown once, while the model is loaded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from mlxspec_app.conversation.session import LoadProgress, SessionOpening, SessionReady
 from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.playback import demo
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData, find_user_data
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.draft.legend_film import LegendFilm
+from mlxspec_app.widgets.playback.recorded_race import RecordedRace
 from mlxspec_cli import chat_facts
 from mlxspec_cli.chat_facts import introduce
 from tests.support.app_driver import running
@@ -32,8 +34,8 @@ def first_run(user_data, **options):
     return running(ScriptedSession(*news), user_data=user_data, introduce=lambda: FACTS, **options)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(user_data, size):
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_three_cards_tell_of_the_machine_the_model_and_a_race(user_data, size):
     async with first_run(user_data, size=size) as driver:
         await driver.app.workers.wait_for_complete()
         await driver.settle()
@@ -43,8 +45,9 @@ async def test_three_cards_tell_of_the_machine_the_model_and_the_colours(user_da
         assert "Small, 100 MB" in driver.shown
         assert "It is being downloaded, just this once." in driver.shown
         await driver.press("enter")
-        assert "The sea is a vast and mysterious realm" in driver.shown
-        assert "drafted, and the target agreed" in driver.shown
+        assert driver.shown.count("# Output: 0") == 2
+        # by hand from the two traces: 241 tokens each, 241 - 1 of them in 11.66 and 6.44 s
+        assert "The same text, 1.8 times as fast" in driver.shown
         await driver.press("enter")
         assert isinstance(driver.app.screen, ChatScreen)
 
@@ -71,12 +74,51 @@ async def test_the_model_is_loaded_meanwhile(user_data):
         assert "the model is ready" in driver.shown
 
 
-async def test_the_reply_is_written_as_it_was_recorded(user_data):
+async def test_the_race_plays_before_there_is_a_model(user_data):
     user_data.settings = Settings()
     async with first_run(user_data) as driver:
         await driver.press("enter", "enter")
-        film = driver.app.screen.query_one(LegendFilm)
-        assert film.query_one(TokenMessage).num_spans < 5
+        race = driver.app.screen.query_one(RecordedRace)
+        race._race.playhead.jump(4.0)
+        race.tick()
+        await driver.settle()
+        alone, guessed = race.query(TokenMessage)
+        assert guessed.text.startswith(alone.text)
+        assert len(guessed.text) > len(alone.text) > 0
+        assert "times as fast" not in driver.shown
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45), (200, 60)])
+async def test_five_keys_are_below_the_race_in_plain_words(user_data, size):
+    user_data.settings = Settings(reduced_motion=True, keys={"view.ink": "f7"})
+    async with first_run(user_data, size=size) as driver:
+        await driver.press("enter", "enter")
+        rows = [row.strip().split("  ")[0] for row in driver.shown.split("\n")]
+        first = rows.index("Enter")
+        assert rows[first : first + 5] == ["Enter", "F7", "/race", "Ctrl+O", "F1"]
+        for jargon in ("draft tree", "target", "acceptance", "tok/s", "speculat"):
+            assert jargon not in driver.shown
+
+
+@pytest.mark.parametrize("size", [(30, 10), (60, 20)])
+async def test_on_a_small_terminal_the_race_and_its_keys_are_reached_by_scrolling(user_data, size):
+    async with first_run(user_data, size=size) as driver:
+        await driver.press("enter", "enter")
+        seen = driver.shown.split()
+        for _ in range(60):
+            await driver.press("down")
+            seen += driver.shown.split()
+        words = " ".join(seen)
+        for part in ("model alone 12 s", "with guesses 6.74 s", "Output: 0", "F1 help"):
+            assert part in words
+
+
+async def test_an_installation_without_the_recordings_says_so(user_data, monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "mlxspec", SimpleNamespace(__file__=str(tmp_path / "m" / "a.py")))
+    async with first_run(user_data, size=(140, 45)) as driver:
+        await driver.press("enter", "enter")
+        assert "code-plain.jsonl is not part of this installation" in driver.shown
+        assert "Ctrl+O" in driver.shown
 
 
 async def test_it_is_shown_once(tmp_path):

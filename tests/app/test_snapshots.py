@@ -1,4 +1,4 @@
-"""Every screen looks as it did: at three sizes, dark and light, and without colour.
+"""Every screen looks as it did: at three sizes, dark and light, in 16 colours, and without colour.
 
 A screen is one entry of `SCREENS`: what it takes to get there from its beginning. To accept what
 changed, look at the new pictures and run `pytest --update-snapshots tests/app/test_snapshots.py`.
@@ -61,6 +61,7 @@ LOOKS = (
     Look("day", (100, 30), "day"),
     Look("small", (60, 20)),
     Look("large", (140, 45)),
+    Look("sixteen", (100, 30), "terminal"),
 )
 NO_COLOR = Look("no-color", (100, 30))
 
@@ -173,6 +174,16 @@ async def with_views(stage):
     await stage.press("f3", "f4")
 
 
+async def in_the_calm_view(stage):
+    await to_the_end(stage)
+    await stage.say("/view calm", seconds=0)
+
+
+async def in_the_x_ray(stage):
+    await to_the_end(stage)
+    await stage.say("/view xray", seconds=0)
+
+
 async def pointing(stage):
     await to_the_end(stage)
     await stage.press("tab", "left_square_bracket", "left")
@@ -209,6 +220,11 @@ async def looking_into_the_context(stage):
     await stage.say("/context")
 
 
+async def seeing_the_race(stage):
+    await introduced(stage)
+    await stage.press("enter", "enter")
+
+
 async def introduced(stage):
     facts = Introduction(
         "A processor", 8, 16.0, "CPU", "OpenBLAS 0.3", False, "A model", 0.1, "fits", True
@@ -221,6 +237,8 @@ SCREENS = {
     "welcome": (chat(), nothing),
     "chat-streaming": (chat(), in_the_middle),
     "chat-finished": (chat(), to_the_end),
+    "chat-calm": (chat(), in_the_calm_view),
+    "chat-xray": (chat(), in_the_x_ray),
     "chat-views": (chat(TREE), with_views),
     "chat-inspector": (chat(), pointing),
     "replay": (replay, between_phases),
@@ -230,6 +248,7 @@ SCREENS = {
     "models": (models, once_read),
     "settings": (chat(), changing_settings),
     "first-run": (chat(), introduced),
+    "first-run-race": (chat(), seeing_the_race),
     "context": (chat(), looking_into_the_context),
     "context-full": (chat(), asked_about_the_context),
     "no-model": (no_model, nothing),

@@ -75,7 +75,8 @@ def test_the_wheel_holds_nothing_else(wheel):
     others = {name for name in wheel if name.split("/")[0] not in PACKAGES}
     assert others == set()
     assets = {name.removeprefix("mlxspec/assets/") for name in wheel if "/assets/" in name}
-    assert {name.split("/")[0] for name in assets} == {"chat.jsonl", "drafters", "recipes"}
+    recordings = {"chat.jsonl", "code.jsonl", "code-plain.jsonl"}
+    assert {name.split("/")[0] for name in assets} == {*recordings, "drafters", "recipes"}
     assert not [name for name in wheel if re.search(r"test_|conftest|__pycache__|\.svg$", name)]
 
 

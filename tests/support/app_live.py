@@ -4,6 +4,7 @@ import threading
 import time
 
 from mlxspec.params import GenerationParams
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.session import ModelChoice
@@ -44,6 +45,11 @@ class FakeConversation:
             raise self.error
         on_progress(1, 2)
         return Proof(2, 2)
+
+    def alternatives(self, turn, position):
+        if self.error is not None:
+            raise self.error
+        return [Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25)]
 
     def race(self, text, params, *, should_stop, on_run):
         if self.error is not None:

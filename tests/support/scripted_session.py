@@ -26,6 +26,9 @@ class ScriptedSession:
     def prove(self):
         self.orders.append("prove")
 
+    def find_alternatives(self, turn, position):
+        self.orders.append(("find_alternatives", turn, position))
+
     def race(self, text):
         self.orders.append(("race", text))
 

@@ -22,6 +22,7 @@ from mlxspec_app.conversation.screen_events import (
     StopAsked,
 )
 from mlxspec_app.conversation.session import (
+    AlternativesFound,
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -202,6 +203,11 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
     state.reply.is_proven = proof.is_identical if is_known else None
 
 
+def _alternatives(state: ChatState, event: AlternativesFound) -> None:
+    if state.phase == "busy":  # what was found is of the place one looks at, not of the chat
+        state.phase = "ready"
+
+
 def _racing(state: ChatState, event: RaceProgress) -> None:
     state.phase = "busy"
     _drop_race(state)
@@ -264,6 +270,7 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     TurnsForgotten: _forgotten,
     ProofProgress: _proving,
     ProofFinished: _proven,
+    AlternativesFound: _alternatives,
     RaceProgress: _racing,
     RaceFinished: _raced,
     TurnStarted: _turn,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import Message
@@ -196,6 +197,23 @@ class ProofFinished:
 
 
 @dataclass(frozen=True)
+class AlternativesFound:
+    """What else could have stood in a place of a reply.
+
+    Attributes:
+        turn: Index of the user turn that the reply answers, among those on the screen.
+        position: Index of the token among the tokens of the reply.
+        found: The most probable tokens; empty where they cannot be known.
+        message: Why they cannot be known, or "".
+    """
+
+    turn: int
+    position: int
+    found: tuple[Alternative, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class RaceProgress:
     """A run of a race began; the runs are recorded one after the other.
 
@@ -236,6 +254,7 @@ SessionEvent = (
     | TurnsForgotten
     | ProofProgress
     | ProofFinished
+    | AlternativesFound
     | RaceProgress
     | RaceFinished
 )
@@ -295,6 +314,14 @@ class Session(Protocol):
 
     def prove(self) -> None:
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""
+
+    def find_alternatives(self, turn: int, position: int) -> None:
+        """Find what else could have stood in a place of a reply; `AlternativesFound` follows.
+
+        Args:
+            turn: Index of the user turn that the reply answers.
+            position: Index of the token among the tokens of the reply.
+        """
 
     def race(self, text: str) -> None:
         """Answer a prompt plainly and then with drafts, beside the chat; `RaceFinished` comes last.

@@ -20,6 +20,7 @@ class TokenFacts:
         text: The text that it released.
         round: Number of the target forward.
         depth: Position in the round, from 1.
+        index: Index among the tokens of the reply.
         source: Drafter that proposed it, or "".
         rivals: Draft tokens rejected at this position, the most probable first.
     """
@@ -29,18 +30,20 @@ class TokenFacts:
     round: int
     depth: int
     source: str
+    index: int = 0
     rivals: tuple[MarkedToken, ...] = ()
 
 
 def facts_of(reply: Reply, span: int) -> TokenFacts | None:
     """Return the facts about the token of a span; None for text that no token released."""
-    number = 0
+    number = index = 0
     for round_ in reply.rounds:
         # a token that ends inside a character releases no text, so it has no span
         shown = [depth for depth, token in enumerate(round_.verdict.emit) if token.text]
         if span < number + len(shown):
-            return _facts(round_, shown[span - number])
+            return _facts(round_, shown[span - number], index)
         number += len(shown)
+        index += len(round_.verdict.emit)
     return None
 
 
@@ -50,8 +53,9 @@ def round_of(reply: Reply, span: int) -> Round | None:
     return next((each for each in reply.rounds if each.verdict.r == number), None)
 
 
-def _facts(round_: Round, depth: int) -> TokenFacts:
+def _facts(round_: Round, depth: int, num_before: int) -> TokenFacts:
     token = round_.verdict.emit[depth]
     found = dict(enumerate(positions(round_))).get(depth, Position(()))
     rivals = tuple(judged for judged in found.tokens if judged.mark == "rejected")
-    return TokenFacts(token, token.text, round_.verdict.r, depth + 1, round_.sources[depth], rivals)
+    source, index = round_.sources[depth], num_before + depth
+    return TokenFacts(token, token.text, round_.verdict.r, depth + 1, source, index, rivals)

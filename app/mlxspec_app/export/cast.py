@@ -7,7 +7,7 @@ Format: https://docs.asciinema.org/manual/asciicast/v2/
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -21,10 +21,10 @@ from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.wrap import Row, WrappedText
 
 WIDTH, HEIGHT = 80, 24
-_RESET = "\x1b[0m"
+RESET = "\x1b[0m"
 _DARK = colours(dark=True)
-_MUTED = f"\x1b[38;5;{xterm(_DARK['muted'])}m"
-_BANDS = (xterm(_DARK["band-a"]), xterm(_DARK["band-b"]))
+MUTED = f"\x1b[38;5;{xterm(_DARK['muted'])}m"
+BANDS = (xterm(_DARK["band-a"]), xterm(_DARK["band-b"]))
 _PROMPT_SIGN = "\u276f "
 
 
@@ -37,16 +37,28 @@ class Frame(NamedTuple):
 
 def render(recording: Recording, width: int = WIDTH) -> str:
     """Return the film, `width` columns wide."""
+    return film(recording.title, (width, HEIGHT), _frames(recording, width))
+
+
+def film(title: str, size: tuple[int, int], frames: Iterable[Frame]) -> str:
+    """Return frames as a file.
+
+    Args:
+        title: Its title.
+        size: Columns and rows.
+        frames: What is written, in the order of time.
+    """
+    width, height = size
     header = {
         "version": 2,
         "width": width,
-        "height": HEIGHT,
-        "title": safe_line(recording.title),
+        "height": height,
+        "title": safe_line(title),
         "env": {"TERM": "xterm-256color"},
         "theme": _theme(),
     }
     lines = [json.dumps(header)]
-    lines += [json.dumps([round(at, 6), "o", text]) for at, text in _frames(recording, width)]
+    lines += [json.dumps([round(at, 6), "o", text]) for at, text in frames]
     return "\n".join(lines) + "\n"
 
 
@@ -61,17 +73,17 @@ def _frames(recording: Recording, width: int) -> Iterator[Frame]:
         if not isinstance(message, Reply):
             yield Frame(end, _user_message(message, width))
             continue
-        page = _Page(width)
+        page = Page(width)
         grown = zip(times, written_by_round(message), strict=True)
         for number, (now, written) in enumerate(grown):
-            yield Frame(now, page.add(written, _BANDS[number % 2]))
+            yield Frame(now, page.add(written, BANDS[number % 2]))
         yield Frame(end, _end(message, width))
 
 
 def _user_message(message: Message, width: int) -> str:
     rows = _plain_rows(safe_text(message.text), width - len(_PROMPT_SIGN))
     signs = [_PROMPT_SIGN] + [" " * len(_PROMPT_SIGN)] * (len(rows) - 1)
-    lines = [f"\x1b[1m{sign}{row}{_RESET}" for sign, row in zip(signs, rows, strict=True)]
+    lines = [f"\x1b[1m{sign}{row}{RESET}" for sign, row in zip(signs, rows, strict=True)]
     return "\r\n".join([*lines, "", ""])
 
 
@@ -79,7 +91,7 @@ def _end(reply: Reply, width: int) -> str:
     parts = [part.text for part in reply_figures(reply)]
     if reply.error:
         parts.append(safe_line(reply.error))
-    rows = [f"{_MUTED}{row}{_RESET}" for row in _plain_rows(" · ".join(parts), width)]
+    rows = [f"{MUTED}{row}{RESET}" for row in _plain_rows(" · ".join(parts), width)]
     return "\r\n\r\n" + "\r\n".join([*rows, "", ""])
 
 
@@ -89,31 +101,50 @@ def _plain_rows(text: str, width: int) -> list[str]:
     return [wrapped.row_text(row).rstrip() for row in wrapped.rows]
 
 
-class _Page:
+class Page:
     """A reply as it grows on the terminal."""
 
     def __init__(self, width: int) -> None:
+        """Begin empty; rows have `width` columns."""
         self._wrapped = WrappedText(width)
         self._looks: list[str] = []
 
+    @property
+    def num_rows(self) -> int:
+        return len(self._wrapped.rows)
+
     def add(self, written: list[Written], band: int) -> str:
         """Return the output of new tokens: the last row again, and the rows below it."""
-        first = len(self._wrapped.rows) - 1
+        first = self.num_rows - 1
+        self.append(written, band)
+        return "\r\x1b[K" + "\r\n".join(self.row(n) for n in range(first, self.num_rows))
+
+    def append(self, written: list[Written], band: int) -> None:
+        """Take new tokens; `band` is the number of the colour behind them."""
         for _, span in written:
             self._looks.append(_sgr(span, band))
             self._wrapped.append(safe_text(span.text), len(self._looks) - 1)
-        return "\r\x1b[K" + "\r\n".join(self._row(row) for row in self._wrapped.rows[first:])
 
-    def _row(self, row: Row) -> str:
+    def row(self, number: int) -> str:
+        """Return a row as it is written to the terminal."""
+        row = self._wrapped.rows[number]
         text = self._wrapped.lines[row.line].text
         # Spaces may stand past the edge, where a terminal would begin a new row: cut them off.
-        end = row.end - max(0, cell_len(self._wrapped.row_text(row)) - self._wrapped.width)
+        end = row.end - self._excess(row)
         pieces = [
             self._looks[run.tag] + text[run.start : min(run.end, end)]
             for run in self._wrapped.runs(row)
             if run.start < end
         ]
-        return "".join(pieces) + _RESET
+        return "".join(pieces) + RESET
+
+    def cells(self, number: int) -> int:
+        """Return how many columns a row takes."""
+        row = self._wrapped.rows[number]
+        return cell_len(self._wrapped.row_text(row)) - self._excess(row)
+
+    def _excess(self, row: Row) -> int:
+        return max(0, cell_len(self._wrapped.row_text(row)) - self._wrapped.width)
 
 
 def _sgr(span: Span, band: int) -> str:

@@ -1,4 +1,4 @@
-"""A race as an animated picture and as a page: two recorded runs side by side on one clock.
+"""A race as an animated picture, a page and a film: two recorded runs side by side on one clock.
 
 Each lane is the animation of one run; both last as long as the slower one, so that they restart
 together. The page holds the same picture, the outcome in words, and both texts. Neither needs a
@@ -8,6 +8,7 @@ network or a script.
 from html import escape
 from pathlib import Path
 
+from mlxspec_app.export import race_cast
 from mlxspec_app.export.animation import (
     AT_REST,
     FALLEN_ROWS,
@@ -84,6 +85,12 @@ def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -
     )
 
 
+def cast(race: Race) -> str:
+    """Return the race as a film for the terminal, asciicast v2."""
+    lanes = [Recording.of(f"{t.lane}  {t.name}", t.timeline_events) for t in race.tracks]
+    return race_cast.render(title_of_race(race), lanes, [*outcome(race), HOW])
+
+
 def page(race: Race) -> str:
     """Return the race as one HTML file: the picture, the outcome and both texts."""
     title = escape(safe_line(title_of_race(race)))
@@ -108,7 +115,7 @@ def file_away(race: Race, folder: Path) -> list[Path]:
     race = Race([Track(track.lane, track.events) for track in race.tracks], lambda: 0.0)
     stem = f"race-{stem_of(title_of_race(race))}"
     written = []
-    for suffix, render in ((".html", page), (".animation.svg", animation)):
+    for suffix, render in ((".html", page), (".animation.svg", animation), (".cast", cast)):
         path = free_path(folder, stem, suffix)
         write_whole(path, encoded(render(race)), replaces=False)
         written.append(path)

@@ -24,6 +24,7 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import (
+    AlternativesFound,
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -168,6 +169,10 @@ class ReplaySession:
 
     def prove(self) -> None:
         self._news.append(ProofFinished(None, "this is a recording: no model is here to verify it"))
+
+    def find_alternatives(self, turn: int, position: int) -> None:
+        why = "this is a recording: no model is here to ask, and it has only what was drafted"
+        self._news.append(AlternativesFound(turn, position, message=why))
 
     def race(self, text: str) -> None:
         self._news.append(RaceFinished(message="this is a recording: no model is here to race"))

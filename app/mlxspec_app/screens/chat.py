@@ -13,6 +13,7 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
 from mlxspec_app.controllers.abilities import Abilities
+from mlxspec_app.controllers.alternatives import Alternatives
 from mlxspec_app.controllers.branches import Branches
 from mlxspec_app.controllers.chats import ChatSwitch
 from mlxspec_app.controllers.context_overflow import ContextOverflow, Way
@@ -24,6 +25,7 @@ from mlxspec_app.controllers.sampling import SamplingSwitch
 from mlxspec_app.controllers.storage import ChatStorage
 from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.finding import Hit, find_words
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven, StopAsked
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
@@ -42,7 +44,9 @@ from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.find_bar import FindBar
+from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from mlxspec_app.widgets.chat.welcome import Welcome
 
@@ -89,6 +93,9 @@ class ChatScreen(ConversationScreen):
         self._models = ModelSwitch(self.feed, self, self._pick_models)
         self._abilities = Abilities(self.feed, self.storage, self.editor, self._models)
         self._overflow = ContextOverflow(self.feed, self, self._ask_for_way)
+        self._alternatives = Alternatives(
+            self.feed, lambda found: self.query_one(Inspector).show_alternatives(found)
+        )
         unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
         self._leaving = Leaving(self.feed, self, unsent)
         self.feed.listen(
@@ -97,6 +104,7 @@ class ChatScreen(ConversationScreen):
             self.storage.handle,
             self.editor.handle,
             self.pacer.handle,
+            self._alternatives.handle,
         )
 
     def orders(self) -> dict[str, Callable[..., object]]:
@@ -305,6 +313,20 @@ class ChatScreen(ConversationScreen):
             self._models.load_again()
         else:
             self._branches.regenerate(seed)
+
+    @on(Transcript.Pointed)
+    def _look_elsewhere(self, event: Transcript.Pointed) -> None:
+        self._alternatives.look_away()
+        if event.is_clicked and self._abilities.allows("alternatives"):
+            self.call_later(self.action_alternatives)  # behind the facts of the token
+
+    def action_alternatives(self) -> None:
+        inspector, reply = self.query_one(Inspector), self.transcript.pointed_message
+        if inspector.facts is None or not isinstance(reply, Reply):
+            return
+        inspector.ask()
+        self._alternatives.ask(reply, inspector.facts)
+        self.after_order()
 
     def _verify(self) -> None:
         self.feed.note(OrderGiven())

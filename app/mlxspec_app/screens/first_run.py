@@ -1,28 +1,39 @@
-"""The first run: the machine, the model and the colours, on three cards that can be skipped.
+"""The first run: the machine, the model and a recorded race, on three cards that can be skipped.
 
 The model loads meanwhile; the progress is shown below the cards.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
+from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.settings.keys.chat import CHAT
+from mlxspec_app.settings.keys.names import shown_keys
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.welcome import loading_rows
-from mlxspec_app.widgets.draft.legend_film import LegendFilm
+from mlxspec_app.widgets.playback.recorded_race import RecordedRace
 
-_CARDS = ("machine", "model", "colours")
+_CARDS = ("machine", "model", "race")
 _MUTED = "$spec-muted"
 _NEWS_PER_S = 5
+_KEY_CELLS = 8
+_KEYS = (  # the id of a binding, or what is typed; and what it does
+    ("Enter", "send a message"),
+    ("view.ink", "the X-ray: who wrote each word, and how sure"),
+    ("/race", "a race like this one, with your own prompt"),
+    ("chat.model", "other models"),
+    ("app.help", "help: all keys, commands and colours"),
+)
 
 
 class FirstRunScreen(SteadyModal[None]):
@@ -49,6 +60,7 @@ class FirstRunScreen(SteadyModal[None]):
         & #card-title { height: auto; margin: 0 0 1 0; }
         & ContentSwitcher { height: auto; }
         & ContentSwitcher > Static { height: auto; }
+        & #race, & #keys { height: auto; }
         & > #loading { width: 100%; max-width: 80; height: auto; padding: 0 2 1 2; }
     }
     """
@@ -70,7 +82,9 @@ class FirstRunScreen(SteadyModal[None]):
             with ContentSwitcher(initial=_CARDS[0]):
                 yield Static("looking …", id="machine")
                 yield Static("looking …", id="model")
-                yield LegendFilm(id="colours")
+                with Vertical(id="race"):
+                    yield RecordedRace()
+                    yield Static(_keys(choices_of(self.app).keys), id="keys")
         yield Static(id="loading")
         yield KeyFooter()
 
@@ -93,13 +107,13 @@ class FirstRunScreen(SteadyModal[None]):
         cards.current = _CARDS[max(0, index)]
         self._show_title()
         if cards.current == _CARDS[-1]:
-            self.query_one(LegendFilm).begin()
+            self.query_one(RecordedRace).begin()
 
     def _show_title(self) -> None:
         titles = {
             "machine": "This machine",
             "model": "The model that will answer",
-            "colours": "A reply, and who wrote each word of it",
+            "race": "The same reply, with guesses and without",
         }
         current = self.query_one(ContentSwitcher).current or _CARDS[0]
         number = f"{_CARDS.index(current) + 1} of {len(_CARDS)}  "
@@ -118,6 +132,17 @@ class FirstRunScreen(SteadyModal[None]):
             # a query may find nothing: the user can close the cards before the facts come
             for widget in self.query(f"#{card}").results(Static):
                 widget.update(text)
+
+
+def _keys(chosen: Mapping[str, str]) -> Content:
+    """Return the five keys to begin with, as the user's key map has them."""
+    bindings = {binding.id: binding for binding in CHAT}
+    rows = []
+    for name, meaning in _KEYS:
+        binding = bindings.get(name)
+        key = shown_keys(binding, chosen.get(name, "")) if binding is not None else name
+        rows.append(Content.assemble((f"{key:<{_KEY_CELLS}}", "$foreground"), (meaning, _MUTED)))
+    return Content("\n").join(rows)
 
 
 def _progress(state: ChatState) -> Content:

@@ -11,10 +11,12 @@ from typing import Protocol
 
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.params import GenerationParams
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import turns_of
 from mlxspec_app.conversation.session import (
+    AlternativesFound,
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -66,6 +68,9 @@ class ConversationLike(Protocol):
         on_progress: ProgressCallback = lambda done, total: None,
     ) -> Proof:
         """Compare the last reply with plain decoding."""
+
+    def alternatives(self, turn: int, position: int) -> list[Alternative]:
+        """Return what else could have stood in a place of a reply."""
 
     def fits_alone(self, text: str) -> bool:
         """Return whether a message would fit the context without earlier turns."""
@@ -176,6 +181,16 @@ class ConversationDriver:
             self._publish(ProofFinished(None, str(error)))
         else:
             self._publish(ProofFinished(proof))
+
+    def find_alternatives(self, turn: int, position: int) -> None:
+        kept = sum(self._included[:turn])  # the screen also counts refused turns
+        try:
+            found = self._conversation.alternatives(kept, position)
+        except Exception as error:  # the thread's edge: an error ends this look, not the chat
+            why = str(error) if isinstance(error, ValueError) else describe(error)
+            self._publish(AlternativesFound(turn, position, message=why))
+        else:
+            self._publish(AlternativesFound(turn, position, tuple(found)))
 
     def race(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         """Record a plain run and one with drafts; neither is part of the chat."""

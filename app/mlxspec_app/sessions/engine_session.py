@@ -138,6 +138,9 @@ class EngineSession:
     def prove(self) -> None:
         self._enqueue(self._driver.prove)
 
+    def find_alternatives(self, turn: int, position: int) -> None:
+        self._enqueue(lambda stop: self._driver.find_alternatives(turn, position))
+
     def race(self, text: str) -> None:
         self._enqueue(lambda stop: self._driver.race(text, self._settings.params, stop))
 

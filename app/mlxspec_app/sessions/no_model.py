@@ -5,6 +5,7 @@ from typing import NoReturn
 
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.session import ProgressCallback
@@ -40,6 +41,9 @@ class NoModel:
         should_stop: Callable[[], bool] = lambda: False,
         on_progress: ProgressCallback = lambda done, total: None,
     ) -> Proof:
+        _refuse()
+
+    def alternatives(self, turn: int, position: int) -> list[Alternative]:
         _refuse()
 
     def fits_alone(self, text: str) -> bool:

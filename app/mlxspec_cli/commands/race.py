@@ -23,7 +23,7 @@ def run(args: Namespace) -> int:
         OSError: A file cannot be written.
     """
     race = open_race((args.a, args.b), clock=time.monotonic)
-    wanted = {"page": args.html, "animation": args.animation}
+    wanted = {"page": args.html, "animation": args.animation, "cast": args.cast}
     for name, out in wanted.items():
         if out is not None:
             _write(out, race, name, replaces=args.force)
@@ -43,7 +43,7 @@ def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
     from mlxspec_app.export import race as export
     from mlxspec_app.export.filing import encoded, write_whole
 
-    text = export.page(race) if name == "page" else export.animation(race)
+    text: str = getattr(export, name)(race)
     try:
         write_whole(Path(out), encoded(text), replaces=replaces)
     except FileExistsError as error:

@@ -9,7 +9,7 @@ from textual.selection import Selection
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import XRAY
+from mlxspec_app.conversation.views import COLOURS, XRAY
 from mlxspec_app.text.live_markdown import Look
 from mlxspec_app.widgets.chat.token_message import GUTTER, MEASURE, TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
@@ -320,6 +320,15 @@ async def test_the_caret_stands_behind_the_last_word_while_more_is_coming(pilot)
     assert drawn(widget)[-1].endswith("the▍")
     widget.set_streaming(False)
     assert drawn(widget)[-1].endswith("the")
+
+
+async def test_a_new_row_takes_the_caret_along(pilot):
+    widget = await mounted(pilot, view=COLOURS)
+    widget.set_streaming(True)
+    for text in ("```python\n", "a = 1", "\n", "b = 2", "\n", "c"):
+        widget.extend([Span(text, "plain", 1)])
+        await pilot.pause()
+        assert sum(row.count("▍") for row in drawn(widget)) == 1
 
 
 async def test_the_margin_shows_the_drafted_share_of_a_row(pilot):

@@ -25,6 +25,7 @@ from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import (
+    AlternativesFound,
     ChatCleared,
     ChatCut,
     LoadFailed,
@@ -470,6 +471,27 @@ def test_a_session_that_never_started_can_be_closed():
 def test_the_thread_is_no_daemon(live):
     thread = next(t for t in threading.enumerate() if t.name == "mlxspec-engine")
     assert not thread.daemon
+
+
+def test_what_else_was_possible_is_asked_of_the_turn_that_the_model_knows(live):
+    asked = []
+    conversation = live.conversation
+    known = conversation.alternatives
+    conversation.alternatives = lambda *place: asked.append(place) or known(*place)
+    conversation.error = ModelNotFoundError("too long")
+    live.session.send("refused")
+    live.until_a(GenerationFailed)
+    conversation.error = None
+    live.session.send("hi")
+    live.until_a(GenerationFinished)
+    live.session.find_alternatives(1, 3)
+    found = live.until_a(AlternativesFound)
+    assert asked == [(0, 3)]  # the refused turn is on the screen alone
+    assert (found.turn, found.position) == (1, 3)
+    assert [each.text for each in found.found] == [" sea", " lake"]
+    conversation.error = ValueError("no such token")
+    live.session.find_alternatives(1, 99)
+    assert live.until_a(AlternativesFound).message == "no such token"
 
 
 def test_every_event_is_in_the_trace(tmp_path):

@@ -1,11 +1,15 @@
 """Pointing at single tokens: where the cursor goes, and what is told of a token."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
+from mlxspec_app.conversation.session import AlternativesFound
 from mlxspec_app.conversation.token_cursor import (
     TokenCursor,
     by_message,
@@ -14,12 +18,24 @@ from mlxspec_app.conversation.token_cursor import (
     last_token,
 )
 from mlxspec_app.conversation.token_facts import facts_of
+from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
-from tests.support.app_driver import chat
+from tests.support.app_driver import Clock, chat, running
 from tests.traces import make_fake
+
+
+class AskedReplay(ReplaySession):
+    """A recording that knows what else a model could have written."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.asked = []
+
+    def find_alternatives(self, turn, position):
+        self.asked.append((turn, position))
 
 
 def a_reply(*rounds):
@@ -147,3 +163,53 @@ async def test_the_token_pointed_at_is_marked_and_in_view():
         reversed_text = "".join(s.text for s in first.render_line(0) if s.style and s.style.reverse)
         assert reversed_text == driver.screen.state.messages[1].spans[0].text
         assert transcript.scroll_y <= first.virtual_region.y < transcript.scroll_y + 20
+
+
+FOUND = (Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25))
+
+
+async def test_enter_asks_the_model_what_else_it_could_have_written():
+    clock = Clock()
+    session = AskedReplay(make_fake.chat(), speed=math.inf, clock=clock)
+    async with running(session, clock, size=(140, 40)) as driver:
+        await driver.say("one")
+        await driver.say("two")
+        await driver.press("tab", "k", "k", "k", "right", "enter")
+        assert session.asked == [(0, 1)]
+        assert "asking the model" in driver.shown
+        session._news.append(AlternativesFound(0, 1, FOUND))
+        await driver.settle()
+        shown = " ".join(driver.shown.split())
+        assert "model sea .50 lake .25" in shown
+        assert "drawn sea .75 lake .25" in shown
+        assert driver.screen.state.phase == "ready"
+        await driver.press("right")
+        assert "lake" not in driver.shown
+        await driver.press("enter", "right")
+        session._news.append(AlternativesFound(*session.asked[-1], FOUND))  # too late
+        await driver.settle()
+        assert "lake" not in driver.shown
+
+
+async def test_a_recording_says_why_it_has_only_the_drafted_ones():
+    async with chat(size=(140, 40)) as driver:
+        await driver.say("one")
+        await driver.press("tab", "left", "enter")
+        assert "this is a recording: no model is here to ask" in driver.shown
+
+
+async def test_a_click_in_the_x_ray_asks_too():
+    async with chat(size=(140, 40), view="xray") as driver:
+        await driver.say("one")
+        message = driver.screen.query(TokenMessage).last()
+        await driver.pilot.click(message, offset=(4, 0))
+        await driver.settle()
+        assert "this is a recording: no model is here to ask" in driver.shown
+
+
+async def test_the_same_probabilities_twice_are_shown_once():
+    same = (Alternative(5, " sea", 0.5, 0.5),)
+    inspector = Inspector()
+    inspector._facts = facts_of(fold(make_fake.chat()).reply, 0)
+    inspector._others = AlternativesFound(0, 0, same)
+    assert "drawn" not in inspector.render().plain

@@ -262,6 +262,14 @@ TRANSCRIPT = (
         tooltip="in the transcript: the next token",
     ),
     Binding(
+        "enter",
+        "screen.alternatives",
+        "Instead",
+        id="transcript.alternatives",
+        tooltip="in the transcript: what else the model could have written in the place of the "
+        "token, and how probable that was; in the X-ray a click does it too",
+    ),
+    Binding(
         "left_square_bracket",
         "round(-1)",
         "Round",

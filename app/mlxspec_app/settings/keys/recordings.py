@@ -179,7 +179,7 @@ RACE = (
         "Export",
         key_display="e",
         id="race.export",
-        tooltip="write the race as a page and as a moving picture",
+        tooltip="write the race as a page, a moving picture and a film for the terminal",
     ),
     *_ENDS,
     *_SPEED,

@@ -273,6 +273,8 @@ class TokenMessage(Widget):
 
     def _renew(self, first: int, num_before: int) -> None:
         """Repaint the rows from `first` on, after a change of a text with `num_before` rows."""
+        if self._streaming:  # the caret leaves the last row, even if its text stays
+            first = min(first, max(0, num_before - 1))
         self._forget(range(first, num_before))
         if self._painter.text.num_rows != num_before:
             self.refresh(layout=True)

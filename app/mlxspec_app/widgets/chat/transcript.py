@@ -62,11 +62,13 @@ class Transcript(Stream, can_focus=False):
             facts: The facts about the token, if any.
             reply: The reply pointed at, if it is one.
             round: The round of the token, if any.
+            is_clicked: Whether a click did it.
         """
 
         facts: TokenFacts | None = None
         reply: Reply | None = None
         round: Round | None = None
+        is_clicked: bool = False
 
     DEFAULT_CSS = """
     Transcript {
@@ -232,7 +234,7 @@ class Transcript(Stream, can_focus=False):
         for index, message in enumerate(self._messages):
             if self._widgets.get(message.number) is event.message:
                 self.focus()
-                self._point(TokenCursor(index, event.span))
+                self._point(TokenCursor(index, event.span), is_clicked=True)
 
     @on(EarlierRow.Requested)
     def _load(self) -> None:
@@ -244,7 +246,7 @@ class Transcript(Stream, can_focus=False):
         at = self._cursor
         self._point(by(self._messages, at, step) if at else last_token(self._messages))
 
-    def _point(self, cursor: TokenCursor | None) -> None:
+    def _point(self, cursor: TokenCursor | None, *, is_clicked: bool = False) -> None:
         before, self._cursor = self.pointed_message, cursor
         message = self.pointed_message
         if before is not None and before is not message and before.number in self._widgets:
@@ -261,7 +263,8 @@ class Transcript(Stream, can_focus=False):
             self.post_message(self.Pointed())
             return
         facts = facts_of(message, cursor.span)
-        self.post_message(self.Pointed(facts, message, round_of(message, cursor.span)))
+        round_ = round_of(message, cursor.span)
+        self.post_message(self.Pointed(facts, message, round_, is_clicked))
 
     def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
         """Return whether the token under the cursor, if any, has the same index in a list."""

@@ -1,0 +1,92 @@
+"""What else could have stood in a place of a reply: the target's distribution there, on demand.
+
+It costs one forward, over the text before the place as far as the cache lacks it. Nothing is drawn
+and nothing stored, so no reply changes.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from mlxspec.device.turns import device_turn
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.engine.engine import Engine
+from mlxspec.params import GenerationParams, checks
+from mlxspec.trace.alternatives import Alternative
+from mlxspec.trace.difference import common_length
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.processors import process
+
+DEFAULT_NUM_ALTERNATIVES = 8
+
+
+def alternatives(
+    engine: Engine,
+    prompt: Sequence[int],
+    before: Sequence[int],
+    params: GenerationParams,
+    *,
+    k: int = DEFAULT_NUM_ALTERNATIVES,
+    written: int | None = None,
+) -> list[Alternative]:
+    """Return the k most probable tokens after a text, under the model and under the settings.
+
+    Args:
+        engine: The engine that wrote the reply; its cache holds the text before the place then.
+        prompt: Tokens before the reply.
+        before: Tokens of the reply before the place.
+        params: The settings of the reply.
+        k: Number of tokens.
+        written: A token that is returned too, last, where it is not among the k.
+
+    Returns:
+        The tokens, the most probable under the model first.
+
+    Raises:
+        ValueError: `k` is no whole number above 0.
+    """
+    k = min(checks.whole("k", k, "1 or more", least=1), engine.target.vocab_size)
+    with device_turn():
+        _read(engine, [*prompt, *before])
+        found = _distribution(engine, prompt, before, params)
+        best, model_probs = found.top_tokens(k)
+        tokens: list[int] = np.array(best[0]).tolist()
+        shown: list[float] = np.array(model_probs[0]).tolist()
+        if written is not None and written not in tokens:
+            tokens.append(written)
+            shown.append(np.array(mx.softmax(found.logits[0]))[written].item())
+        probs = _probs(found, tokens, params)
+    texts = [engine.tokenizer.decode([token], keep_special=True) for token in tokens]
+    return list(map(Alternative, tokens, texts, shown, probs))
+
+
+def _read(engine: Engine, text: list[int]) -> None:
+    """Make a text the history of the target."""
+    target = engine.target
+    target.rollback_to(common_length(target.history, text))
+    target.observe(text[len(target) :])
+
+
+def _distribution(
+    engine: Engine, prompt: Sequence[int], before: Sequence[int], params: GenerationParams
+) -> NodeDistributions:
+    logits = engine.target.next_logits()[None]
+    text = [*prompt, *before]
+    counts = TokenCounts.of(list(prompt), engine.target.vocab_size).add(list(before))
+    root = DraftTree.from_lists([text[-1]], [-1])
+    processors = params.logits_processors
+    processed = process(processors, logits, root, text) if processors else None
+    return NodeDistributions(params.sampling, logits, counts, processed)
+
+
+def _probs(
+    found: NodeDistributions, tokens: list[int], params: GenerationParams
+) -> list[float | None]:
+    if params.sampler is not None:
+        return [None] * len(tokens)
+    if params.is_greedy:
+        best = found.best().item()
+        return [float(token == best) for token in tokens]
+    probs: list[float | None] = np.array(found.probs[0])[tokens].tolist()
+    return probs
