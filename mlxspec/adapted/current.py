@@ -49,6 +49,8 @@ class Current(threading.local):
     Attributes:
         cache: Where its rows and states go.
         offset: Position of the first row, where rows are contiguous; else of the root.
+        counted: Rows in front of those that were staged last: fewer than `offset` where a cache has
+            evicted some; None before a layer has staged its rows.
         positions: (L,) or (B, L) int32 position of each row; None where rows are contiguous.
         folded: (B, L) of a forward whose rows run as B*L sequences of one row; else None.
         masks: The attention mask of each layer window.
@@ -65,6 +67,7 @@ class Current(threading.local):
     def __init__(self) -> None:
         self.is_running = False
         self.offset = 0
+        self.counted: int | None = None
         self.positions: mx.array | None = None
         self.folded: tuple[int, int] | None = None
         self.masks: Masks = {}
@@ -90,7 +93,7 @@ class Current(threading.local):
         self.cache, self.offset, self.masks = cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
         self.capture, self.entering, self.final = frozenset(capture), {}, None
-        self.is_running, self.part, self.folded = True, part, folded
+        self.is_running, self.part, self.folded, self.counted = True, part, folded, None
         try:
             yield
         finally:

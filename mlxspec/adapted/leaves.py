@@ -68,6 +68,7 @@ class RowsLeaf:
         if folded is not None:
             keys, values = _unfold(keys, folded), _unfold(values, folded)
         all_keys, all_values = self._current.cache.stage(self._layer, keys, values)
+        self._current.counted = all_keys.shape[2] - keys.shape[2]
         # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
         rows = unpacked(all_keys), unpacked(all_values)
         if folded is not None:
@@ -91,7 +92,8 @@ class RowsLeaf:
         """Return the mask of the forward's `N` rows for a layer with this window."""
         window = window_size or self.window
         self.longest = max(self.longest, window or 0)
-        if self.window is not None and window is not None and self._current.positions is not None:
+        is_text = self._current.positions is None and N > 1
+        if self.window is not None and window is not None and not is_text:
             # Token by token a row sees what the model's own cache holds, though its mask may allow
             # more; only where a text is read in one piece does the mask decide alone.
             window = min(window, self.window)

@@ -26,7 +26,7 @@ from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.models import DraftSupport
+from mlxspec.models import CacheKind, DraftSupport
 
 _MARK = "adapted_by_mlxspec"
 _SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
@@ -43,6 +43,7 @@ class AdaptedModel:
         draft_support: The drafts that it can verify.
         supports_batches: Whether one forward can run several sequences.
         draft_limits: Why it can verify no other drafts, in words; "" where it verifies all.
+        refused_caches: The kinds of cache over which it is not exact, and why, in words.
         source: The model of mlx-lm.
     """
 
@@ -56,6 +57,7 @@ class AdaptedModel:
         self.draft_support: DraftSupport = "tree"
         self.supports_batches = True
         self.draft_limits = ""
+        self.refused_caches: dict[CacheKind, str] = {}
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet
         plan = LeafPlan(self._current)

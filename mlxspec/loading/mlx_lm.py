@@ -130,6 +130,7 @@ def admitted(
     verdict = verdicts.load(key)
     if verdict is None:
         say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, once")
+        model.refused_caches = {}  # an earlier verdict must not stand in the way
         verdict = examine(model, _Progress(say))
         verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
@@ -144,6 +145,7 @@ def admitted(
         )
     model.draft_support, model.supports_batches = verdict.support, verdict.batches
     model.draft_limits = verdict.reason
+    model.refused_caches = dict(verdict.refused_caches)
     return model
 
 
