@@ -8,7 +8,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.packed import Rows
+from mlxspec.device.packed import Quantization, Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
 from mlxspec.kv.windows import Mask
@@ -60,6 +60,7 @@ class Current(threading.local):
         final: (B, L, D) output of the backbone, once it is known.
         replay: A result that the backbone returns instead of running.
         part: The layers that run; None for all.
+        packing: How the rows are packed that attention gets; None where it gets plain ones.
     """
 
     cache: AnyCache
@@ -77,6 +78,7 @@ class Current(threading.local):
         self.final: mx.array | None = None
         self.replay: mx.array | None = None
         self.part: Part | None = None
+        self.packing: Quantization | None = None
 
     @contextmanager
     def run(
@@ -99,3 +101,4 @@ class Current(threading.local):
         finally:
             self.is_running, self.positions, self.masks = False, None, {}
             self.entering, self.final, self.part, self.folded = {}, None, None, None
+            self.packing = None
