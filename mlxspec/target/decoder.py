@@ -321,6 +321,9 @@ class Decoder:
 
 
 def _kinds(cache: Cache | None) -> list[CacheKind]:
-    rotates = cache is not None and cache.max_size is not None
-    is_quantised = cache is not None and cache.quantization is not None
-    return ["rotating"] * rotates + ["quantised"] * is_quantised
+    kinds: list[CacheKind] = []
+    if cache is not None and cache.max_size is not None:
+        kinds.append("rotating")
+    if cache is not None and cache.quantization is not None:
+        kinds.append("quantised")
+    return kinds
