@@ -3,24 +3,27 @@
 A list of types that work is a promise that the next release of mlx-lm breaks. So a model is
 examined on its real weights. The truth is mlx-lm's own cache, read token by token. Compared are a
 text, a draft tree, the tree after a commit and after a rollback, a root alone, and a batch. What
-fails with trees is tried with chains, then with single tokens; what fails then is refused.
+fails with trees is tried with chains, then with single tokens; what fails then is refused. Other
+kinds of cache than the full one follow (`cache_kinds.py`).
 """
 
+import copy
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
+from mlxspec.adapted.cache_kinds import refused_caches, relative_error
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.verdict import Verdict
-from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.kv.windows import Eviction
-from mlxspec.models import DraftSupport
+from mlxspec.models import CacheKind, DraftSupport
 from mlxspec.target.decoder import Decoder
 
 _LONGEST_WINDOW = 1200  # tokens; to read more would take longer than a user should wait
@@ -45,8 +48,9 @@ def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: Non
         fault, error = exam.fault_of(parents)
         if not fault:
             batches = support == "tree" and exam.is_batch_exact()
+            refused = exam.refused_caches(parents)
             seconds = time.perf_counter() - start
-            return Verdict(support, "; ".join(reasons), error, seconds, batches)
+            return Verdict(support, "; ".join(reasons), error, seconds, batches, refused)
         reasons.append(f"{_NAMES[support]}: {fault}")
     return Verdict(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
 
@@ -71,6 +75,7 @@ class _Exam:
         self._prompt = [(7 * i * i + 31 * i + 11) % width for i in range(length)]
         self._tokens = [(width // 3 + i) % width for i in range(_NODES)]  # siblings differ
         self._truth: dict[tuple[int, ...], mx.array] = {}
+        self._read: Any = None  # mlx-lm's caches after the prompt, once it is read
         self._planned = self._texts(_TREE)
         self._tolerance = self._noise()
 
@@ -115,10 +120,16 @@ class _Exam:
             tokens = mx.array([self._tokens] * len(decoders), mx.int32)
             hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
             pairs = zip(self._model.logits(hidden), decoders, strict=True)
-            errors = [_relative(got, decoder.tree_logits(tree)) for got, decoder in pairs]
+            errors = [relative_error(got, decoder.tree_logits(tree)) for got, decoder in pairs]
         except Exception:  # as in `fault_of`: then sequences have forwards of their own
             return False
         return max(errors) <= self._tolerance
+
+    def refused_caches(self, parents: Sequence[int]) -> dict[CacheKind, str]:
+        """Return the kinds of cache over which drafts of this shape are not exact, and why."""
+        tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
+        path = _path(parents, len(parents) - 1)
+        return refused_caches(self._model, tree, path, self._tolerance)
 
     def _decoder(self) -> Decoder:
         return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))
@@ -129,7 +140,7 @@ class _Exam:
         worst = 0.0
         for node in range(tree.n_nodes):
             drafted = self._drafted(_path(parents, node))
-            worst = max(worst, _relative(got[node], self._after((*before, *drafted))))
+            worst = max(worst, relative_error(got[node], self._after((*before, *drafted))))
             if worst != worst:
                 return worst
         return worst
@@ -146,8 +157,7 @@ class _Exam:
     def _after(self, tokens: tuple[int, ...]) -> mx.array:
         """Return mlx-lm's (V,) logits after the prompt and some tokens, read one by one."""
         if tokens not in self._truth:
-            cache = make_prompt_cache(self._model.source)
-            self._model.source(mx.array([self._prompt], mx.int32), cache=cache)
+            cache = self._caches_after_prompt()
             for end, token in enumerate(tokens, 1):
                 logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
                 self._truth[tokens[:end]] = logits
@@ -155,12 +165,20 @@ class _Exam:
             self._progress(len(self._planned & self._truth.keys()), len(self._planned))
         return self._truth[tokens]
 
+    def _caches_after_prompt(self) -> Any:
+        """Return mlx-lm's caches after the prompt, as copies; the prompt is read once."""
+        if self._read is None:
+            self._read = make_prompt_cache(self._model.source)
+            logits = self._model.source(mx.array([self._prompt], mx.int32), cache=self._read)
+            mx.eval(logits)
+        return copy.deepcopy(self._read)
+
     def _noise(self) -> float:
         """Return the error that rounding alone may cause: that of a text read in one forward."""
         tokens = self._drafted(_path(_TREE, _NODES - 1))
         text = mx.array([[*self._prompt, *tokens]], mx.int32)
         at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
-        noise = _relative(at_once, self._after(tokens))
+        noise = relative_error(at_once, self._after(tokens))
         least = {mx.float32: 2e-5, mx.float16: 4e-3}.get(at_once.dtype, 3e-2)
         return max(least, _NOISE_FACTOR * noise)
 
@@ -181,9 +199,3 @@ def _path(parents: Sequence[int], node: int) -> list[int]:
         path.append(node)
         node = parents[node]
     return path[::-1]
-
-
-def _relative(got: mx.array, want: mx.array) -> float:
-    got, want = got.astype(mx.float32), want.astype(mx.float32)
-    error: float = values(mx.abs(got - want).max() / mx.abs(want).max())
-    return error

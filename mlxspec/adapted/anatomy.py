@@ -42,6 +42,13 @@ class Anatomy:
     windows: list[int | None] = field(default_factory=list)
     hidden_size: int = 0
 
+    @property
+    def all_overridden(self) -> list[nn.Module]:
+        """The parts inside the model that are overridden."""
+        backbone = [] if self.backbone is None else [self.backbone]
+        parts = (self.rotations, self.position_embeddings, self.mixers, self.layers, backbone)
+        return [module for some in parts for module in some]
+
 
 def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any]) -> Anatomy:
     """Run a forward and return the parts that it used.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.packed import Rows
+from mlxspec.device.packed import Quantization, Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
 from mlxspec.kv.windows import Mask
@@ -49,6 +49,8 @@ class Current(threading.local):
     Attributes:
         cache: Where its rows and states go.
         offset: Position of the first row, where rows are contiguous; else of the root.
+        counted: Rows in front of those that were staged last: fewer than `offset` where a cache has
+            evicted some; None before a layer has staged its rows.
         positions: (L,) or (B, L) int32 position of each row; None where rows are contiguous.
         folded: (B, L) of a forward whose rows run as B*L sequences of one row; else None.
         masks: The attention mask of each layer window.
@@ -58,6 +60,7 @@ class Current(threading.local):
         final: (B, L, D) output of the backbone, once it is known.
         replay: A result that the backbone returns instead of running.
         part: The layers that run; None for all.
+        packing: How the rows are packed that attention gets; None where it gets plain ones.
     """
 
     cache: AnyCache
@@ -65,6 +68,7 @@ class Current(threading.local):
     def __init__(self) -> None:
         self.is_running = False
         self.offset = 0
+        self.counted: int | None = None
         self.positions: mx.array | None = None
         self.folded: tuple[int, int] | None = None
         self.masks: Masks = {}
@@ -74,6 +78,7 @@ class Current(threading.local):
         self.final: mx.array | None = None
         self.replay: mx.array | None = None
         self.part: Part | None = None
+        self.packing: Quantization | None = None
 
     @contextmanager
     def run(
@@ -90,9 +95,10 @@ class Current(threading.local):
         self.cache, self.offset, self.masks = cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
         self.capture, self.entering, self.final = frozenset(capture), {}, None
-        self.is_running, self.part, self.folded = True, part, folded
+        self.is_running, self.part, self.folded, self.counted = True, part, folded, None
         try:
             yield
         finally:
             self.is_running, self.positions, self.masks = False, None, {}
             self.entering, self.final, self.part, self.folded = {}, None, None, None
+            self.packing = None

@@ -19,7 +19,7 @@ from mlx_lm.models.cache import (
 )
 
 from mlxspec.adapted.current import Current
-from mlxspec.device.packed import unpacked
+from mlxspec.device.packed import PackedRows, Quantization, unpacked
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.windows import Windows
 
@@ -48,7 +48,7 @@ class RowsLeaf:
         self._layer = layer
         self.window = window
         self.longest = window or 0
-        self._rows: tuple[mx.array, mx.array] | None = None
+        self._rows: tuple[Any, Any] | None = None
 
     @property
     def offset(self) -> int | mx.array:
@@ -62,12 +62,36 @@ class RowsLeaf:
             return self._current.positions.reshape(-1)
         return mx.broadcast_to(self._current.positions, self._current.folded).reshape(-1)
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Stage rows (B, Hkv, L, D); return all rows that attention may read."""
+    @property
+    def bits(self) -> int:
+        """Bits of a number, by which mlx-lm's attention knows packed rows; else no attribute."""
+        return self._packing("bits").bits
+
+    @property
+    def group_size(self) -> int:
+        """Numbers with one scale, as `bits`."""
+        return self._packing("group_size").group_size
+
+    def _packing(self, name: str) -> Quantization:
+        if self._current.packing is None:
+            raise AttributeError(name)
+        return self._current.packing
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Stage rows (B, Hkv, L, D); return all rows that attention may read.
+
+        Packed rows are triples, as in mlx-lm, where the forward has a `packing`.
+        """
         folded = self._current.folded
         if folded is not None:
             keys, values = _unfold(keys, folded), _unfold(values, folded)
         all_keys, all_values = self._current.cache.stage(self._layer, keys, values)
+        self._current.counted = all_keys.shape[2] - keys.shape[2]
+        if self._current.packing is not None:
+            assert isinstance(all_keys, PackedRows)
+            assert isinstance(all_values, PackedRows)
+            self._rows = all_keys.planes, all_values.planes
+            return self._rows
         # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
         rows = unpacked(all_keys), unpacked(all_values)
         if folded is not None:
@@ -75,13 +99,13 @@ class RowsLeaf:
         self._rows = rows
         return self._rows
 
-    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+    def keys_and_values(self) -> tuple[Any, Any]:
         """Return what the last `update_and_fetch` of this forward returned."""
         assert self._rows is not None, "no layer has staged these rows yet"
         return self._rows
 
     @property
-    def state(self) -> tuple[mx.array, mx.array]:
+    def state(self) -> tuple[Any, Any]:
         """As `keys_and_values`."""
         return self.keys_and_values()
 
@@ -91,7 +115,8 @@ class RowsLeaf:
         """Return the mask of the forward's `N` rows for a layer with this window."""
         window = window_size or self.window
         self.longest = max(self.longest, window or 0)
-        if self.window is not None and window is not None and self._current.positions is not None:
+        is_text = self._current.positions is None and N > 1
+        if self.window is not None and window is not None and not is_text:
             # Token by token a row sees what the model's own cache holds, though its mask may allow
             # more; only where a text is read in one piece does the mask decide alone.
             window = min(window, self.window)

@@ -3,6 +3,9 @@
 A recurrent layer reads rows one after the other and keeps one state. In a tree each row goes on
 from the state of its parent. So the nodes of one depth become a batch of sequences of one row, each
 with its parent's state; `States` keeps the state after every node. A text runs as it always did.
+
+A module that attends, too, stages the rows of one level after those of another. So it has chains
+alone, whose rows are in that order, and its mask is cut to the rows that are staged so far.
 """
 
 from collections.abc import Callable
@@ -13,7 +16,9 @@ import mlx.nn as nn
 from mlx.utils import tree_map
 
 from mlxspec.adapted.current import Current
+from mlxspec.adapted.leaves import LeafList, RowsLeaf
 from mlxspec.adapted.override import Undo, first_array, override
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.states import Row
 
 
@@ -47,14 +52,19 @@ def _level(
     kwargs: dict[str, Any],
 ) -> Any:
     index = mx.array(flat, mx.int32)
-    shape = first_array([*args, *kwargs.values()]).shape[:2]
+    given = [*args, *kwargs.values()]
+    shape = first_array(given).shape[:2]
+    B, L = current.folded or shape
+    attends = any(isinstance(leaf, RowsLeaf) for leaf in _leaves(given))
 
     def pick(value: Any) -> Any:
-        if not isinstance(value, mx.array) or value.shape[:2] != shape:
+        if not isinstance(value, mx.array):
             return value
+        if value.shape[:2] != shape:
+            return _cut(value, flat, L) if attends else value
         return value.reshape(-1, 1, *value.shape[2:])[index]
 
-    positions, (B, L) = current.positions, current.folded or shape
+    positions = current.positions
     every = current.offset + mx.arange(L) if positions is None else positions
     current.rows = rows
     current.positions = mx.broadcast_to(every, (B, L)).reshape(-1, 1)[index]
@@ -62,6 +72,20 @@ def _level(
         return call(*tree_map(pick, list(args)), **tree_map(pick, kwargs))
     finally:
         current.rows, current.positions = None, positions
+
+
+def _leaves(given: list[Any]) -> list[Any]:
+    return [leaf for one in given if isinstance(one, LeafList) for leaf in one.caches]
+
+
+def _cut(value: mx.array, flat: list[int], L: int) -> mx.array:
+    """Return the part of a mask (L, n_keys) for the rows of a level; any other array as it is."""
+    if value.dtype != mx.bool_ or value.ndim != 2 or value.shape[0] != L:
+        return value
+    if len(flat) != 1:
+        raise UnsupportedOperationError("one module has attention and a state, so it has no trees")
+    at = flat[0]
+    return value[at : at + 1, : value.shape[1] - (L - 1 - at)]
 
 
 def _joined(parts: list[Any], back: mx.array, shape: tuple[int, ...]) -> Any:

@@ -8,6 +8,7 @@ head is found without a name: it is the model with the backbone replaced by its 
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -21,15 +22,17 @@ from mlxspec.adapted.current import AnyCache, Current, Part
 from mlxspec.adapted.layers import catch, watch
 from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import mark, restore
+from mlxspec.adapted.override import mark, places, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
+from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.models import DraftSupport
+from mlxspec.models import CacheKind, DraftSupport
 
 _MARK = "adapted_by_mlxspec"
 _SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
+_SAME_HALF = 3e-2  # the same, in half precision
 _FAR = 1 << 16  # a position far from 0, where its use shows
 _ROUNDING = 8  # times the rounding error of a pair of neighbours
 _LEAST_ERROR = 1e-5
@@ -43,6 +46,7 @@ class AdaptedModel:
         draft_support: The drafts that it can verify.
         supports_batches: Whether one forward can run several sequences.
         draft_limits: Why it can verify no other drafts, in words; "" where it verifies all.
+        refused_caches: The kinds of cache over which it is not exact, and why, in words.
         source: The model of mlx-lm.
     """
 
@@ -56,8 +60,10 @@ class AdaptedModel:
         self.draft_support: DraftSupport = "tree"
         self.supports_batches = True
         self.draft_limits = ""
+        self.refused_caches: dict[CacheKind, str] = {}
         self._current = Current()
         self._has_parts: bool | None = None  # None: not examined yet
+        self._attends_packed: dict[Quantization, bool] = {}
         plan = LeafPlan(self._current)
         self._leaves = [plan.leaf(cache) for cache in make_prompt_cache(source)]
         self._row_leaves = plan.row_leaves
@@ -103,10 +109,17 @@ class AdaptedModel:
     ) -> tuple[mx.array, list[mx.array]]:
         """Run all layers over `tokens`, as `mlxspec.models.Model.hidden_states` does."""
         offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
+        if name := self._replaced():
+            raise UnsupportedOperationError(
+                f"{name} of this model was replaced after the model was wrapped, so drafts would "
+                "be read wrongly: wrap the model again"
+            )
         shape = (tokens.shape[0], tokens.shape[1])
         folded = shape if self._folds and not isinstance(positions, int) else None
+        packing = self._packing_for(cache)
         try:
             with self._current.run(cache, positions, offset, masks, capture, folded=folded):
+                self._current.packing = packing
                 rows = tokens if folded is None else tokens.reshape(-1, 1)
                 result = self.source(rows, cache=self._leaves)
                 final = result if self._backbone is None else self._current.final
@@ -175,6 +188,42 @@ class AdaptedModel:
         self._check_parts()
         return self._norm(x)
 
+    def _packing_for(self, cache: AnyCache) -> Quantization | None:
+        """Return how the rows are packed that attention gets; None where it needs plain ones.
+
+        mlx-lm's attention multiplies packed rows; one with sinks, and a model that looks into its
+        keys, cannot. A forward tells, once.
+        """
+        packing: Quantization | None = getattr(cache, "quantization", None)
+        if packing is None or self._folds:
+            return None
+        if packing not in self._attends_packed:
+            self._attends_packed[packing] = False  # while it is tried out, and if that fails
+            self._attends_packed[packing] = self._is_exact_packed(packing)
+        return packing if self._attends_packed[packing] else None
+
+    def _is_exact_packed(self, packing: Quantization) -> bool:
+        tokens, masks = mx.array([[3, 2]], mx.int32), MasksAsked()
+        found = []
+        try:
+            for attended in (None, packing):
+                cache = Cache.for_model(self.config, quantization=packing)
+                cache.states.expect_text(2)
+                with self._current.run(cache, 0, 0, masks):
+                    self._current.packing = attended
+                    logits = self.source(tokens, cache=self._leaves).astype(mx.float32)
+                    mx.eval(logits)
+                found.append(logits)
+        except Exception:  # of somebody else's code, which meets a triple in place of an array
+            return False
+        finally:
+            for leaf in self._row_leaves:
+                leaf.release()
+        plain, packed = found
+        off = mx.abs(packed - plain).max() / mx.maximum(mx.abs(plain).max(), 1e-6)
+        least = _SAME if self._dtype == mx.float32 else _SAME_HALF
+        return bool((off < least).item())
+
     def _entering(self, layer: int) -> mx.array:
         if layer not in self._current.entering:
             raise UnsupportedOperationError(
@@ -241,13 +290,25 @@ class AdaptedModel:
     def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
         """Return the adapted model of a model, the same one each time; arguments as in `__init__`.
 
-        To adapt a model twice would override its parts twice.
+        To adapt a model twice would override its parts twice. The end tokens are those of the last
+        call. A model of which parts were replaced is adapted anew.
         """
         known: Callable[[], AdaptedModel | None] = getattr(type(source), _MARK, lambda: None)
         model = known()
-        if model is None:
-            model = AdaptedModel(source, eos_token_ids)
+        if model is None or model.source is not source:  # a copy has the classes of its original
+            return AdaptedModel(source, eos_token_ids)
+        if model._replaced():
+            model._undo()
+            return AdaptedModel(source, eos_token_ids)
+        model.config = replace(model.config, eos_token_ids=tuple(eos_token_ids))
         return model
+
+    def _replaced(self) -> str:
+        """Return the name of a part that is overridden no more, because another took its place."""
+        for name, holder, key, part in self._overridden:
+            if holder[key] is not part:
+                return name
+        return ""
 
     def _override(self, parts: Anatomy) -> None:
         """Override the parts of the model for as long as this object lives."""
@@ -263,7 +324,9 @@ class AdaptedModel:
             undo.append(catch(parts.backbone, current))
         # A weak reference: else the model would hold what holds it, and neither would be freed.
         undo.append(mark(self.source, **{_MARK: staticmethod(weakref.ref(self))}))
-        weakref.finalize(self, restore, undo).atexit = False
+        self._undo = weakref.finalize(self, restore, undo)
+        self._undo.atexit = False
+        self._overridden = places(self.source, parts.all_overridden)
 
     @property
     def layers(self) -> list[nn.Module]:

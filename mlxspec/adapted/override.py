@@ -5,7 +5,7 @@ one that it had. Its parameters, its name and `isinstance` stay as they were.
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,9 @@ Undo = Callable[[], None]
 
 Around = Callable[..., Any]
 """Called with the module's own call, then with the arguments of that call."""
+
+Place = tuple[str, Any, Any, Any]
+"""A part of a model: its name, what holds it, its key there, and itself."""
 
 
 def derived(kind: type, **attributes: Any) -> type:
@@ -56,3 +59,23 @@ def restore(undo: list[Undo]) -> None:
 def first_array(values: Iterable[Any]) -> mx.array:
     """Return the first array among the arguments of a call: the states that enter a module."""
     return next(value for value in values if isinstance(value, mx.array))
+
+
+def places(model: nn.Module, parts: Sequence[nn.Module]) -> list[Place]:
+    """Return where some parts of a model stand in it."""
+    sought = {id(part) for part in parts}
+    found: list[Place] = []
+    todo: list[tuple[str, Any]] = [("", model)]
+    seen: set[int] = set()
+    while todo:
+        prefix, holder = todo.pop()
+        items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        for key, value in items:
+            if not isinstance(value, dict | list | tuple) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            name = f"{prefix}.{key}".lstrip(".")
+            if id(value) in sought:
+                found.append((name, holder, key, value))
+            todo.append((name, value))
+    return found

@@ -28,7 +28,7 @@ def position_rotation(module: nn.Module, current: Current) -> Undo:
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions
         if positions is None:
-            return call(x, *args, **kwargs)
+            return _rotated(call, x, args, kwargs, current)
         B, H, L, D = x.shape
         shape = (B, L) if current.folded is None or current.rows is not None else current.folded
         folded = x.swapaxes(1, 2).reshape(-1, H, 1, D)
@@ -40,6 +40,23 @@ def position_rotation(module: nn.Module, current: Current) -> Undo:
         return rotated.reshape(B, L, H, D).swapaxes(1, 2)
 
     return override(module, around)
+
+
+def _rotated(
+    call: Callable[..., Any],
+    x: mx.array,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    current: Current,
+) -> Any:
+    """Rotate the rows of a text; some models count the rows they got to know where these stand."""
+    given = args[0] if args else kwargs.get("offset")
+    is_count = isinstance(given, int) and given == current.counted != current.offset
+    if not (current.is_running and is_count):
+        return call(x, *args, **kwargs)
+    if args:
+        return call(x, current.offset, *args[1:], **kwargs)
+    return call(x, **{**kwargs, "offset": current.offset})
 
 
 def position_embedding(module: nn.Module, current: Current) -> Undo:

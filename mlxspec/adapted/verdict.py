@@ -1,8 +1,8 @@
 """The verdict of an examination: which drafts a model verifies exactly, and why not more."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mlxspec.models import DraftSupport, drafts_in_words
+from mlxspec.models import CacheKind, DraftSupport, drafts_in_words
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class Verdict:
         error: Largest relative error of what is supported.
         seconds: Time of the examination.
         batches: Whether one forward over several sequences is exact, too.
+        refused_caches: The kinds of cache over which the model is not exact, and why.
     """
 
     support: DraftSupport | None
@@ -22,10 +23,12 @@ class Verdict:
     error: float
     seconds: float
     batches: bool = False
+    refused_caches: dict[CacheKind, str] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
         """What it can verify in words, and why not more."""
         if self.support is None:
             return f"no target ({self.reason})"
-        return drafts_in_words(self.support, self.reason)
+        words = drafts_in_words(self.support, self.reason)
+        return "; ".join([words, *(f"no {kind} cache" for kind in self.refused_caches)])

@@ -132,7 +132,7 @@ def batch_generate(
     return BatchResponse(
         texts=[wrapper.decode(tokens) for tokens in emitted],
         stats=stats,
-        caches=_caches_after(texts, replies, emitted) if return_prompt_caches else None,
+        caches=work.caches_after(texts, replies, emitted) if return_prompt_caches else None,
         token_ids=emitted if return_token_ids else None,
         logprobs=_first_of_each(scores, emitted) if return_logprobs else None,
     )
@@ -153,15 +153,6 @@ def _replies(
         done = f"{len(replies)}/{len(texts)}"
         log(f"[batch_generate] Finished processing {done} ...", end="\r")
     return replies
-
-
-def _caches_after(
-    texts: Sequence[list[int]], replies: Sequence[BatchReply], emitted: Sequence[Sequence[int]]
-) -> list[list[PromptCache]]:
-    """Return a cache of each text with its reply; the stop token belongs to it."""
-    rows = zip(texts, replies, emitted, strict=True)
-    after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
-    return [[PromptCache(tokens)] for tokens in after]
 
 
 @dataclass(frozen=True)
@@ -194,6 +185,17 @@ class _Work:
         params = self.options.params(most, num_cached, ignores_eos=is_foreign)
         first = self.seed if self.options.seed is None else self.options.seed
         return replace(params, seed=(first + index) % 2**64)
+
+    def caches_after(
+        self,
+        texts: Sequence[list[int]],
+        replies: Sequence[BatchReply],
+        emitted: Sequence[Sequence[int]],
+    ) -> list[list[PromptCache]]:
+        """Return a cache of each text with its reply; the stop token belongs to it."""
+        rows = zip(texts, replies, emitted, strict=True)
+        after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
+        return [[PromptCache(tokens, self.options.max_kv_size)] for tokens in after]
 
     def without_end(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens before the first one that ends a reply."""

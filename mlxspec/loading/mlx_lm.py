@@ -7,8 +7,11 @@ once on a machine.
 
 import hashlib
 import inspect
+import io
+import sys
 import time
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
 from os import PathLike
@@ -50,18 +53,20 @@ def load_module(
     Raises:
         UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
     """
-    utils = import_module("mlx_lm.utils")
+    utils, said = import_module("mlx_lm.utils"), io.StringIO()
     try:
-        module, _ = utils.load_model(
-            folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
-        )
-        if adapter is not None:
-            module = utils.load_adapters(module, str(adapter))
-    except Exception as error:  # whatever a model file of somebody else raises
+        with redirect_stdout(said):  # what a model file prints before it ends the process
+            module, _ = utils.load_model(
+                folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
+            )
+            if adapter is not None:
+                module = utils.load_adapters(module, str(adapter))
+    except (Exception, SystemExit) as error:  # whatever a model file of somebody else raises
         kind = read_config(folder).get("model_type")
         raise UnsupportedModelError(
-            f"{folder.name}: mlx-lm cannot load it as a model of the type {kind!r}: {error}; it "
-            f"needs a complete checkpoint of a type that mlx-lm {version('mlx-lm')} has"
+            f"{folder.name}: mlx-lm cannot load it as a model of the type {kind!r}: "
+            f"{_words(error, said)}; it needs a complete checkpoint of a type that mlx-lm "
+            f"{version('mlx-lm')} has"
         ) from error
     return _converted(module, dtype)
 
@@ -71,8 +76,10 @@ def build_module(
 ) -> tuple[nn.Module, str]:
     """Return mlx-lm's model of a checkpoint in memory; see `load_module`."""
     utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
+    said = io.StringIO()
     try:
-        source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
+        with redirect_stdout(said):
+            source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
         module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
         sanitize = getattr(module, "sanitize", lambda tensors: tensors)
         tensors = sanitize(dict(checkpoint.tensors))
@@ -81,9 +88,19 @@ def build_module(
         module.load_weights(list(tensors.items()), strict=True)
         if adapter is not None:
             module = utils.load_adapters(module, str(adapter))
-    except Exception as error:  # as in `load_module`
-        raise UnsupportedModelError(f"a {kind} model cannot be built: {error}") from error
+    except (Exception, SystemExit) as error:  # as in `load_module`
+        raise UnsupportedModelError(
+            f"a {kind} model cannot be built: {_words(error, said)}"
+        ) from error
     return _converted(module, dtype)
+
+
+def _words(error: BaseException, said: io.StringIO) -> str:
+    """Return what went wrong; a model file that ends the process has printed it, if anything."""
+    if not isinstance(error, SystemExit):
+        return str(error)
+    lines = said.getvalue().strip().splitlines()
+    return lines[-1] if lines else f"its code ends the process ({error.code})"
 
 
 def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.array]) -> None:
@@ -123,19 +140,24 @@ def admitted(
         place: The folder or file from which it was loaded; None if that is not known.
 
     Raises:
-        UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's.
+        UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's,
+            or its weights are not there.
     """
+    _check_weights(module)
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
     key = _key(module)
-    verdict = verdicts.load(key)
+    verdict = None if key is None else verdicts.load(key)
     if verdict is None:
-        say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, once")
+        often = "once" if key else "at each load, since its source cannot be read"
+        say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, {often}")
+        model.refused_caches = {}  # an earlier verdict must not stand in the way
         verdict = examine(model, _Progress(say))
-        verdicts.store(key, verdict)
+        if key is not None:
+            verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
     elif verdict.reason:
         say(f"{model.config.model_type} was compared before: {verdict.words}")
-    if place is not None:
+    if place is not None and key is not None:
         verdicts.note(place, key)
     if verdict.support is None:
         raise UnsupportedModelError(
@@ -144,6 +166,7 @@ def admitted(
         )
     model.draft_support, model.supports_batches = verdict.support, verdict.batches
     model.draft_limits = verdict.reason
+    model.refused_caches = dict(verdict.refused_caches)
     return model
 
 
@@ -160,13 +183,47 @@ class _Progress:
             self._said = time.monotonic()
 
 
-def _key(module: nn.Module) -> str:
-    """Return what an examination depends on: type, source, arguments, versions and device."""
-    source = inspect.getsource(import_module(type(module).__module__))
+def _check_weights(module: nn.Module) -> None:
+    """Compute the weights that are still lazy.
+
+    Raises:
+        UnsupportedModelError: They belong to a stream of another thread.
+    """
+    try:
+        mx.eval(module.parameters())
+    except RuntimeError as error:
+        raise UnsupportedModelError(
+            f"the weights of the model cannot be computed here ({error}): in the thread that "
+            "loaded it, call mx.eval(model.parameters()), or load it without lazy=True"
+        ) from error
+
+
+def _key(module: nn.Module) -> str | None:
+    """Return what an examination depends on: type, source, arguments, weights, versions, device.
+
+    None where the source cannot be read, as that of a class which was typed in.
+    """
+    try:
+        source = inspect.getsource(sys.modules[type(module).__module__])
+    except (KeyError, OSError, TypeError):
+        return None
     args = repr(getattr(module, "args", None))
-    digest = hashlib.sha256(f"{source}\n{args}".encode()).hexdigest()[:16]
+    about = f"{source}\n{args}\n{_kinds_of_weights(module)}"
+    digest = hashlib.sha256(about.encode()).hexdigest()[:16]
     name = type(module).__module__.rsplit(".", 1)[-1]
     return f"{name} {digest}, {verdicts.conditions()}"
+
+
+def _kinds_of_weights(module: nn.Module) -> list[str]:
+    """Return the types and packings of the weights: other ones run in other kernels."""
+    parts = [(type(part).__name__, vars(part)) for part in module.modules()]
+    packings = {
+        f"{name} {facts['bits']} {facts['group_size']} {facts.get('mode')}"
+        for name, facts in parts
+        if "bits" in facts and "group_size" in facts
+    }
+    flat: Any = tree_flatten(module.parameters())
+    return sorted(packings | {str(array.dtype) for _, array in flat})
 
 
 def stored_words(module: nn.Module) -> str:

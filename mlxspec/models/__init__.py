@@ -4,13 +4,16 @@ from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import StagingCache
 from mlxspec.models.model import Model
 from mlxspec.models.target_model import (
+    CacheKind,
     DraftSupport,
     TargetConfig,
     TargetModel,
+    check_cache,
     drafts_in_words,
 )
 
 __all__ = [
+    "CacheKind",
     "DraftSupport",
     "Model",
     "ModelConfig",
@@ -18,6 +21,7 @@ __all__ = [
     "TargetConfig",
     "TargetModel",
     "build_model",
+    "check_cache",
     "drafts_in_words",
 ]
 

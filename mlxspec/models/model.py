@@ -24,7 +24,7 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
-from mlxspec.models.target_model import DraftSupport
+from mlxspec.models.target_model import CacheKind, DraftSupport
 
 
 class Backbone(nn.Module):
@@ -69,6 +69,11 @@ class Model(nn.Module):
     def draft_limits(self) -> str:
         """Why it can verify no other drafts: there are none."""
         return ""
+
+    @property
+    def refused_caches(self) -> dict[CacheKind, str]:
+        """The kinds of cache over which it is not exact: none."""
+        return {}
 
     @property
     def layers(self) -> list[DecoderLayer]:

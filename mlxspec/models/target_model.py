@@ -4,16 +4,22 @@ Decoder, batch, drafters and engine know no class of model. They ask for what st
 model can do beyond plain decoding, it says before a reply begins (`DraftSupport`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.masks import Masks
 
 DraftSupport = Literal["tree", "chain", "none"]
 """The drafts that a model can verify: trees and chains, chains only, or none (plain decoding)."""
+
+CacheKind = Literal["rotating", "quantised"]
+"""The kinds of cache over which a model can be inexact; all are exact over a plain, full one."""
+
+_UNSET: dict[CacheKind, str] = {"rotating": "max_kv_size", "quantised": "kv_bits"}
 
 _WORDS: dict[DraftSupport, str] = {
     "tree": "draft trees",
@@ -30,6 +36,16 @@ def drafts_in_words(support: DraftSupport, limits: str = "") -> str:
         limits: Why it verifies no others, or "".
     """
     return f"{_WORDS[support]} ({limits})" if limits else _WORDS[support]
+
+
+def check_cache(model: "TargetModel", kinds: Collection[CacheKind]) -> None:
+    """Raise UnsupportedOperationError where a model is not exact over a cache of these kinds."""
+    for kind in kinds:
+        if (reason := model.refused_caches.get(kind)) is not None:
+            raise UnsupportedOperationError(
+                f"this model would misread its text over a {kind} cache ({reason}): leave "
+                f"{_UNSET[kind]} unset"
+            )
 
 
 class TargetConfig(Protocol):
@@ -122,6 +138,10 @@ class TargetModel(Protocol):
     @property
     def draft_limits(self) -> str:
         """Why it can verify no other drafts, in words; "" where it verifies all."""
+
+    @property
+    def refused_caches(self) -> Mapping[CacheKind, str]:
+        """The kinds of cache over which it is not exact, and why, in words."""
 
     @property
     def layers(self) -> Sequence[nn.Module]:

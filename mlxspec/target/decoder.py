@@ -12,7 +12,13 @@ import mlx.core as mx
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
-from mlxspec.models import DraftSupport, TargetModel, drafts_in_words
+from mlxspec.models import (
+    CacheKind,
+    DraftSupport,
+    TargetModel,
+    check_cache,
+    drafts_in_words,
+)
 from mlxspec.target.forwards import Forwards
 from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
@@ -31,6 +37,12 @@ class Decoder:
     """
 
     def __init__(self, model: TargetModel, cache: Cache | None = None) -> None:
+        """Begin with no history.
+
+        Raises:
+            UnsupportedOperationError: The model is not exact over a cache of this kind.
+        """
+        check_cache(model, _kinds(cache))
         self.model = model
         self.revision = 0
         rotates = cache is not None and cache.max_size is not None
@@ -306,3 +318,12 @@ class Decoder:
     def _check_history(self) -> None:
         if not self._history:
             raise ValueError("the history is empty: observe at least one token first")
+
+
+def _kinds(cache: Cache | None) -> list[CacheKind]:
+    kinds: list[CacheKind] = []
+    if cache is not None and cache.max_size is not None:
+        kinds.append("rotating")
+    if cache is not None and cache.quantization is not None:
+        kinds.append("quantised")
+    return kinds

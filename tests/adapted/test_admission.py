@@ -195,6 +195,20 @@ def test_the_text_is_longer_than_every_window_that_can_be_read_in_time():
     assert len(exam._prompt) > 60
 
 
+def test_a_long_prompt_is_read_a_few_times_only():
+    model = adapted(WINDOWED | {"sliding_window": 60})
+    lengths = []
+
+    def count(call, tokens, *rest, **named):
+        lengths.append(tokens.shape[-1])
+        return call(tokens, *rest, **named)
+
+    override(model.source, count)
+    assert examine(model).support == "tree"
+    # mlx-lm: once, and once more to see what rounding does; ours: alone, and two in a batch.
+    assert sum(length > 60 for length in lengths) == 5
+
+
 @pytest.mark.parametrize(
     ("lowest", "num_texts"),
     [

@@ -36,6 +36,7 @@ ROWS = {
 }
 WITH_TREES = [name for name, row in ROWS.items() if row.split(" | ")[1] == "tree"]
 WITH_DRAFTS = [name for name, row in ROWS.items() if row.split(" | ")[1] in ("tree", "chain")]
+WITH_CHAINS = [name for name, row in ROWS.items() if row.split(" | ")[1] == "chain"]
 WITH_WINDOWS = [name for name in WITH_TREES if "window" in ROWS[name]]
 # One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences,
 # rows that are picked by an index.
@@ -97,11 +98,22 @@ def true_text(source) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_TREES)
+@pytest.mark.parametrize("name", WITH_DRAFTS)
 def test_greedy_text_equals_that_of_mlx_lm_with_any_drafter(name):
+    assert_greedy_text(name)
+
+
+@pytest.mark.parametrize("name", WITH_CHAINS)
+def test_greedy_text_of_a_type_with_chains_alone_equals_that_of_mlx_lm(name):
+    assert_greedy_text(name)
+
+
+def assert_greedy_text(name):
     source = build(name)
     expected = true_text(source)
-    target = Decoder(AdaptedModel(source))
+    model = AdaptedModel(source)
+    model.draft_support = "chain" if name in WITH_CHAINS else "tree"
+    target = Decoder(model)
     vocab_size = target.vocab_size
     engine = Engine(target, PoolDrafter([SuffixDrafter()]), ToyTokenizer(vocab_size))
     for drafter in (engine.drafter, RandomTrees(vocab_size)):

@@ -12,6 +12,7 @@ from mlxspec_cli.commands.generate import _Printer
 from mlxspec_cli.main import main
 from mlxspec_cli.plain_chat import _PlainChat
 from tests.support.gguf_files import Q5_K, Stored, gguf_bytes, tiny_config, tiny_metadata
+from tests.support.qwen3_folder import save_qwen3
 
 PIECES = (
     *("a\x1b", "]52;c;cm0gLXJm\x07b"),  # puts a command into the clipboard
@@ -77,3 +78,12 @@ def test_an_error_that_quotes_a_file_is_harmless(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "holds \u241b]52" in said
     assert not _CONTROLS.search(said)
+
+
+def test_a_type_whose_file_ends_the_process_is_one_line(tmp_path, capsys):
+    folder = save_qwen3(tmp_path / "m", model_type="olmo")
+    assert main(["generate", "--model", str(folder), "--prompt", "a"]) == 1
+    said = capsys.readouterr()
+    assert "install ai2-olmo" in said.err
+    assert not said.out
+    assert "Traceback" not in said.err

@@ -93,6 +93,11 @@ def test_replies_continue_prompt_caches_and_leave_them(pair):
     assert again.stats.prompt_tokens == 2 * len(TEXTS)
 
 
+def test_returned_prompt_caches_keep_the_size_of_the_call(pair):
+    found = ours(pair, max_tokens=3, return_prompt_caches=True, max_kv_size=12)
+    assert [cache[0].max_kv_size for cache in found.caches] == [12] * len(TEXTS)
+
+
 def test_sampled_replies_to_one_prompt_differ(pair):
     mx.random.seed(1)
     sampler = compat.make_sampler(temp=1.5)

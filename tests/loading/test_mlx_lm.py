@@ -1,13 +1,18 @@
 """Models that mlx-lm loads are targets: from a folder, by `wrap`, with adapters, examined once."""
 
+import copy
 import gc
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
+from mlx import nn
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load as mlx_lm_load
@@ -230,3 +235,63 @@ def test_the_model_is_freed_when_its_engine_is_gone(tmp_path):
     engine.close()
     cache = make_prompt_cache(module)
     assert module(mx.array([PROMPT]), cache=cache).shape[-1] == tiny_config()["vocab_size"]
+
+
+def test_a_type_whose_file_ends_the_process_is_refused_with_what_it_says(tmp_path):
+    folder = save(tmp_path / "model", model_type="olmo")
+    with pytest.raises(UnsupportedModelError, match="install ai2-olmo"):
+        load_model(folder)
+
+
+def test_a_kind_of_weights_is_examined_on_its_own(tmp_path):
+    module, _ = mlx_lm_load(str(save(tmp_path / "model")))
+    keys = {mlx_lm._key(module)}
+    module.set_dtype(mx.bfloat16)
+    keys.add(mlx_lm._key(module))
+    nn.quantize(module, group_size=32, bits=8)
+    keys.add(mlx_lm._key(module))
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("place", ["no_such_module", "typed_in"])
+def test_a_model_without_a_source_is_examined_at_each_load(tmp_path, home, monkeypatch, place):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    monkeypatch.setitem(sys.modules, "typed_in", ModuleType("typed_in"))
+    module.__class__ = type("Model", (type(module),), {"__module__": place})
+    lines = []
+    engine = mlxspec.wrap(module, tokenizer, drafter="none", say=lines.append)
+    assert engine.target.draft_support == "tree"
+    assert "at each load" in lines[0]
+    assert not (home / "admitted.json").exists()
+
+
+def test_a_copy_of_a_wrapped_model_is_a_target_of_its_own(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    first = mlxspec.wrap(module, tokenizer, drafter="none")
+    text = text_of(first)
+    other = copy.deepcopy(module)
+    other.model.embed_tokens.weight = -other.model.embed_tokens.weight[::-1]
+    second = mlxspec.wrap(other, tokenizer, drafter="pool")
+    assert second.target.model.source is other
+    assert text_of(second) == greedy(other, second.tokenizer.eos_token_ids)
+    assert text_of(first) == text
+
+
+def test_the_end_tokens_are_those_of_the_last_wrap(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    engines = []
+    for ends in ({7, 8}, {9}):
+        tokenizer.eos_token_ids = ends
+        engines.append(mlxspec.wrap(module, tokenizer, drafter="none"))
+    assert engines[1].target.eos_token_ids == engines[1].tokenizer.eos_token_ids
+    assert 9 in engines[1].target.eos_token_ids
+    assert 7 not in engines[1].target.eos_token_ids
+
+
+def test_weights_that_are_lazy_in_another_thread_are_refused_with_what_to_do(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")), lazy=True)
+    with ThreadPoolExecutor(1) as pool:
+        wrapping = pool.submit(mlxspec.wrap, module, tokenizer, drafter="none")
+        with pytest.raises(UnsupportedModelError, match=r"mx.eval\(model.parameters\(\)\)"):
+            wrapping.result()
+    assert mlxspec.wrap(module, tokenizer, drafter="none").target.draft_support == "tree"

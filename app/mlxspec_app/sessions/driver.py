@@ -279,7 +279,7 @@ def describe_race(error: Exception) -> str:
     return f"no race: {error if isinstance(error, ValueError) else describe(error)}"
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """Return the message for the user: our own errors as they are, others with their type."""
     if isinstance(error, MlxspecError):
         return str(error)

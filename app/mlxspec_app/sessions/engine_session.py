@@ -215,7 +215,8 @@ class EngineSession:
                 self._driver.set_system(self._system)
             while (order := self._orders.get()) is not None and not self._closing.is_set():
                 self._carry_out(order)
-        except Exception as error:  # the thread's edge: an error becomes a row on the screen
+        # The thread's edge: an error becomes a row on the screen, as does code that ends a process.
+        except (Exception, SystemExit) as error:
             self._events.append(
                 SessionFailed(describe(error), traceback.format_exc(), is_over=True)
             )
@@ -259,7 +260,7 @@ class EngineSession:
         before = self._loaded
         try:
             self._open(choice, should_stop)
-        except Exception as error:  # the thread's edge: whatever is wrong with a model's files
+        except (Exception, SystemExit) as error:  # the thread's edge: whatever a model's files do
             if self._closing.is_set():
                 return
             message, trace = describe(error), traceback.format_exc()

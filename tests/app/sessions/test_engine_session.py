@@ -221,6 +221,19 @@ def test_a_model_that_cannot_be_loaded_ends_the_session():
     live.session.close()
 
 
+def test_code_of_a_model_that_ends_the_process_leaves_the_session_open():
+    def open_conversation(choice, on_progress):
+        if choice.model == "t":
+            raise SystemExit(1)
+        return FakeConversation(on_progress)
+
+    live = Live(open_conversation=open_conversation)
+    assert not live.until_a(SessionFailed).is_over
+    live.session.load(ModelChoice("u", "d"))
+    live.until_a(SessionReady)
+    live.session.close()
+
+
 def test_another_model_can_be_loaded_after_a_first_one_that_could_not():
     def open_conversation(choice, on_progress):
         if choice.model == "t":
