@@ -80,10 +80,10 @@ class Grammars:
         except ValueError as error:
             return None, _first_line(str(error))
         matcher = llguidance.LLMatcher(self._vocabulary.reader, source, limits=limits, log_level=0)
-        matcher.compute_bitmask()  # an error shows there at the latest
+        mask = matcher.compute_bitmask()  # an error shows there at the latest
         if matcher.is_error():
             return None, _first_line(matcher.get_error())
-        if matcher.is_stopped() and not matcher.is_accepting():
+        if not any(mask):
             return None, "no text of this model's tokens fits it"
         return matcher, ""
 
@@ -91,19 +91,15 @@ class Grammars:
         """Return the fault with the place of the deepest part of a schema that has it alone."""
         if grammar.kind != "json-schema":
             return fault
-        schema, place = json.loads(grammar.source), "#"
-        shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
-        num_left, part = _MAX_PARTS, schema
-        while num_left > 0:
-            for name, inner in _parts(part):
-                num_left -= 1
-                alone = Grammar("json-schema", json.dumps(_alone(inner, shared)))
-                if num_left < 0 or self._tried(alone)[1] == fault:
-                    break
-            else:
-                break
-            if num_left >= 0:
-                place, part = f"{place}/{name}", inner
+        part, place = json.loads(grammar.source), "#"
+        shared = {name: part[name] for name in ("$defs", "definitions") if name in part}
+        waiting, num_left = list(_parts(part)), _MAX_PARTS
+        while waiting and num_left:
+            (name, part), *waiting = waiting
+            num_left -= 1
+            alone = Grammar("json-schema", json.dumps({**shared, **part}), grammar.any_whitespace)
+            if self._tried(alone)[1] == fault:  # the fault is in here: nothing beside it matters
+                place, waiting = f"{place}/{name}", list(_parts(part))
         return f"{fault} (in {place})"
 
 
@@ -131,11 +127,6 @@ def _parts(schema: object) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(items, list):
             found += [(f"{name}/{index}", value) for index, value in enumerate(items)]
     yield from ((name, value) for name, value in found if isinstance(value, dict))
-
-
-def _alone(part: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Return a part with the definitions of its schema, for those that it refers to."""
-    return {**shared, **part}
 
 
 def _named(grammar: Grammar) -> str:

@@ -146,7 +146,7 @@ class Constraint:
         return self._at(list(path[num_free:]))
 
     def _num_free(self, path: Path) -> int | None:
-        """Return how many tokens of a path belong to the reasoning; None for all, and it goes on."""
+        """Return how many tokens of a path belong to the reasoning; None where it goes on."""
         channels = copy(self._channels)
         for index, token in enumerate(path):
             if channels.is_in_answer:

@@ -58,12 +58,12 @@ class _Finite:
 
     def _of_object(self, schema: dict[str, Any]) -> bool:
         properties, required = schema.get("properties", {}), schema.get("required", ())
-        return all([self._of(properties.get(name)) for name in required])
+        return all(self._of(properties.get(name)) for name in required)
 
     def _of_array(self, schema: dict[str, Any]) -> bool:
         least, first = schema.get("minItems", 0), schema.get("prefixItems", [])
         needed = [*first[:least], *([schema.get("items")] if least > len(first) else [])]
-        return all([self._of(item) for item in needed])
+        return all(self._of(item) for item in needed)
 
     def _of_reference(self, reference: Any) -> bool:
         if reference in self._known or not str(reference).startswith("#"):
