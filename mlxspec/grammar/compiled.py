@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from mlxspec.grammar.finite import endless_place
 from mlxspec.grammar.vocabulary import Vocabulary, library
 from mlxspec.params.grammar import Grammar
@@ -81,9 +83,10 @@ class Grammars:
             return None, _first_line(str(error))
         matcher = llguidance.LLMatcher(self._vocabulary.reader, source, limits=limits, log_level=0)
         mask = matcher.compute_bitmask()  # an error shows there at the latest
+        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
         if matcher.is_error():
             return None, _first_line(matcher.get_error())
-        if not any(mask):
+        if not bits[: self.tokenizer.vocab_size + 1].any():
             return None, "no text of this model's tokens fits it"
         return matcher, ""
 

@@ -190,13 +190,12 @@ class GenerationParams:
     )
     grammar: Grammar | None = setting(
         None,
-        Range(None, "a JSON schema or a Grammar", grammar_of),
-        "what a reply has to fit",
-        absent={
-            "flag": "`generate` has one flag for each kind, as --json-schema FILE",
-            "word": "a chat reads a schema from a file: /json FILE",
-            "file": "it belongs to a task",
-        },
+        Range(str, "a JSON schema or a Grammar", grammar_of),
+        "the JSON schema that a reply has to fit",
+        flag="--json-schema",
+        word="json",
+        noun="FILE",
+        absent={"file": "it belongs to a task"},
     )
     ignore_eos: bool = setting(
         False, SWITCH, "go on after the model's own stop tokens", absent=_FOR_PROGRAMS

@@ -20,6 +20,10 @@ MAX_LENGTH = 1_000_000
 """Characters of a grammar: real schemas have some thousand, and compiling takes time and memory."""
 
 MAX_DEPTH = 64
+
+NO_GRAMMAR = "-"
+"""What a person types for no grammar."""
+
 _MAX_VALUES = 100_000
 _ALLOWED = (
     "a JSON schema (a dict, a pydantic model or the path of a file), or a Grammar, such as "
@@ -42,6 +46,9 @@ class Grammar:
     source: str
     any_whitespace: bool = False
 
+    def __str__(self) -> str:
+        return self.source
+
     def __post_init__(self) -> None:
         text("the grammar", self.source)
         flag("any_whitespace", self.any_whitespace)
@@ -63,8 +70,8 @@ class Grammar:
                 and fewer tokens are forced.
 
         Raises:
-            ValueError: It is no JSON schema, nested too deeply or too large.
-            OSError: The file cannot be read.
+            ValueError: It is no JSON schema, nested too deeply or too large, or the file cannot be
+                read.
         """
         value = _schema_value(schema)
         if value is not True and not isinstance(value, dict):
@@ -100,15 +107,21 @@ class Grammar:
         return cls("regex", "|".join("".join(map(_escaped, choice)) for choice in texts))
 
 
-def grammar_of(name: str, value: object) -> Grammar:
+def grammar_of(name: str, value: object) -> Grammar | None:
     """Return the grammar of a setting; a JSON schema is allowed in place of a `Grammar`.
+
+    Args:
+        name: Name of the setting, for the message.
+        value: A `Grammar`, what `Grammar.json_schema` takes, or "-" for none.
 
     Raises:
         ValueError: It is neither, or a schema that cannot be read.
     """
+    if value == NO_GRAMMAR:
+        return None
     if isinstance(value, Grammar):
         return value
-    if isinstance(value, Mapping | PathLike) or _pydantic_schema(value):
+    if isinstance(value, Mapping | PathLike | str) or _pydantic_schema(value):
         return Grammar.json_schema(value)
     raise wrong_type(name, _ALLOWED, value)
 
@@ -128,15 +141,20 @@ def _schema_value(schema: object) -> Any:
     if isinstance(schema, PathLike):
         return _read(Path(fspath(schema)))
     if isinstance(schema, str):
-        is_json = schema.lstrip()[:1] in ("{", "t")
+        is_json = schema.lstrip()[:1] == "{"
         return _parsed(schema, "the JSON schema") if is_json else _read(Path(schema))
     return dict(schema) if isinstance(schema, Mapping) else schema
 
 
 def _read(path: Path) -> Any:
-    if path.stat().st_size > 4 * MAX_LENGTH:  # a character has at most 4 bytes
-        raise ValueError(f"{path} has more than {MAX_LENGTH} characters: give a smaller schema")
-    return _parsed(path.read_text(encoding="utf-8"), str(path))
+    try:
+        with path.open(encoding="utf-8") as file:
+            source = file.read(MAX_LENGTH + 1)
+    except OSError as error:
+        raise ValueError(f"cannot read the schema file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the schema file {path} is not UTF-8 text") from error
+    return _parsed(source, str(path))
 
 
 def _parsed(source: str, name: str) -> Any:

@@ -121,6 +121,7 @@ class Guard:
         except _FAULTS as error:
             self.faults.append(str(error) or type(error).__name__)
             active = self.active
-            self.active = active.without_guesses() if _is_constrained(active) else NoDrafter()
+            nothing = NoDrafter()
+            self.active = active.beside(nothing) if _is_constrained(active) else nothing
             self._on_fault()
             return None

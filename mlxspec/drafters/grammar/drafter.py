@@ -21,7 +21,6 @@ from mlxspec.drafters.base import (
     stages_in_target,
 )
 from mlxspec.drafters.grammar.cursor import GrammarCursor
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.draft_cursor import read_draft
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft
@@ -82,11 +81,11 @@ class GrammarDrafter:
     @property
     def guesses(self) -> bool:
         """Whether another drafter guesses where the grammar leaves a choice."""
-        return not isinstance(self._inner, NoDrafter)
+        return self._inner.name != "none"
 
-    def without_guesses(self) -> "GrammarDrafter":
-        """Return a drafter of what is certain alone."""
-        return GrammarDrafter(self._constraint, NoDrafter())
+    def beside(self, drafter: Drafter) -> "GrammarDrafter":
+        """Return a drafter of the same reply beside another drafter, which has been started."""
+        return GrammarDrafter(self._constraint, drafter)
 
     def num_certain(self, most: int) -> int:
         """Return how many tokens follow for certain, `most` at most."""
