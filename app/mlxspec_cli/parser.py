@@ -141,6 +141,8 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--context", metavar="LIST", help=text)
     text = "replies whose text was predicted, with few and many lines changed, over plain"
     group.add_argument("--predictions", action="store_true", help=text)
+    text = "replies that fit JSON schemas, over plain decoding under the same schemas"
+    group.add_argument("--structured", action="store_true", help=text)
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="leave out what the file has")
