@@ -13,6 +13,7 @@ _PUBLIC = {  # name -> module that holds it, imported when first asked for: the 
     "Conversation": "mlxspec.conversation",
     "Engine": "mlxspec.engine.engine",
     "GenerationParams": "mlxspec.params",
+    "Grammar": "mlxspec.params",
     "SamplingParams": "mlxspec.params",
     "load": "mlxspec.api",
     "stream_text": "mlxspec.api",

@@ -122,6 +122,11 @@ class ChannelTracker:
         self._channel: Channel = "reasoning" if is_open else "answer"
         self._begun: tuple[int, ...] = ()  # tokens that may become a mark
 
+    @property
+    def is_in_answer(self) -> bool:
+        """Whether the next token belongs to the answer, unless it begins a mark."""
+        return self._channel == "answer" and not self._begun
+
     def next(self, token: int) -> Channel:
         """Return the channel of the next token.
 

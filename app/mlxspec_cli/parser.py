@@ -47,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--json", action="store_true", help="print one JSON document instead")
     text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
     generate.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
+    _add_grammar_options(generate)
     replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
     replay.add_argument("file", help="a file written by --trace")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
@@ -108,6 +109,16 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
+def _add_grammar_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what the reply has to fit, if no --json-schema")
+    text = "a text that a regular expression matches as a whole"
+    group.add_argument("--regex", metavar="PATTERN", help=text)
+    text = "a text of the grammar in a file, in Lark's syntax"
+    group.add_argument("--grammar", dest="grammar_file", metavar="FILE", help=text)
+    text = "one of a few texts, with commas between them"
+    group.add_argument("--choices", metavar="TEXT,TEXT", help=text)
+
+
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", nargs="?", help="folder, GGUF file, hub id; defaults to the default model"
@@ -149,6 +160,8 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--context", metavar="LIST", help=text)
     text = "replies whose text was predicted, with few and many lines changed, over plain"
     group.add_argument("--predictions", action="store_true", help=text)
+    text = "replies that fit JSON schemas, over plain decoding under the same schemas"
+    group.add_argument("--structured", action="store_true", help=text)
     group = parser.add_argument_group("a long run")
     group.add_argument("--out", metavar="FILE", help="append each conversation to this file")
     group.add_argument("--resume", action="store_true", help="skip what the file already has")

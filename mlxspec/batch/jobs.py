@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import is_list, wrong_type
 from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
 from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,21 @@ class Job:
         prompt: Its tokens.
         params: Settings of the reply.
         predicted: Tokens of the text that the reply is expected to repeat.
+        matcher: Of the grammar of the reply; see `Grammars`.
     """
 
     index: int
     prompt: list[int]
     params: GenerationParams
     predicted: Sequence[int] = ()
+    matcher: Any = None
 
 
 def jobs_of(
     prompts: Sequence[str | Sequence[int]],
     params: GenerationParams | Sequence[GenerationParams] | None,
     target: Decoder,
-    tokenizer: Tokenizer,
+    grammars: Grammars,
     chain_rule: ChainRule = "block",
 ) -> list[Job]:
     """Return one job per prompt.
@@ -41,25 +43,28 @@ def jobs_of(
         prompts: Texts or token ids.
         params: Settings for all, one per prompt, or None for the defaults.
         target: The target.
-        tokenizer: The target's tokenizer.
+        grammars: Compiles grammars for the target's tokenizer.
         chain_rule: The rule where settings name none.
 
     Raises:
         ValueError: An argument is of the wrong type, the numbers of settings and prompts differ,
-            or a prompt is empty or holds a token outside the vocabulary.
+            a prompt is empty or holds a token outside the vocabulary, or a grammar cannot be
+            served.
+        UnsupportedOperationError: There is a grammar, and the package for it is missing.
         ContextLengthError: A prompt is longer than the model's context.
     """
     if isinstance(prompts, str):
         raise ValueError("a batch needs a list of prompts; got one text: put it into a list")
     listed = _listed("prompts", prompts, "a list of prompts")
     settings = _one_each(params, len(listed))
-    jobs = []
+    jobs, encode = [], grammars.tokenizer.encode
     for index, prompt in enumerate(listed):
         name = f"prompt {index}"
-        tokens = prompt_tokens(prompt, tokenizer.encode, name)
+        tokens = prompt_tokens(prompt, encode, name)
         check_prompt(tokens, target.vocab_size, target.context_length, "the model", name)
         own = check_params(settings[index], target.vocab_size, chain_rule, f"params of {name}")
-        jobs.append(Job(index, tokens, own, predicted_tokens(own.prediction, tokenizer.encode)))
+        predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matcher(own.grammar)
+        jobs.append(Job(index, tokens, own, predicted, matcher))
     return jobs
 
 

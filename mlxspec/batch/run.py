@@ -28,6 +28,7 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_target
+from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.prediction.drafter import predicting
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
@@ -169,7 +170,8 @@ class BatchRun:
         stop_when = partial(self._stop_when, job.index)
         continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
         drop = partial(self._detach, job.index)
-        drafter = predicting(self._drafters[slot], job.predicted)
+        constraint = continuation.constrain(job.matcher, tokenizer)
+        drafter = constrained(predicting(self._drafters[slot], job.predicted), constraint)
         guard = Guard(drafter, target.vocab_size, drop, target.draft_support)
         sequence = BatchSequence(job, continuation, guard, tokenizer.token_bytes)
         if continuation.finish_reason:

@@ -56,7 +56,8 @@ class BatchSequence:
             ValueError: It is no valid tree; a batch checks its trees before the forward.
         """
         root = self.continuation.root
-        draft = self._guard.propose(root, 0 if self._guard.is_plain else most)
+        is_plain = self._guard.is_plain
+        draft = self._guard.propose(root, self._guard.num_certain(most) if is_plain else most)
         tree = draft.tree
         self._guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
         return draft

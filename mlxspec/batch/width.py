@@ -32,12 +32,15 @@ class WidthChoice:
         is_drafted = [draft for draft in drafts if draft.tree.n_nodes > 1]
         if not self._curve or not is_drafted or any(d.path_probs is None for d in is_drafted):
             return list(drafts)
-        own = [self._rates.gains(draft.path_probs or ()) for draft in drafts]
+        own = [self._rates.gains(draft.path_probs or (), draft.num_certain) for draft in drafts]
         counts = range(max(map(len, own)))
         gains = [sum(g[min(n, len(g) - 1)] for g in own) / len(drafts) for n in counts]
         ms = [self._curve.raw(len(drafts) * (1 + n)) for n in counts]
         best = best_count(gains, ms)
-        return [draft if draft.path_probs is None else draft.first(best) for draft in drafts]
+        return [
+            draft if draft.path_probs is None else draft.first(max(best, draft.num_certain))
+            for draft in drafts
+        ]
 
     def learn(self, rounds: Sequence[Round], ms: float) -> None:
         """Learn from the round that verified the last drafts, which took `ms` milliseconds."""

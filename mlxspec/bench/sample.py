@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from mlxspec.device import backend, memory
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Grammar, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Task:
         num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
         ignores_stop: Whether to go on after stop tokens; other projects have no such setting.
         prediction: The text that the reply is expected to repeat; for arms of mlxspec.
+        grammar: What the reply has to fit; for arms of mlxspec.
     """
 
     max_tokens: int = 256
@@ -35,6 +36,7 @@ class Task:
     num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
     ignores_stop: bool = False
     prediction: str | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         self.params()  # raises where a value is out of range
@@ -50,6 +52,7 @@ class Task:
             num_draft_tokens=self.num_draft_tokens,
             ignore_eos=self.ignores_stop,
             prediction=self.prediction,
+            grammar=self.grammar,
         )
 
 

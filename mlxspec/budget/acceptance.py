@@ -31,9 +31,15 @@ class PathRates:
         self._accepted = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
         self._expected = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
 
-    def gains(self, path_probs: Sequence[float]) -> list[float]:
-        """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes."""
-        return [0.0, *accumulate(map(self._corrected, path_probs))]
+    def gains(self, path_probs: Sequence[float], num_certain: int = 0) -> list[float]:
+        """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes.
+
+        Args:
+            path_probs: Of the nodes.
+            num_certain: Number of first nodes that are certain; see `Draft`.
+        """
+        guessed = map(self._corrected, path_probs[num_certain:])
+        return [0.0, *accumulate((*[1.0] * num_certain, *guessed))]
 
     def learn(self, grown: Draft, round: Round) -> None:
         """Learn which nodes match the emitted text: the verified nodes and their children.
@@ -53,7 +59,7 @@ class PathRates:
             is_open = above is not None and above >= len(emitted)
             is_on = above is not None and not is_open and emitted[above] == token
             depths.append(above + 1 if above is not None and is_on else None)
-            if not is_open:
+            if not is_open and len(depths) - 1 > grown.num_certain:
                 self._record(prob, is_on)
 
     def _record(self, prob: float, is_accepted: bool) -> None:

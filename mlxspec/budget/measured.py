@@ -106,22 +106,30 @@ class MeasuredBudget:
         return wider if self._affords(loss_of(wider, gains, ms, count)) else count
 
     def cut(self, draft: Draft) -> Draft:
-        now, probs = self._now, draft.path_probs
+        now, probs, certain = self._now, draft.path_probs, draft.num_certain
+        self._grown = None
+        if certain == draft.tree.n_nodes - 1 > 0:
+            return draft
         now.is_grown = probs is not None
         self._grown = draft
         if self._curve is None or not probs:
             return draft
-        gains = now.path_rates.gains(probs)
-        ms = [now.draft_ms + self._curve.cost(1 + n) for n in range(len(gains))]
+        gains = now.path_rates.gains(probs[certain:])
+        # Certain nodes are verified anyway, so a guess costs what its row adds to theirs.
+        known_ms, cost = now.draft_ms + self._curve.cost(1), self._curve.cost
+        ms = [
+            known_ms + max(cost(1 + certain + n) - cost(1 + certain), 0) for n in range(len(gains))
+        ]
         count = best_count(gains, ms)
         losses = {
-            width - 1: loss_of(width - 1, gains, ms, count)
-            for width in self._curve.stale(len(gains))
+            width - 1 - certain: loss_of(width - 1 - certain, gains, ms, count)
+            for width in self._curve.stale(certain + len(gains))
+            if width > certain
         }
         if losses:  # probe: a cost that is wrongly high keeps its width unused, so never corrected
             other = min(losses, key=losses.__getitem__)
             count = other if self._affords(losses[other]) else count
-        return draft.first(count)
+        return draft.first(certain + count)
 
     def rows(self, n_nodes: int) -> int:
         return self._curve.padded(n_nodes) if self._curve else n_nodes
@@ -161,7 +169,7 @@ class MeasuredBudget:
         return was_stopped or not self._was_stopped
 
     def _learn_round(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
-        if not round.num_allowed:
+        if round.num_allowed <= round.num_certain:
             curve.observe(round.num_rows, round.target_ms)
         elif grown is not None and grown.path_probs is not None:
             self._learn_grown(grown, round, curve)
@@ -173,16 +181,20 @@ class MeasuredBudget:
         curve.observe(round.num_rows, round.target_ms)
         now.draft_ms += _RATE * (round.draft_ms - now.draft_ms)
         now.path_rates.learn(grown, round)
-        ms = now.draft_ms + curve.cost(round.num_rows)
-        now.saved_ms += _RATE * (len(round.path) * curve.cost(1) - ms - now.saved_ms)
+        certain = round.num_certain
+        ms = now.draft_ms + curve.cost(round.num_rows) - curve.cost(1 + certain) + curve.cost(1)
+        kept = len(round.path) - certain
+        now.saved_ms += _RATE * (kept * curve.cost(1) - ms - now.saved_ms)
 
     def _learn_lazy(self, round: Round, curve: CostCurve) -> None:
         now = self._now
         ms, forward_ms = round.draft_ms + round.target_ms, curve.raw(round.num_rows)
         if ms < forward_ms:  # draft and forward together took less than the forward's recorded cost
             curve.observe(round.num_rows, ms)
-        now.draft_cost.observe(round.num_allowed, ms - forward_ms)
-        now.index_rates.learn(round.num_allowed, round.path)
+        certain = round.num_certain
+        asked, path = round.num_allowed - certain, [node - certain for node in round.path]
+        now.draft_cost.observe(asked, ms - forward_ms)
+        now.index_rates.learn(asked, path)
 
 
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:

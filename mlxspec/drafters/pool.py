@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter, stages_in_target
 from mlxspec.drafters.search.calibration import Mixer, log_odds
+from mlxspec.drafters.search.draft_cursor import read_draft
 from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, FREE, SamplingParams
 from mlxspec.target.decoder import Decoder
 
 _GREEDY_PRIORS = (
@@ -35,8 +35,6 @@ _SAMPLED_PRIORS = (
 """Initial weight and bias of a mixer. Row: number of drafters with any estimate at the node;
 column: number of drafters that estimate the token. Fitted to replies of the default model and
 rounded; the mixers learn from there."""
-
-_UNSTATED_PROB = 0.5  # for nodes without an estimate; the mixer learns the bias
 
 
 class PoolDrafter:
@@ -99,9 +97,17 @@ class PoolDrafter:
         Raises:
             ValueError: A drafter sampled its tokens: a merged tree would not have its q.
         """
+        return grow(root, self.cursor(root, budget), budget, self.limits)
+
+    def cursor(self, root: int, budget: int = DEFAULT_NUM_DRAFT_TOKENS) -> "_PoolCursor":
+        """Return the cursor after `root`, of drafters that propose `budget` nodes each.
+
+        Raises:
+            ValueError: As in `propose`.
+        """
         cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
-        return grow(root, self._cursor, budget, self.limits)
+        return self._cursor
 
     def update(self, round: Round) -> None:
         """Update the mixing weights along the emitted path, then every drafter."""
@@ -185,35 +191,6 @@ class _PoolCursor:
             self.mixer.learn(estimates, candidate == token)
 
 
-@dataclass(frozen=True)
-class _DraftCursor:
-    """A node of a draft that was copied to the host.
-
-    Attributes:
-        name: Name of its drafter.
-        children: Per node, the index of each child by its token.
-        probs: Per node, the drafter's estimate that it follows its parent.
-        node: Index of the node; None outside the tree.
-    """
-
-    name: str
-    children: Sequence[dict[int, int]]
-    probs: Sequence[float]
-    node: int | None = 0
-
-    def next_probs(self) -> dict[int, float]:
-        if self.node is None:
-            return {}
-        return {token: self.probs[child] for token, child in self.children[self.node].items()}
-
-    def source_of(self, token: int) -> str:
-        return self.name
-
-    def child(self, token: int) -> "_DraftCursor":
-        node = None if self.node is None else self.children[self.node].get(token)
-        return _DraftCursor(self.name, self.children, self.probs, node)
-
-
 def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
     if isinstance(drafter, HostDrafter):
         return drafter.cursor(root)
@@ -223,18 +200,4 @@ def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
             f"the drafter {drafter.name!r} draws its tokens at random; a pool takes drafters that "
             "do not: use it alone, or give it an attribute `samples` that a pool can set to False"
         )
-    return _read(drafter.name, draft)
-
-
-def _read(name: str, draft: Draft) -> _DraftCursor:
-    """Copy a draft to the host and return the cursor at its root."""
-    tree, stated = draft.tree, draft.node_probs
-    backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
-    n_nodes = tree.n_nodes
-    probs = [_UNSTATED_PROB] * (n_nodes - 1) if stated is None else backend.values(stated)
-    children: list[dict[int, int]] = [{} for _ in range(n_nodes)]
-    edges = zip(backend.values(tree.parents), backend.values(tree.tokens), strict=True)
-    for node, (parent, token) in enumerate(edges):
-        if node:
-            children[parent][token] = node
-    return _DraftCursor(name, children, [1.0, *probs])
+    return read_draft(drafter.name, draft)

@@ -42,6 +42,8 @@ class Draft:
             path; never larger than that of the node before. The budget may cut the draft by these
             estimates, so it must not be a sampled draft, and its arrays must not be lazy. None
             where the estimates are not on the host.
+        num_certain: Number of first nodes that are a chain below the root and certain to be
+            accepted, as a grammar allows nothing else. They are no guesses: no budget cuts them.
     """
 
     tree: DraftTree
@@ -50,6 +52,7 @@ class Draft:
     sampled_from: mx.array | None = None
     branching: TreeShape | None = None
     path_probs: Sequence[float] | None = None
+    num_certain: int = 0
 
     @staticmethod
     def empty(root: int) -> "Draft":
@@ -78,7 +81,42 @@ class Draft:
         end = count + 1
         tree = DraftTree.from_lists(values(self.tree.tokens)[:end], values(self.tree.parents)[:end])
         probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
-        return Draft(tree, self.sources[:count], probs, path_probs=self.path_probs[:count])
+        return replace(
+            self,
+            tree=tree,
+            sources=self.sources[:count],
+            node_probs=probs,
+            path_probs=self.path_probs[:count],
+        )
+
+    def below(self, root: int, run: Sequence[int], source: str) -> "Draft":
+        """Return the draft below a run of certain tokens, at whose last token its root stands.
+
+        Args:
+            root: The root of the new draft.
+            run: The certain tokens after it; with none, the draft itself is returned.
+            source: Source of their nodes.
+        """
+        if not run:
+            return self
+        count, tree, probs = len(run), self.tree, self.node_probs
+        ones, num_nodes = mx.ones((count,)), self.tree.n_nodes - 1
+        estimates = [1.0] * count if num_nodes == 0 else None
+        if self.path_probs is not None:
+            estimates = [*[1.0] * count, *self.path_probs]
+        return Draft(
+            DraftTree(
+                mx.concatenate([mx.array([root, *run], mx.int32), tree.tokens[1:]]),
+                mx.concatenate([mx.arange(-1, count, dtype=mx.int32), tree.parents[1:] + count]),
+                None if tree.max_depth is None else tree.max_depth + count,
+            ),
+            (*(source,) * count, *self.sources),
+            None if probs is None and num_nodes else mx.concatenate([ones, *_given(probs)]),
+            _with_certain(self.sampled_from, run),
+            self.branching and TreeShape((*(1,) * count, *self.branching.widths)),
+            estimates,
+            num_certain=count,
+        )
 
     def first_path(self) -> "Draft":
         """Return the chain of first children below the root, for a target that verifies no trees.
@@ -103,6 +141,7 @@ class Draft:
             None if self.node_probs is None else self.node_probs[nodes[1:] - 1],
             None if self.sampled_from is None else self.sampled_from[nodes[:-1]],
             path_probs=self.path_probs and [self.path_probs[index] for index in below],
+            num_certain=self.num_certain,
         )
 
     def bounded(self, vocab_size: int) -> "Draft":
@@ -222,6 +261,18 @@ class Draft:
         if self.sampled_from is None:
             return None
         return self.branching.parents if self.branching else range(-1, self.tree.n_nodes - 1)
+
+
+def _given(probs: mx.array | None) -> list[mx.array]:
+    return [] if probs is None else [probs]
+
+
+def _with_certain(sampled_from: mx.array | None, run: Sequence[int]) -> mx.array | None:
+    """Return q with a row before it for each certain token, which has all of the mass there."""
+    if sampled_from is None:
+        return None
+    certain = mx.array(list(run))[:, None] == mx.arange(sampled_from.shape[1])
+    return mx.concatenate([certain.astype(mx.float32), sampled_from])
 
 
 def _is_list(given: object) -> bool:

@@ -30,6 +30,7 @@ class Round:
             on the path: a CPU does not compute what is not reached.
         draft_probs: The drafter's probability of each node but the root, if it gave any.
         sources: Name of the proposing drafter for each node but the root.
+        num_certain: Number of first nodes that were certain; see `Draft`.
         number: Of the target forward in its reply, from 1.
         emitted: Tokens that the reply was given. Path and bonus token end with the last of them.
         emitted_nodes: The nodes that these are of, the root left out.
@@ -51,6 +52,7 @@ class Round:
     target_probs: Sequence[float] = ()
     draft_probs: Sequence[float] | None = None
     sources: Sequence[str] = ()
+    num_certain: int = 0
     number: int = 0
     emitted: tuple[EmittedToken, ...] = ()
     emitted_nodes: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
+from mlxspec.batch.jobs import Job
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
@@ -21,10 +22,12 @@ from mlxspec.device import backend, memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.prediction.drafter import predicting
 from mlxspec.drafts.round import Round
 from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
+from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import function, wrong_type
 from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
@@ -74,6 +77,7 @@ class Engine:
         self.budget: Budget = budget or FixedBudget()
         self.chain_rule = chain_rule
         self._seats = Seats()
+        self._grammars = Grammars(tokenizer)
         self._at_close: list[weakref.finalize[..., Engine]] = []
         with device_turn():  # the wired limit must not change while another reply computes
             self._wired = wire(target.model)
@@ -112,8 +116,9 @@ class Engine:
                 token the last. It cannot use the engine, which is in the middle of a round.
 
         Raises:
-            ValueError: An argument is of the wrong type, or the prompt is empty or holds a token
-                outside the vocabulary.
+            ValueError: An argument is of the wrong type, the prompt is empty or holds a token
+                outside the vocabulary, or the grammar cannot be served.
+            UnsupportedOperationError: There is a grammar, and the package for it is missing.
             ContextLengthError: The prompt is longer than the model's context.
         """
         params = check_params(params, self.target.vocab_size, self.chain_rule)
@@ -124,7 +129,8 @@ class Engine:
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
         predicted = predicted_tokens(params.prediction, self.tokenizer.encode)
-        begin = partial(self._begin, tokens, params, drafter, budget, stop_when, predicted)
+        job = Job(0, tokens, params, predicted, self._grammars.matcher(params.grammar))
+        begin = partial(self._begin, job, drafter, budget, stop_when)
         return self._generate(begin, should_stop)
 
     def generate_text(
@@ -171,7 +177,7 @@ class Engine:
             ContextLengthError: A prompt is longer than the model's context.
         """
         settings = BatchSettings(batch_size, rows_per_round)
-        jobs = jobs_of(prompts, params, self.target, self.tokenizer, self.chain_rule)
+        jobs = jobs_of(prompts, params, self.target, self._grammars, self.chain_rule)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         costs = self.budget.recorded(max((len(job.prompt) for job in jobs), default=0))
@@ -244,16 +250,16 @@ class Engine:
 
     def _begin(
         self,
-        prompt: list[int],
-        params: GenerationParams,
+        job: Job,
         drafter: Drafter | None,
         budget: Budget | None,
         stop_when: StopWhen,
-        predicted: list[int],
     ) -> Reply:
+        continuation = Continuation(job.prompt, job.params, self.target, self.tokenizer, stop_when)
+        constraint = continuation.constrain(job.matcher, self.tokenizer)
         return Reply(
-            Continuation(prompt, params, self.target, self.tokenizer, stop_when),
-            predicting(drafter or self.drafter, predicted),
+            continuation,
+            constrained(predicting(drafter or self.drafter, job.predicted), constraint),
             budget or self.budget,
             self.tokenizer.token_bytes,
             self.context_length,

@@ -10,6 +10,7 @@ from mlxspec.params.generation import (
     Sampler,
     check_params,
 )
+from mlxspec.params.grammar import Grammar
 from mlxspec.params.load import (
     DEFAULT_KEEP,
     DEFAULT_LOOKAHEAD,
@@ -39,6 +40,7 @@ __all__ = [
     "DraftLimits",
     "FilterOrder",
     "GenerationParams",
+    "Grammar",
     "LogitsProcessor",
     "Options",
     "Port",

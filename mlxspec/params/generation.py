@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from mlxspec.params.checks import function, functions, instance, refusal, text, texts, token_ids
+from mlxspec.params.grammar import Grammar, grammar_of
 from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import (
     SWITCH,
@@ -52,8 +53,8 @@ _OF_A_TASK: dict[Door, str] = dict.fromkeys(
 class GenerationParams:
     """Settings of one reply.
 
-    Only `sampling`, `logits_processors`, `sampler` and the settings that end the reply change the
-    output distribution.
+    Only `sampling`, `grammar`, `logits_processors`, `sampler` and the settings that end the reply
+    change the output distribution.
 
     Attributes:
         max_tokens: The most tokens to emit, exactly. With 0 the reply is empty, and no prefill
@@ -80,6 +81,10 @@ class GenerationParams:
             `Conversation`; text without a template has none.
         prediction: A text that the reply is expected to repeat for the most part, such as a file
             to edit; it is drafted where the reply follows it. A wrong one costs nearly nothing.
+        grammar: What the reply has to fit: a JSON schema (a dict, a pydantic model or a path), or a
+            `Grammar`. Tokens that the grammar forbids have no probability; all others keep theirs
+            in relation to each other. The reply ends where nothing may follow. Of a reply that
+            begins inside its reasoning, the answer alone has to fit.
         ignore_eos: Go on after the model's own stop tokens.
         logits_processors: Functions that change the logits, in order, before the sampling params.
         sampler: Draws in place of temperature and filters. The match rule compares drafts with
@@ -182,6 +187,15 @@ class GenerationParams:
             "word": "a chat is not told beforehand what its replies say",
             "file": "it is of one reply",
         },
+    )
+    grammar: Grammar | None = setting(
+        None,
+        Range(str, "a JSON schema or a Grammar", grammar_of),
+        "the JSON schema that a reply has to fit",
+        flag="--json-schema",
+        word="json",
+        noun="FILE",
+        absent={"file": "it belongs to a task"},
     )
     ignore_eos: bool = setting(
         False, SWITCH, "continue after the model's own stop tokens", absent=_FOR_PROGRAMS

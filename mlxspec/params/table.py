@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlxspec.params.generation import GenerationParams
+from mlxspec.params.grammar import NO_GRAMMAR
 from mlxspec.params.load import MODEL, Options
 from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import Setting, rows_of
@@ -72,4 +73,6 @@ def _written(params: GenerationParams, row: Setting) -> str:
         return next(word for word, meaning in _SWITCH.items() if meaning == value)
     if isinstance(value, Mapping):
         return written(value)
+    if value is None:
+        return NO_GRAMMAR
     return f"{value:g}" if row.range.kind is float else str(value)

@@ -6,12 +6,16 @@ It is the same for a reply that is written alone (`reply.py`) and for one sequen
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 
 from mlxspec.device import backend
+from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
+from mlxspec.grammar.constraint import Constraint
+from mlxspec.grammar.mask import masked
 from mlxspec.params import GenerationParams
 from mlxspec.reasoning import ChannelTracker
 from mlxspec.reply.host_round import HostRound
@@ -21,6 +25,7 @@ from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
+from mlxspec.trace.stats import FORCED
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
@@ -82,10 +87,28 @@ class Continuation:
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
         self._vocab_size = target.vocab_size
+        self._constraint: Constraint | None = None
         self._counts = None
         if params.sampling.has_penalties:
             self._counts = TokenCounts.of(list(prompt), target.vocab_size)
         self._start = time.perf_counter()
+
+    def constrain(self, matcher: Any, tokenizer: Tokenizer) -> Constraint | None:
+        """Let a grammar decide which tokens may follow; call it before the first round.
+
+        Args:
+            matcher: A matcher of `Grammars` at the begin of a text; None for no grammar.
+            tokenizer: The tokenizer of these.
+        """
+        if matcher is None:
+            return None
+        ends = [] if self.params.ignore_eos else self._stop_tokens
+        # A stop token with a text is part of what a grammar describes.
+        ends = [token for token in ends if not tokenizer.token_bytes(token)]
+        self._constraint = Constraint(matcher, tokenizer.vocab_size, ends, self._channels)
+        if self.finish_reason is None and self._constraint.is_complete:
+            self.finish_reason = "stop"
+        return self._constraint
 
     def seconds(self) -> float:
         """Return the seconds since this reply was created."""
@@ -120,6 +143,7 @@ class Continuation:
             or self.params.logits_processors
             or self.params.sampler
             or (sampling.sorts and backend.verifies_on_host())
+            or self._constraint
         )
 
     @property
@@ -148,6 +172,8 @@ class Continuation:
         counts = self._counts.along(read.tree) if self._counts else None
         processors, sampler = self.params.logits_processors, self.params.sampler
         processed = process(processors, logits, read.tree, self.tokens) if processors else None
+        if self._constraint is not None:
+            processed = self._masked(draft, logits if processed is None else processed)
         distributions = NodeDistributions(self.params.sampling, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
         if self._is_for_host(read):
@@ -174,6 +200,16 @@ class Continuation:
             return False
         is_ahead = draft.tree.n_nodes == 1 and self.may_look_ahead
         return not is_ahead and is_matched(draft, self.params.sampling, self.params.rule)
+
+    def _masked(self, draft: Draft, logits: mx.array) -> mx.array:
+        """Return logits under the grammar; the host finds the masks while the device computes."""
+        assert self._constraint is not None
+        tree = draft.tree
+        if tree.n_nodes > 1:
+            sync(tree.tokens, tree.parents)
+        mx.async_eval(logits)
+        tokens = values(tree.tokens) if tree.n_nodes > 1 else [self.root]
+        return masked(self._constraint, logits, tokens, values(tree.parents))
 
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
         """Emit the tokens of a round up to the one that ends the reply.
@@ -228,7 +264,11 @@ class Continuation:
         # Called even where the token ends the reply anyway: a caller relies on seeing every token.
         is_last = self._stop_when(emitted)
         is_loop = self._loops is not None and self._loops.push(token) is not None
-        if is_last or token in self._stop_tokens or self.text.stopped:
+        is_whole = False
+        if self._constraint is not None:
+            self._constraint.read(token)
+            is_whole = self._constraint.is_complete
+        if is_last or token in self._stop_tokens or self.text.stopped or is_whole:
             self.finish_reason = "stop"
         elif self.num_emitted == self.params.max_tokens:
             self.finish_reason = "length"
@@ -245,4 +285,5 @@ def _token_fields(read: Round, node: int | None) -> tuple[int, TokenKind, float,
         kind: TokenKind = "plain" if len(read.tokens) == 1 else drafted
         return read.bonus_token, kind, target_probs[-1], None
     q = draft_probs[node - 1] if draft_probs is not None else None
-    return read.tokens[node], "accepted", target_probs[node], q
+    written: TokenKind = "forced" if read.sources[node - 1] == FORCED else "accepted"
+    return read.tokens[node], written, target_probs[node], q

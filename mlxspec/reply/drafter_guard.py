@@ -6,10 +6,11 @@ target that verifies chains only gets a chain; a target that verifies no draft g
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import CoupledDrafter, Drafter
+from mlxspec.drafters.grammar.drafter import GrammarDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -23,6 +24,10 @@ _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
 not fit. Any other error is a defect of its code and must be seen, so it is raised."""
 
 T = TypeVar("T")
+
+
+def _is_constrained(drafter: Drafter) -> TypeGuard[GrammarDrafter]:
+    return isinstance(drafter, GrammarDrafter)
 
 
 class Guard:
@@ -57,8 +62,13 @@ class Guard:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no round will have a draft."""
-        return isinstance(self.active, NoDrafter)
+        """Whether no round will have a draft of a drafter; a grammar may still force tokens."""
+        active = self.active
+        return not active.guesses if _is_constrained(active) else isinstance(active, NoDrafter)
+
+    def num_certain(self, most: int) -> int:
+        """Return how many tokens, at most `most`, a grammar makes certain to follow."""
+        return self.active.num_certain(most) if _is_constrained(self.active) else 0
 
     def start(self, prompt: Sequence[int], params: GenerationParams, noise: Noise) -> None:
         """Start the drafter on a reply; `noise` is the reply's, at its first position."""
@@ -110,6 +120,8 @@ class Guard:
             return act()
         except _FAULTS as error:
             self.faults.append(str(error) or type(error).__name__)
-            self.active = NoDrafter()
+            active = self.active
+            nothing = NoDrafter()
+            self.active = active.beside(nothing) if _is_constrained(active) else nothing
             self._on_fault()
             return None

@@ -78,6 +78,7 @@ class HostRound:
                 target_probs=walked.target_probs,
                 draft_probs=None if draft_probs is None else values(draft_probs),
                 sources=self.draft.sources,
+                num_certain=self.draft.num_certain,
             )
         )
 

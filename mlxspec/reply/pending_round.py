@@ -116,6 +116,7 @@ class PendingRound:
                 target_probs=values(self.target_probs),
                 draft_probs=None if draft_probs is None else values(draft_probs),
                 sources=self.draft.sources,
+                num_certain=self.draft.num_certain,
             )
         )
 

@@ -207,6 +207,9 @@ class Reply:
         self._begun_at = time.perf_counter()
         self._num_allowed = self._ask() if self._next_allowed is None else self._next_allowed
         self._next_allowed = None
+        most = self._continuation.draft_budget(self._room)
+        certain = self._guard.num_certain(most)
+        self._num_allowed = min(most, self._num_allowed + certain)
         draft = self._guard.propose(self._continuation.root, self._num_allowed)
         draft = self._budget.cut(draft) if self._num_allowed else draft
         self._drafted_at = time.perf_counter()

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Literal
 
 TRACE_FORMAT = "mlxspec-trace/1"
 
-TokenKind = Literal["accepted", "corrected", "bonus", "plain"]
+TokenKind = Literal["accepted", "corrected", "bonus", "plain", "forced"]
 """Who wrote a token: `accepted`, a draft token that the target accepted; `corrected`, the target's
 token where all draft tokens of that position were rejected; `bonus`, the target's token after a
-path was accepted to its leaf; `plain`, decoded without a draft."""
+path was accepted to its leaf; `plain`, decoded without a draft; `forced`, a node of the tree whose
+token was the only one that the grammar of the reply allowed."""
 
 Channel = Literal["answer", "reasoning", "mark"]
 """The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its

@@ -30,6 +30,13 @@ from mlxspec.trace.events import (
 PREDICTION = "prediction"
 """Source of draft nodes that a caller's prediction of the reply proposes."""
 
+GRAMMAR = "grammar"
+"""Source of draft nodes that are one of a few tokens which the grammar of the reply allows."""
+
+FORCED = "forced"
+"""Source of nodes whose token is the only one that the grammar of the reply allows there. They are
+no guesses, so no figure of drafts counts them."""
+
 
 @dataclass
 class GenerationStats:
@@ -47,7 +54,7 @@ class GenerationStats:
         accepted_at_depth: Number of rounds that accepted a node at depth 1, 2, ...
         drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
         length_counts: Number of rounds by accepted length, from 0 on.
-        kinds: Emitted tokens by kind.
+        kinds: Emitted tokens by kind; those that a grammar forced are of the kind "forced".
         sources: Accepted nodes by the drafter that proposed them.
         accepted_prediction_tokens: Tokens of a predicted text that were drafted and accepted.
         rejected_prediction_tokens: Tokens of it that were drafted and not accepted.
@@ -101,10 +108,16 @@ class GenerationStats:
 
     def _add_round(self, event: DraftVerified) -> None:
         nodes = self._take_draft(event.r)
+        has_draft = bool(nodes)
         depths = {0: 0}
         for node in nodes.values():
-            depths[node.index] = depths.get(node.parent, 0) + 1
+            depths[node.index] = depths.get(node.parent, 0) + (node.source != FORCED)
+        nodes = {index: node for index, node in nodes.items() if node.source != FORCED}
         path = [index for index in event.path if index in nodes]
+        if not nodes and has_draft:  # all of it was forced
+            self.plain_forwards += 1
+            self._add_tokens(event.emit, event.ts, event.ms)
+            return
         self.rounds += 1
         self.drafted += len(nodes)
         self.accepted += len(path)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import sys
 
@@ -186,3 +187,35 @@ def test_a_prediction_that_cannot_be_read_is_an_error_in_one_line(model, tmp_pat
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     assert main([*words, "--prediction", str(tmp_path / "bytes")]) == 2
     assert "is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):
+    def said(*more):
+        words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "suffix"]
+        assert main([*words, "--max-tokens", "40", *more]) == 0
+        return capsys.readouterr().out
+
+    schema, lark = tmp_path / "schema.json", tmp_path / "sum.lark"
+    schema.write_text('{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}')
+    lark.write_text('start: "1" ("+" "1")? "!"')
+    assert json.loads(said("--json-schema", str(schema)))["a"] in (1, 2)
+    assert re.fullmatch("[0-9]{3}-[a-c]", said("--regex", "[0-9]{3}-[a-c]").strip())
+    assert said("--grammar", str(lark)).strip() in ("1!", "1+1!")
+    assert said("--choices", "yes,no").strip() in ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--regex", "a", "--choices", "b"], "give one of --json-schema, --regex"),
+        (["--json-schema", "missing.json"], "cannot read the schema file"),
+        (["--regex", "(a"], "the regular expression cannot be served"),
+        (["--choices", "a,,b"], "none of them empty"),
+    ],
+)
+def test_a_grammar_that_cannot_be_served_is_an_error_in_one_line(model, flags, message, capsys):
+    words = ["generate", "--model", model, "--prompt", "hello", *FLAGS, *flags]
+    assert main(words) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said
+    assert said.count("\n") <= 1

@@ -20,7 +20,7 @@ FLOORS = {
         {"trace", "prompt", "device"},
         {"reasoning", "chat_template"},
         {"kv", "tokenizer"},
-        {"drafts", "models", "chat_prompts"},
+        {"drafts", "models", "chat_prompts", "grammar"},
         {"verify", "target"},
         {"adapted", "budget"},
         {"loading"},

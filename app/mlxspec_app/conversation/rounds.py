@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.stats import FORCED
 from mlxspec_app.text.safe_text import token_label
 
-Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain"]
+Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain", "forced"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def positions(round_: Round) -> list[Position]:
         losers = [node for node in children.get(last, []) if node.index != index]
         text = accepted_tokens[step].text if step < len(accepted_tokens) else ""
         tokens = [
-            MarkedToken(token_label(text or n.text), "accepted", target_prob, n.prob)
+            MarkedToken(token_label(text or n.text), _mark_kept(n), target_prob, n.prob)
             for n in winners
         ]
         found.append(Position((*tokens, *_mark_nodes(losers, "rejected"))))
@@ -122,7 +123,7 @@ def node_marks(round_: Round) -> dict[int, Mark]:
 
     def mark(node: DraftNode) -> Mark:
         if node.index in path:
-            return "accepted"
+            return _mark_kept(node)
         return "rejected" if node.parent in judged else "skipped"
 
     return {node.index: mark(node) for node in round_.nodes}
@@ -141,6 +142,10 @@ def children_by_parent(nodes: Iterable[DraftNode]) -> dict[int, list[DraftNode]]
     for siblings in children.values():
         siblings.sort(key=lambda node: -(node.prob or 0.0))
     return children
+
+
+def _mark_kept(node: DraftNode) -> Mark:
+    return "forced" if node.source == FORCED else "accepted"
 
 
 def _mark_nodes(nodes: Iterable[DraftNode], mark: Mark) -> list[MarkedToken]:

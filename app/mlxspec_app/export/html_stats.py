@@ -61,6 +61,7 @@ def statistics(stats: GenerationStats, title: str) -> str:
     """Return the figures of a reply, or of several, as tables of bars."""
     total = max(1, stats.generated_tokens)
     kinds = [(name, stats.kinds.get(name, 0)) for name in _KINDS]
+    kinds += [(name, stats.kinds[name]) for name in ("forced",) if name in stats.kinds]
     tables = [
         _bars(
             "Who wrote the tokens",

@@ -35,6 +35,7 @@ from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Case, Plan, Row, Runner
 from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
+from mlxspec.bench.structured import STRUCTURED_HEADER, choose_schemas, measure_structured
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
@@ -76,6 +77,8 @@ def run(args: Namespace) -> int:
         return _profile(drafter_context, own, plan, as_json=args.json)
     if args.predictions:
         return _predictions(drafter_context, own, plan, as_json=args.json)
+    if args.structured:
+        return _structured(drafter_context, own, plan, args)
     notes: list[str] = []
     budget = MeasuredBudget() if fixed is None else fixed
     arms = [*own_arms(own, drafter_context, budget), *_peers(peers, drafter_context, notes)]
@@ -219,6 +222,28 @@ def _predictions(
     return int(any(one and not one.is_near_tie for one in differences))
 
 
+def _structured(
+    drafter_context: DrafterContext, own: list[str], plan: Plan, args: Namespace
+) -> int:
+    """Print the figures of replies under schemas, one table for each temperature."""
+    engine = drafter_context.engine
+    engine.measure_costs()
+    questions = choose_schemas(words_of(args.categories), args.limit)
+    tables = {}
+    for temperature in plan.temps:
+        task = replace(plan.task, temperature=temperature)
+        arms = own_arms(own, drafter_context)
+        figures = measure_structured(engine, arms, task, plan.repeats, questions)
+        tables[temperature] = [asdict(one) for one in figures]
+        if not args.json:
+            setup = setup_of(drafter_context, task, PLAIN)
+            rows = [one.line for one in figures]
+            print("\n".join([*setup_lines(setup), "", STRUCTURED_HEADER, *rows, ""]), flush=True)
+    if args.json:
+        print(json.dumps({"structured": tables}))
+    return 0
+
+
 def _text(plan: Plan) -> str:
     return plan.questions[0].turns[0]
 
@@ -230,7 +255,8 @@ def _plan(args: Namespace) -> Plan:
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
     questions = read_questions(args.prompts)
-    chosen = choose_questions(questions, words_of(args.categories), args.limit)
+    categories = [] if args.structured else words_of(args.categories)  # it has its own
+    chosen = choose_questions(questions, categories, args.limit)
     most = DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k
     if args.against and (args.top_p < 1 or args.min_p):
         raise ValueError(
@@ -254,9 +280,10 @@ def _share_file(args: Namespace) -> Path | None:
     """Return the file to share, checked before an hour of measuring."""
     if args.share is None:
         return None
-    if args.profile or args.context or args.predictions:
+    if args.profile or args.context or args.predictions or args.structured:
         raise ValueError(
-            "--share takes the figures of arms: leave out --profile, --context and --predictions"
+            "--share takes the figures of arms: leave out --profile, --context, --predictions "
+            "and --structured"
         )
     return new_file(args.share)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from mlxspec.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Grammar
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
@@ -42,6 +42,7 @@ def run(args: Namespace) -> int:
     if args.prediction_file is not None:
         predicted = _read_file(Path(args.prediction_file), "prediction")
         params = replace(params, prediction=predicted)
+    params = replace(params, grammar=_grammar(args) or params.grammar)
     if args.raw and params.chat_template_args:
         raise ValueError(
             "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
@@ -56,6 +57,18 @@ def run(args: Namespace) -> int:
                 trace.write(event)
             printer.show(event)
     return 0
+
+
+def _grammar(args: Namespace) -> Grammar | None:
+    """Return the grammar of a flag of this command alone."""
+    given = [args.grammar, args.regex, args.grammar_file, args.choices]
+    if sum(value is not None for value in given) > 1:
+        raise ValueError("give one of --json-schema, --regex, --grammar and --choices")
+    if args.grammar_file is not None:
+        return Grammar.lark(_read_file(Path(args.grammar_file), "grammar"))
+    if args.choices is not None:
+        return Grammar.choices(args.choices.split(","))
+    return None if args.regex is None else Grammar.regex(args.regex)
 
 
 def _read_prompt(args: Namespace) -> str:

@@ -8,6 +8,7 @@ TokenMessage {
     .token-message--accepted { color: $spec-accepted; }
     .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
     .token-message--bonus { color: $spec-bonus; text-style: italic; }
+    .token-message--forced { color: $spec-step-1; text-style: italic; }
     .token-message--step-1 { color: $spec-step-1; }
     .token-message--step-2 { color: $spec-step-2; }
     .token-message--step-3 { color: $spec-step-3; }

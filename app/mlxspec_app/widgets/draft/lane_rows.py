@@ -15,6 +15,7 @@ SIGNS: dict[Mark, str] = {
     "corrected": "→",
     "bonus": "✚",
     "plain": "",
+    "forced": "▸",
 }
 MARK_STYLES: dict[Mark, str] = {
     "accepted": "$spec-accepted bold",
@@ -23,6 +24,7 @@ MARK_STYLES: dict[Mark, str] = {
     "corrected": "$spec-corrected bold underline",
     "bonus": "$spec-bonus italic",
     "plain": "$spec-plain",
+    "forced": "$spec-step-1 italic",
 }
 QUIET_STYLES: dict[Mark, str] = {
     "accepted": "$spec-guess",
@@ -31,6 +33,7 @@ QUIET_STYLES: dict[Mark, str] = {
     "corrected": "$spec-plain",
     "bonus": "$spec-plain",
     "plain": "$spec-plain",
+    "forced": "$spec-plain",
 }
 """Outside the X-ray: a tint for what was guessed right, neither bold nor underlined."""
 MUTED = "$spec-muted"

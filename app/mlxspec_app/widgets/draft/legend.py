@@ -12,6 +12,7 @@ MEANINGS: dict[Mark, str] = {
     "plain": "decoded without a draft",
     "rejected": "drafted, and not what the target says",
     "skipped": "drafted behind a rejected token, not judged",
+    "forced": "all that the grammar of the reply allowed",
 }
 _EMITTED: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
@@ -38,7 +39,8 @@ def plain_legend() -> list[Content]:
 
 def legend(*, emitted_only: bool = False) -> list[Content]:
     """Return a row for each mark; `emitted_only` leaves out tokens that never become text."""
-    return [_row(mark, MEANINGS[mark]) for mark in (_EMITTED if emitted_only else MEANINGS)]
+    marks = _EMITTED if emitted_only else (mark for mark in MEANINGS if mark != "forced")
+    return [_row(mark, MEANINGS[mark]) for mark in marks]
 
 
 def _row(mark: Mark, meaning: str) -> Content:

@@ -18,6 +18,7 @@ from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
 
 _MOST_POSITIONS = 8
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
+_FORCED: Mark = "forced"  # shown where a grammar forced any
 _TIME_SIGNS = (("draft", "▓", "$foreground"), ("verify", "▒", MUTED), ("host", "░", MUTED))
 
 
@@ -45,7 +46,7 @@ def stats_rows(reply: Reply | None, width: int) -> list[Content]:
 def _kinds(stats: GenerationStats, width: int) -> list[Content]:
     total = max(1, stats.generated_tokens)
     rows = [heading("who wrote the tokens", f"{stats.generated_tokens} tok", width)]
-    for kind in _KINDS:
+    for kind in (*_KINDS, *([_FORCED] if stats.kinds.get(_FORCED) else [])):
         number = stats.kinds.get(kind, 0)
         name = f"{SIGNS[kind] or '·'} {kind}".ljust(12)
         cells = width - 12 - 6

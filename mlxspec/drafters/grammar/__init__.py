@@ -1,0 +1,1 @@
+"""Drafts under a grammar: forced tokens before and inside the draft of another drafter."""

@@ -1,0 +1,38 @@
+"""Puts the masks of a grammar on the logits of a draft tree."""
+
+from collections.abc import Iterator, Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from mlxspec.grammar.constraint import Constraint, Path
+
+
+def masked(
+    constraint: Constraint, logits: mx.array, tokens: Sequence[int], parents: Sequence[int]
+) -> mx.array:
+    """Return logits with -inf at the tokens that the grammar forbids after each node.
+
+    A node that is forbidden itself, or stands below one, keeps its logits: no rule reaches it.
+
+    Args:
+        constraint: The grammar, at the root of the tree.
+        logits: (n_nodes, V), maybe lazy; its tokens beyond the tokenizer's are forbidden.
+        tokens: Token of each node, root first.
+        parents: Parent of each node, -1 at the root.
+    """
+    keeps = np.ones(logits.shape, np.bool_)
+    for row, path in zip(keeps, paths_of(tokens, parents), strict=True):
+        after = constraint.allowed(path)
+        if after is not None and not after.is_complete:
+            width = min(len(row), len(after.bits))
+            row[:width], row[width:] = after.bits[:width], False
+    return mx.where(mx.array(keeps), logits, -mx.inf)
+
+
+def paths_of(tokens: Sequence[int], parents: Sequence[int]) -> Iterator[Path]:
+    """Yield the tokens from below the root to each node; parents stand before their children."""
+    paths: list[Path] = []
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append((*paths[parent], token) if 0 <= parent < len(paths) else ())
+        yield paths[-1]

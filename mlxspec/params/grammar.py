@@ -1,0 +1,200 @@
+"""What a reply has to fit: a JSON schema, a regular expression, a Lark grammar, a list of choices.
+
+These are plain values. Whether one can be served is found out where the tokenizer is known
+(`mlxspec.grammar`); here only what no library could read is refused.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Literal
+
+from mlxspec.params.checks import flag, is_list, text, wrong_type
+
+GrammarKind = Literal["json-schema", "regex", "lark"]
+
+MAX_LENGTH = 1_000_000
+"""Characters of a grammar: real schemas have some thousand, and compiling takes time and memory."""
+
+MAX_DEPTH = 64
+
+NO_GRAMMAR = "-"
+"""What a person types for no grammar."""
+
+_MAX_VALUES = 100_000
+_ALLOWED = (
+    "a JSON schema (a dict, a pydantic model or the path of a file), or a Grammar, such as "
+    "Grammar.regex('[0-9]+')"
+)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A set of texts, one of which a reply has to be.
+
+    Attributes:
+        kind: How the source is written.
+        source: The JSON text of a schema, a regular expression or a grammar.
+        any_whitespace: Of a JSON schema: whether any white space may stand between two signs. If
+            not, the text is the one that `json.dumps` writes: a space after each comma and colon.
+    """
+
+    kind: GrammarKind
+    source: str
+    any_whitespace: bool = False
+
+    def __str__(self) -> str:
+        return self.source
+
+    def __post_init__(self) -> None:
+        text("the grammar", self.source)
+        flag("any_whitespace", self.any_whitespace)
+        if not self.source:
+            raise ValueError("the grammar is empty: give a text, or no grammar")
+        if len(self.source) > MAX_LENGTH:
+            raise ValueError(
+                f"the grammar has {len(self.source)} characters; allowed are {MAX_LENGTH}: "
+                "give a smaller one"
+            )
+
+    @classmethod
+    def json_schema(cls, schema: object, *, any_whitespace: bool = False) -> "Grammar":
+        """Return the grammar of the JSON texts that are valid under a schema.
+
+        Args:
+            schema: A dict, True, a pydantic model class, the path of a file, or a JSON text.
+            any_whitespace: See `any_whitespace` of the class. A model then chooses how to indent,
+                and fewer tokens are forced.
+
+        Raises:
+            ValueError: It is no JSON schema, nested too deeply or too large, or the file cannot be
+                read.
+        """
+        value = _schema_value(schema)
+        if value is not True and not isinstance(value, dict):
+            raise wrong_type("a JSON schema", "an object of JSON, or true", value)
+        fault = next(_faults(value), None)
+        if fault:
+            raise ValueError(f"the JSON schema cannot be read: {fault}")
+        return cls("json-schema", json.dumps(value), any_whitespace)
+
+    @classmethod
+    def regex(cls, pattern: str) -> "Grammar":
+        """Return the grammar of the texts that a regular expression matches as a whole.
+
+        Args:
+            pattern: In the syntax of Rust's regex crate: no look-around, no back-references.
+        """
+        return cls("regex", text("a regular expression", pattern))
+
+    @classmethod
+    def lark(cls, source: str) -> "Grammar":
+        """Return a context-free grammar in Lark's syntax, as llguidance reads it."""
+        return cls("lark", text("a Lark grammar", source))
+
+    @classmethod
+    def choices(cls, texts: Sequence[str]) -> "Grammar":
+        """Return the grammar of a few texts.
+
+        Raises:
+            ValueError: There is none, or one of them is empty or no text.
+        """
+        if not is_list(texts) or not texts or not all(isinstance(t, str) and t for t in texts):
+            raise wrong_type("choices", "a list of texts, none of them empty", texts)
+        return cls("regex", "|".join("".join(map(_escaped, choice)) for choice in texts))
+
+
+def grammar_of(name: str, value: object) -> Grammar | None:
+    """Return the grammar of a setting; a JSON schema is allowed in place of a `Grammar`.
+
+    Args:
+        name: Name of the setting, for the message.
+        value: A `Grammar`, what `Grammar.json_schema` takes, or "-" for none.
+
+    Raises:
+        ValueError: It is neither, or a schema that cannot be read.
+    """
+    if value == NO_GRAMMAR:
+        return None
+    if isinstance(value, Grammar):
+        return value
+    if isinstance(value, Mapping | PathLike | str) or _pydantic_schema(value):
+        return Grammar.json_schema(value)
+    raise wrong_type(name, _ALLOWED, value)
+
+
+def _escaped(char: str) -> str:
+    return char if char.isalnum() else f"\\x{{{ord(char):x}}}"
+
+
+def _pydantic_schema(model: object) -> Callable[[], Any] | None:
+    method = getattr(model, "model_json_schema", None) if isinstance(model, type) else None
+    return method if callable(method) else None
+
+
+def _schema_value(schema: object) -> Any:
+    if make := _pydantic_schema(schema):
+        return make()
+    if isinstance(schema, PathLike):
+        return _read(Path(fspath(schema)))
+    if isinstance(schema, str):
+        is_json = schema.lstrip()[:1] == "{"
+        return _parsed(schema, "the JSON schema") if is_json else _read(Path(schema))
+    return dict(schema) if isinstance(schema, Mapping) else schema
+
+
+def _read(path: Path) -> Any:
+    try:
+        with path.open(encoding="utf-8") as file:
+            source = file.read(MAX_LENGTH + 1)
+    except OSError as error:
+        raise ValueError(f"cannot read the schema file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the schema file {path} is not UTF-8 text") from error
+    return _parsed(source, str(path))
+
+
+def _parsed(source: str, name: str) -> Any:
+    if len(source) > MAX_LENGTH:
+        raise ValueError(f"{name} has more than {MAX_LENGTH} characters: give a smaller schema")
+    try:
+        return json.loads(source)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{name} is nested too deeply: at most {MAX_DEPTH} levels") from error
+
+
+def _faults(root: object) -> Iterator[str]:
+    """Yield what JSON or a reader of schemas cannot bear; shared values count each time."""
+    waiting: list[tuple[object, str, int]] = [(root, "#", 0)]
+    for _ in range(_MAX_VALUES):
+        if not waiting:
+            return
+        value, place, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            yield f"{place[:200]} is nested more than {MAX_DEPTH} levels deep"
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                yield f"{place} has a name that is no text"
+            waiting += [
+                (item, f"{place}/{_pointer(key)}", depth + 1) for key, item in value.items()
+            ]
+        elif isinstance(value, list | tuple):
+            waiting += [(item, f"{place}/{i}", depth + 1) for i, item in enumerate(value)]
+        elif not _is_plain(value):
+            yield f"{place} is {value!r:.60}, which JSON does not have"
+    yield f"it has more than {_MAX_VALUES} values"
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)
+
+
+def _pointer(key: object) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,253 @@
+"""Grammars that are compiled, and those that are refused: at once, with the place and in bounds."""
+
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.grammar.compiled import Grammars
+from mlxspec.grammar.finite import endless_place
+from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params.grammar import MAX_DEPTH, MAX_LENGTH
+from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
+
+SECONDS = 30.0  # on a busy machine; most take milliseconds
+
+
+class ByteTokenizer(ToyTokenizer):
+    """A token for each byte."""
+
+    def __init__(self):
+        super().__init__(256)
+
+    def token_bytes(self, token):
+        return bytes([token])
+
+    def encode(self, text, *, add_special_tokens=True):
+        return list(text.encode())
+
+
+@pytest.fixture(scope="module")
+def grammars():
+    return Grammars(ByteTokenizer())
+
+
+def accepts(grammars, grammar, text):
+    matcher = grammars.matcher(grammar)
+    tokens = list(text.encode())
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+# ---- what is served ----------------------------------------------------------------------------
+
+
+def test_a_schema_is_written_as_json_dumps_writes_it(grammars):
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "null"}}}}
+    value = json.dumps({"a": [None, None]})
+    assert accepts(grammars, Grammar.json_schema(schema), value)
+    assert not accepts(grammars, Grammar.json_schema(schema), '{"a":[null,null]}')
+    loose = Grammar.json_schema(schema, any_whitespace=True)
+    assert accepts(grammars, loose, '{\n  "a":[null,\tnull]\n}')
+
+
+@pytest.mark.parametrize("text", ["yes", "no\n", 'a"b\\c', "é☃ \t", "x\x00y", "{{a}}|(", "]", "-"])
+def test_every_text_can_be_a_choice(grammars, text):
+    grammar = Grammar.choices(["maybe", text])
+    assert accepts(grammars, grammar, text)
+    assert not accepts(grammars, grammar, text + text)
+
+
+def test_regular_expressions_and_lark_grammars_are_served(grammars):
+    assert accepts(grammars, Grammar.regex("[0-9]{3}-[a-z]+"), "123-abc")
+    assert not accepts(grammars, Grammar.regex("[0-9]{3}"), "1234")
+    assert accepts(grammars, Grammar.lark('start: "(" start ")" | "x"'), "((x))")
+
+
+def test_a_dict_a_path_and_a_model_class_are_schemas(tmp_path):
+    schema = {"type": "integer"}
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(schema))
+
+    class Model:  # as pydantic's
+        @classmethod
+        def model_json_schema(cls):
+            return schema
+
+    wanted = Grammar("json-schema", '{"type": "integer"}')
+    for given in (schema, path, Model, Grammar.json_schema(str(path)), wanted):
+        assert GenerationParams(grammar=given).grammar == wanted
+
+
+def test_a_grammar_is_compiled_once(grammars, monkeypatch):
+    grammar = Grammar.regex("[a-e]{7}")
+    grammars.matcher(grammar)
+    monkeypatch.setattr(grammars, "_compile", None)
+    first, second = grammars.matcher(grammar), grammars.matcher(grammar)
+    assert first.consume_token(ord("a"))
+    assert second.compute_bitmask() != first.compute_bitmask() or not second.is_stopped()
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+
+def deep(levels):
+    schema = {"type": "integer"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def doubled(levels):
+    value = {"type": "integer"}
+    for _ in range(levels):
+        value = {"anyOf": [value, value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("no such file", "cannot read the schema file no such file"),
+        (3, "must be a JSON schema"),
+        (dict, "must be a JSON schema"),
+        ({"const": float("nan")}, "#/const is nan"),
+        ({"properties": {"a/b": {"enum": [{1}]}}}, "#/properties/a~1b/enum/0 is"),
+        ({3: "x"}, "a name that is no text"),
+        (deep(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} levels"),
+        (doubled(40), "has more than|levels deep"),
+        ({"const": "x" * (MAX_LENGTH + 1)}, "characters; allowed are"),
+    ],
+)
+def test_what_is_no_schema_is_refused_by_the_settings(value, message):
+    begin = time.perf_counter()
+    with pytest.raises(ValueError, match=message):
+        GenerationParams(grammar=value)
+    assert time.perf_counter() - begin < SECONDS
+
+
+def test_a_file_that_is_no_schema_is_refused(tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"broken\.json is no JSON"):
+        GenerationParams(grammar=path)
+    path.write_text(" " * (5 * MAX_LENGTH))
+    with pytest.raises(ValueError, match="give a smaller schema"):
+        GenerationParams(grammar=path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="too deeply"):
+        GenerationParams(grammar=path)
+    with pytest.raises(ValueError, match=r"cannot read the schema file .*missing"):
+        GenerationParams(grammar=Path(tmp_path / "missing.json"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "strange"}, r"Invalid type: strange \(in #\)"),
+        (
+            {"properties": {"a": {"type": "array", "items": {"not": {"type": "null"}}}}},
+            r"not.*\(in #/properties/a/items\)",
+        ),
+        (
+            {"$ref": "#/$defs/x", "$defs": {"x": {"type": "array", "uniqueItems": True}}},
+            r"uniqueItems.*\(in #/\$defs/x\)",
+        ),
+        ({"anyOf": [{"type": "null"}, {"pattern": "(?=a)b"}]}, r"look-around.*\(in #/anyOf/1\)"),
+        ({"$ref": "http://example.com/schema.json"}, "example.com"),
+        ({"properties": {"a": False}, "required": ["a"], "type": "object"}, "nsatisfiable"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no"),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {
+                    "a": {
+                        "type": "object",
+                        "properties": {"x": {"$ref": "#/$defs/a"}},
+                        "required": ["x"],
+                    }
+                },
+            },
+            r"no finite text fits #/\$defs/a",
+        ),
+        ({"enum": [f"value {index:06d}" for index in range(60_000)]}, "too big|too large"),
+        (
+            {"properties": {f"p{index}": {"type": "string"} for index in range(15_000)}},
+            "too big|too large",
+        ),
+    ],
+)
+def test_a_schema_that_cannot_be_served_is_refused_with_its_place(grammars, schema, message):
+    begin = time.perf_counter()
+    with pytest.raises(ValueError, match=message) as raised:
+        grammars.matcher(Grammar.json_schema(schema))
+    assert time.perf_counter() - begin < SECONDS
+    assert str(raised.value).startswith("the JSON schema cannot be served")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar.regex("(a{1000}){1000}"),
+        Grammar.regex("a{1000000}"),
+        Grammar.regex("((a{1,100}b){1,100}c){1,100}"),
+        Grammar.regex("(a)\\1"),
+        Grammar.regex("(unclosed"),
+        Grammar.regex("a&~(a)"),
+        Grammar.lark('start: "a'),
+        Grammar.lark("start: other"),
+        Grammar.lark('start: start "a" | start'),
+        Grammar.lark('start: %json {"type":"x"}'),
+    ],
+    ids=lambda grammar: grammar.source[:24],
+)
+def test_a_costly_or_wrong_grammar_is_served_or_refused_in_bounded_time(grammars, grammar):
+    begin = time.perf_counter()
+    with suppress(ValueError):
+        grammars.matcher(grammar)
+    assert time.perf_counter() - begin < SECONDS
+
+
+def test_recursion_with_an_end_is_finite():
+    tree = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "left": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
+                    "others": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+                },
+                "required": ["left", "others"],
+            }
+        },
+    }
+    assert endless_place(tree) == ""
+    tree["$defs"]["node"]["properties"]["others"]["minItems"] = 1
+    assert endless_place(tree) == "#/$defs/node"
+
+
+def test_references_that_double_are_looked_at_once():
+    defs = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)}
+    begin = time.perf_counter()
+    schema = {"$ref": "#/$defs/a0", "$defs": {**defs, "a60": {"type": "null"}}}
+    assert endless_place(schema) == ""
+    assert time.perf_counter() - begin < SECONDS
+
+
+def test_a_text_that_no_token_can_write_is_refused_before_anything_is_computed():
+    engine = make_engine(tiny_model(), None)  # its tokens are letters
+    with pytest.raises(ValueError, match="no text of this model's tokens"):
+        engine.generate([1, 2], GenerationParams(grammar={"type": "object"}))
+    assert engine.target.history == ()
+
+
+def test_without_the_library_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    engine = make_engine(tiny_model(), None)
+    with pytest.raises(UnsupportedOperationError, match=r"pip install 'mlxspec\[grammar\]'"):
+        engine.generate([1, 2], GenerationParams(grammar=Grammar.regex("a")))
