@@ -132,9 +132,7 @@ def test_mlx_lm_stops_where_we_do(context):
 
 def test_a_project_that_is_not_installed_is_named_with_its_remedy(context, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx_dspark", None)
-    with pytest.raises(
-        PeerMissingError, match=r"mlx-dspark is skipped .*: pip install mlx-dspark"
-    ):
+    with pytest.raises(PeerMissingError, match=r"mlx-dspark is skipped .*: pip install mlx-dspark"):
         build_peer("mlx-dspark", context)
 
 
