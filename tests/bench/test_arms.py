@@ -132,15 +132,13 @@ def test_mlx_lm_stops_where_we_do(context):
 
 def test_a_project_that_is_not_installed_is_named_with_its_remedy(context, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx_dspark", None)
-    with pytest.raises(
-        PeerMissingError, match=r"mlx-dspark is left out .*: pip install mlx-dspark"
-    ):
+    with pytest.raises(PeerMissingError, match=r"mlx-dspark is skipped .*: pip install mlx-dspark"):
         build_peer("mlx-dspark", context)
 
 
 def test_a_project_that_cannot_run_the_model_is_left_out_with_the_reason(context):
     context.loaded.model.extra = mx.zeros((2,))
-    with pytest.raises(PeerMissingError, match=r"mlx-lm is left out: .*extra"):
+    with pytest.raises(PeerMissingError, match=r"mlx-lm is skipped: .*extra"):
         build_peer("mlx-lm", context)
 
 
