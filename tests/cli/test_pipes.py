@@ -191,7 +191,10 @@ def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):
         return capsys.readouterr().out
 
     schema, lark = tmp_path / "schema.json", tmp_path / "sum.lark"
-    schema.write_text('{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}')
+    schema.write_text(
+        '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],'
+        ' "additionalProperties": false}'
+    )
     lark.write_text('start: "1" ("+" "1")? "!"')
     assert json.loads(said("--json-schema", str(schema)))["a"] in (1, 2)
     assert re.fullmatch("[0-9]{3}-[a-c]", said("--regex", "[0-9]{3}-[a-c]").strip())
