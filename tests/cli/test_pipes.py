@@ -99,16 +99,11 @@ def test_a_chat_in_a_pipe_writes_its_replies_and_nothing_else(monkeypatch, capsy
     monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
     assert main(["generate", "--model", model, *FLAGS]) == 0
     reply = capsys.readouterr().out
-    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\n/temp\nhi\n/new\nhi\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\nhi\n/new\nhi\n"))
     assert main(["chat", "--model", model, "--temp", "0", *FLAGS]) == 0
     out, err = capsys.readouterr()
     assert out == reply * 2
-    for words in (
-        "/help for help",
-        "Ctrl-D ends the chat",
-        "/nothing is not a command",
-        "temp is 0",
-    ):
+    for words in ("/help for help", "Ctrl-D ends the chat", "/nothing is not a command"):
         assert words in err
     assert "you>" not in out + err
 
@@ -197,7 +192,8 @@ def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):
 
     schema, lark = tmp_path / "schema.json", tmp_path / "sum.lark"
     schema.write_text(
-        '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}'
+        '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],'
+        ' "additionalProperties": false}'
     )
     lark.write_text('start: "1" ("+" "1")? "!"')
     assert json.loads(said("--json-schema", str(schema)))["a"] in (1, 2)

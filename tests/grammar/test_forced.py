@@ -1,0 +1,102 @@
+"""Forced tokens: where they stand, what they cost, and that no figure of drafts counts them."""
+
+import json
+
+import pytest
+
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.params import GenerationParams, Grammar, SamplingParams
+from mlxspec.trace.events import DrafterFailed
+from mlxspec.trace.file import TraceWriter, read_trace
+from mlxspec.trace.stats import FORCED
+from tests.support.adversaries import Adversary
+from tests.support.tiny import emitted, make_engine, tiny_model
+
+PROMPT = [3, 7, 1]
+WORD = "abcdefgh"
+
+
+def reply(grammar, drafter=None, **settings):
+    engine = make_engine(tiny_model(), drafter or NoDrafter())
+    return list(engine.generate(PROMPT, GenerationParams(grammar=grammar, **settings)))
+
+
+def test_a_run_costs_one_forward_for_all_its_tokens():
+    events = reply(Grammar.regex(WORD))
+    stats = events[-1].stats
+    assert emitted(events) == list(range(8))
+    assert stats["target_forwards"] == 1
+    assert stats["kinds"] == {"forced": 8}
+    assert events[-1].reason == "stop"
+
+
+def test_without_draft_nodes_every_token_has_a_forward():
+    stats = reply(Grammar.regex(WORD), num_draft_tokens=0)[-1].stats
+    assert stats["target_forwards"] == 8
+    assert stats["kinds"] == {"plain": 8}
+
+
+def test_no_figure_of_drafts_counts_what_is_forced():
+    stats = reply(Grammar.regex(WORD), SuffixDrafter())[-1].stats
+    assert (stats["rounds"], stats["drafted"], stats["accepted"]) == (0, 0, 0)
+    assert stats["plain_forwards"] == 1
+    assert stats["acceptance_rate"] == 0
+    assert stats["sources"] == {}
+
+
+def test_guesses_below_a_run_are_counted_by_their_own_depth():
+    events = reply(Grammar.regex("abc(d|e)fgh(a|b)"), SuffixDrafter())
+    stats = events[-1].stats
+    drafted = [node for event in events if event.t == "draft" for node in event.nodes]
+    assert stats["drafted"] == sum(node.source != FORCED for node in drafted) > 0
+    assert len(stats["drafted_at_depth"]) <= 2
+
+
+@pytest.mark.parametrize("most", [1, 3, 5, 8, 20])
+def test_max_tokens_ends_a_run_exactly(most):
+    events = reply(Grammar.regex(WORD), max_tokens=most)
+    assert emitted(events) == list(range(min(most, 8)))
+    assert events[-1].reason == ("stop" if most >= 8 else "length")
+
+
+def test_a_stop_string_and_a_stop_token_end_a_run():
+    events = reply(Grammar.regex(WORD), stop="de")
+    assert "".join(token.text for e in events for token in getattr(e, "emit", ())) == "abc"
+    assert emitted(reply(Grammar.regex(WORD), stop_tokens=[2])) == [0, 1, 2]
+
+
+def test_a_drafter_that_fails_leaves_the_runs():
+    class Fails(Adversary):
+        def propose(self, root, budget):
+            raise RuntimeError("broken")
+
+    events = reply(Grammar.regex("(a|b|c|d|e)bcdefgh"), Fails())
+    assert sum(isinstance(event, DrafterFailed) for event in events) == 1
+    assert events[-1].stats["kinds"]["forced"] >= 6
+
+
+def test_a_sampler_that_chooses_a_forbidden_token_is_refused():
+    with pytest.raises(ValueError, match="which the grammar forbids here"):
+        reply(Grammar.regex("(a|b)c"), sampler=lambda logprobs: 5)
+
+
+def test_a_recording_keeps_the_kind(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    with TraceWriter(path) as writer:
+        for event in reply(Grammar.regex(WORD)):
+            writer.write(event)
+    kinds = [token.kind for event in read_trace(path) for token in getattr(event, "emit", ())]
+    assert kinds == ["forced"] * 8
+    assert "forced" in json.dumps(path.read_text())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_context_ends_a_run(temperature):
+    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
+    params = GenerationParams(
+        grammar=Grammar.regex("(abcdefgh){9}"), sampling=SamplingParams(temperature=temperature)
+    )
+    events = list(engine.generate(PROMPT, params))
+    assert events[-1].reason == "context"
+    assert emitted(events) == [n % 8 for n in range(len(emitted(events)))]
