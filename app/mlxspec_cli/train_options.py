@@ -50,7 +50,9 @@ def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.Argumen
 
 def _add_data(step: argparse.ArgumentParser) -> None:
     step.add_argument("--tokens", type=int, default=1_000_000, help="to write in all (1000000)")
-    step.add_argument("--prompts", type=Path, metavar="FILE", help="one prompt per line, or .jsonl")
+    step.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="one prompt per line, .jsonl, or .toml"
+    )
     step.add_argument("--batch-size", type=int, default=32, help="conversations at a time (32)")
     step.add_argument("--seed", type=int, default=0)
 
