@@ -54,7 +54,9 @@ def _add_data(step: argparse.ArgumentParser) -> None:
     step.add_argument(
         "--tokens", type=int, default=1_000_000, help="tokens to write in total (1000000)"
     )
-    step.add_argument("--prompts", type=Path, metavar="FILE", help="one prompt per line, or .jsonl")
+    step.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="one prompt per line, .jsonl, or .toml"
+    )
     step.add_argument("--batch-size", type=int, default=32, help="conversations at a time (32)")
     step.add_argument("--seed", type=int, default=0)
 

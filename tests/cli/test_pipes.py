@@ -99,11 +99,16 @@ def test_a_chat_in_a_pipe_writes_its_replies_and_nothing_else(monkeypatch, capsy
     monkeypatch.setattr(sys, "stdin", io.StringIO("hi"))
     assert main(["generate", "--model", model, *FLAGS]) == 0
     reply = capsys.readouterr().out
-    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\nhi\n/new\nhi\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/help\n/nothing\n/temp\nhi\n/new\nhi\n"))
     assert main(["chat", "--model", model, "--temp", "0", *FLAGS]) == 0
     out, err = capsys.readouterr()
     assert out == reply * 2
-    for words in ("/help for help", "Ctrl-D ends the chat", "/nothing is not a command"):
+    for words in (
+        "/help for help",
+        "Ctrl-D ends the chat",
+        "/nothing is not a command",
+        "temp is 0",
+    ):
         assert words in err
     assert "you>" not in out + err
 

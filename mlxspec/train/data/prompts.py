@@ -15,6 +15,7 @@ from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
 from mlxspec.prompt import are_texts
 from mlxspec.trace.difference import common_length
+from mlxspec.train.data.templates import read_templates
 
 _MARKS = ("x", "y")
 
@@ -55,13 +56,16 @@ def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
 def read_prompts(path: str | Path) -> list[list[str]]:
     """Return the user turns of each conversation in a file.
 
-    A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts);
-    any other file has one prompt per line. Empty lines are ignored.
+    A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts); a
+    `.toml` file has templates (see `templates.py`); any other file has one prompt per line. Empty
+    lines are ignored.
 
     Raises:
         MlxspecError: The file cannot be read, a line is wrong, or there are no prompts.
     """
     path = Path(path)
+    if path.suffix == ".toml":
+        return read_templates(path).prompts()
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
