@@ -9,7 +9,9 @@
 The first value of `load` is an engine with its drafter. What `mlx_lm.load` returned is taken as
 well: at its first use the model is compared with mlx-lm's plain decoding, once on a machine, and
 gets an engine with the drafter "pool", which is freed with it. Every argument of mlx-lm 0.32 has
-the same position and meaning here, or raises an `UnsupportedOperationError`:
+the same position and meaning here, or raises an `UnsupportedOperationError`. One means more:
+mlx-lm ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it bounds
+the cache of every model, so a text that is longer can differ there. Refused are:
 
 | argument | why it is refused |
 |---|---|

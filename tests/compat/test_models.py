@@ -14,6 +14,7 @@ from mlxspec import compat
 from mlxspec.compat import engines
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from tests.support.qwen3_folder import save_adapter, save_qwen3
+from tests.support.tiny_adapted import source as adapted_source
 
 PEER = SimpleNamespace(
     load=import_module("mlx_lm").load,
@@ -245,3 +246,16 @@ def test_load_applies_adapters_as_mlx_lm_does(tmp_path):
         tokenizer.eos_token_ids = ()
         texts.append(tokens(module, model, tokenizer))
     assert texts[0] == texts[1] != tokens(PEER, *loaded(folder))
+
+
+def test_max_kv_size_bounds_a_model_that_makes_its_own_caches_though_not_in_mlx_lm():
+    model = adapted_source("gemma3_text")
+    assert all(
+        type(cache).__name__ != "RotatingKVCache" or cache.max_size == 4
+        for cache in PEER.make_prompt_cache(model, max_kv_size=12)
+    )
+    cache = compat.make_prompt_cache(model, max_kv_size=12)
+    steps = compat.generate_step(mx.array(PROMPT), model, max_tokens=20, prompt_cache=cache)
+    assert len([token for token, _ in steps]) == 20
+    held = cache[0].engine.target.cache
+    assert (held.max_size, held.num_committed) == (12, 12)
