@@ -182,11 +182,6 @@ class SamplingParams:
         """Whether some tokens are cut off."""
         return bool(self.top_k or self.top_p < 1 or self.min_p or self.xtc_probability)
 
-    @property
-    def sorts(self) -> bool:
-        """Whether a filter sorts tokens by probability, which takes long on a CPU."""
-        return not self.is_greedy and bool(self.top_k or self.top_p < 1)
-
     def describe(self) -> dict[str, Any]:
         """Return the settings that are not neutral, by name."""
         neutral = SamplingParams()

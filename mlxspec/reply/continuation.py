@@ -133,16 +133,11 @@ class Continuation:
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether a round can begin before the host has the tokens of the round before.
-
-        Where the host is much faster at sorting the vocabulary, this would save less than it costs.
-        """
-        sampling = self.params.sampling
+        """Whether a round can begin before the host has the tokens of the round before."""
         return not (
-            sampling.has_penalties
+            self.params.sampling.has_penalties
             or self.params.logits_processors
             or self.params.sampler
-            or (sampling.sorts and backend.verifies_on_host())
             or self._constraint
         )
 
