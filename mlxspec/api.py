@@ -54,6 +54,7 @@ from mlxspec.drafting.registry import (
     table_memory,
 )
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import (
     UNCHANGED,
@@ -75,7 +76,6 @@ from mlxspec.params import (
     Port,
     checks,
 )
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 
 __all__ = [
@@ -140,6 +140,8 @@ def load(
     branching: int | None = None,
     depth: int | None = None,
     chain_rule: ChainRule = "block",
+    hosts: str | None = None,
+    group: Any = None,
     changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
@@ -162,6 +164,10 @@ def load(
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
+        hosts: Where the target stands, if one machine cannot hold it: a number of local processes,
+            addresses with commas between, or a hostfile of `mlx.launch`.
+        group: The group of a script that `mlx.launch` has started on all ranks. On rank 0 this
+            returns an engine; on the others it computes for rank 0, and ends the process with it.
         changes: Changes of the model's config and tokenizer, and its revision on the hub.
         on_progress: Called with the progress of a download.
         say: Called with one line for the user; None reports problems alone, as Python warnings.
@@ -185,8 +191,11 @@ def load(
         branching=branching,
         depth=depth,
         chain_rule=chain_rule,
+        hosts=hosts,
     )
-    return prepare(source, options, changes=changes, on_progress=on_progress, say=say).engine
+    return prepare(
+        source, options, group=group, changes=changes, on_progress=on_progress, say=say
+    ).engine
 
 
 def wrap(
@@ -218,7 +227,7 @@ def wrap(
         UnsupportedModelError: The model cannot be a target.
         ValueError: An argument is of the wrong type or out of range, or not known.
     """
-    for word in sorted({"port", "adapter", "dtype"} & set(options)):
+    for word in sorted({"port", "adapter", "dtype", "hosts"} & set(options)):
         raise ValueError(f"{word} is chosen when a model is loaded: pass it to load, not to wrap")
     try:
         settings = Options(drafter=drafter, **options)
@@ -239,6 +248,7 @@ def prepare(
     source: str | PathLike[str] | None = None,
     options: Options | None = None,
     *,
+    group: Any = None,
     changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
@@ -252,18 +262,49 @@ def prepare(
             checks.function(name, told)
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
-    room = Room(options.max_kv_size, options.kv_bits)
+    checks.instance("changes", changes, Changes)
+    if options.hosts is not None or group is not None:
+        return _prepare_shared(source, options, group, changes, on_progress, say)
     loaded = load_model(
         source,
         dtype=options.dtype,
         port=options.port,
         adapter=options.adapter,
-        changes=checks.instance("changes", changes, Changes),
-        room=room,
+        changes=changes,
+        room=Room(options.max_kv_size, options.kv_bits),
         on_progress=on_progress,
         say=say or _warn,
     )
     return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+
+
+def _prepare_shared(
+    source: str | PathLike[str] | None,
+    options: Options,
+    group: Any,
+    changes: Changes,
+    on_progress: Progress | None,
+    say: Say | None,
+) -> Prepared:
+    """Prepare an engine whose target stands on several ranks, of which this one is rank 0."""
+    from mlxspec.distributed import ranks  # now: few need it, and it reads mlx.launch
+
+    if changes != UNCHANGED:
+        raise UnsupportedOperationError(
+            "changes of a model's config, tokenizer or revision are for one machine: store the "
+            "changed model, and load that"
+        )
+    if group is not None and group.rank() != 0:
+        ranks.follow(group, source, options)
+    found = ranks.start(str(options.hosts)) if group is None else ranks.joined(group)
+    loaded = found.load(source, options, on_progress=on_progress, say=say or _warn)
+    try:
+        prepared = prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+    except BaseException:
+        found.free()
+        raise
+    prepared.engine.at_close(found.free)
+    return prepared
 
 
 def prepare_loaded(
@@ -373,7 +414,7 @@ def make_drafter_context(
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)
     engine = Engine(
-        Decoder(loaded.model, cache),
+        loaded.make_decoder(loaded.model, cache),
         NoDrafter(),
         loaded.tokenizer,
         name=loaded.name,

@@ -35,10 +35,18 @@ Progress = Callable[[int, int], None]
 """Called with the number of texts compared and of all; what fails with trees needs more texts."""
 
 
-def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: None) -> Verdict:
+Agree = Callable[[float], float]
+"""Returns an error as all processes see it that share a model: else one might go on, alone."""
+
+
+def examine(
+    model: AdaptedModel,
+    on_progress: Progress = lambda done, total: None,
+    agree: Agree = lambda error: error,
+) -> Verdict:
     """Return which drafts a model verifies exactly; the model is not changed."""
     start = time.perf_counter()
-    exam = _Exam(model, on_progress)
+    exam = _Exam(model, on_progress, agree)
     reasons: list[str] = []
     shapes: dict[DraftSupport, Sequence[int]] = {"tree": _TREE, "chain": _CHAIN, "none": (-1,)}
     for support, parents in shapes.items():
@@ -61,8 +69,9 @@ _NAMES: dict[DraftSupport, str] = {
 class _Exam:
     """The texts of one examination, and mlx-lm's logits for them."""
 
-    def __init__(self, model: AdaptedModel, on_progress: Progress) -> None:
+    def __init__(self, model: AdaptedModel, on_progress: Progress, agree: Agree) -> None:
         self._model = model
+        self._agree = agree
         self._progress = on_progress
         windows = [w for w in model.config.layer_windows if w is not None and w <= _LONGEST_WINDOW]
         length = max([_SHORT, *(window + 2 * _NODES for window in windows)])
@@ -115,7 +124,7 @@ class _Exam:
             tokens = mx.array([self._tokens] * len(decoders), mx.int32)
             hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
             pairs = zip(self._model.logits(hidden), decoders, strict=True)
-            errors = [_relative(got, decoder.tree_logits(tree)) for got, decoder in pairs]
+            errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder in pairs]
         except Exception:  # as in `fault_of`: then sequences have forwards of their own
             return False
         return max(errors) <= self._tolerance
@@ -129,10 +138,13 @@ class _Exam:
         worst = 0.0
         for node in range(tree.n_nodes):
             drafted = self._drafted(_path(parents, node))
-            worst = max(worst, _relative(got[node], self._after((*before, *drafted))))
+            worst = max(worst, self._off(got[node], self._after((*before, *drafted))))
             if worst != worst:
                 return worst
         return worst
+
+    def _off(self, got: mx.array, want: mx.array) -> float:
+        return self._agree(_relative(got, want))
 
     def _texts(self, parents: Sequence[int]) -> set[tuple[int, ...]]:
         """Return the texts, without the prompt, with which drafts of this shape are compared."""
@@ -160,7 +172,7 @@ class _Exam:
         tokens = self._drafted(_path(_TREE, _NODES - 1))
         text = mx.array([[*self._prompt, *tokens]], mx.int32)
         at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
-        noise = _relative(at_once, self._after(tokens))
+        noise = self._off(at_once, self._after(tokens))
         least = {mx.float32: 2e-5, mx.float16: 4e-3}.get(at_once.dtype, 3e-2)
         return max(least, _NOISE_FACTOR * noise)
 

@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from os import PathLike
@@ -21,12 +22,14 @@ from mlx.utils import tree_flatten
 
 from mlxspec.adapted.admission import examine
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.adapted.verdict import Verdict
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.folder import read_config
 from mlxspec.loading.room import Say
+from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -35,15 +38,13 @@ _EVERY_S = 2.0  # between two lines about the progress of an examination
 
 def load_module(
     folder: Path,
-    dtype: str,
     adapter: str | PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> tuple[nn.Module, str]:
-    """Return a model as mlx-lm loads it, and the type of its stored weights in words.
+) -> nn.Module:
+    """Return a model as mlx-lm loads it; its weights are lazy.
 
     Args:
         folder: The model's folder: config.json and safetensors files.
-        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
         adapter: A folder with adapters (LoRA), or None.
         config: Entries that replace those of config.json, or None.
 
@@ -51,6 +52,7 @@ def load_module(
         UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
     """
     utils = import_module("mlx_lm.utils")
+    module: nn.Module
     try:
         module, _ = utils.load_model(
             folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
@@ -63,12 +65,10 @@ def load_module(
             f"{folder.name}: mlx-lm cannot load it as a model of the type {kind!r}: {error}; it "
             f"needs a complete checkpoint of a type that mlx-lm {version('mlx-lm')} has"
         ) from error
-    return _converted(module, dtype)
+    return module
 
 
-def build_module(
-    checkpoint: Checkpoint, dtype: str, adapter: str | PathLike[str] | None = None
-) -> tuple[nn.Module, str]:
+def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = None) -> nn.Module:
     """Return mlx-lm's model of a checkpoint in memory; see `load_module`."""
     utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
     try:
@@ -83,7 +83,7 @@ def build_module(
             module = utils.load_adapters(module, str(adapter))
     except Exception as error:  # as in `load_module`
         raise UnsupportedModelError(f"a {kind} model cannot be built: {error}") from error
-    return _converted(module, dtype)
+    return module
 
 
 def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.array]) -> None:
@@ -96,15 +96,28 @@ def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.arr
     nn.quantize(module, packing["group_size"], packing["bits"], class_predicate=packing_of)
 
 
-def _converted(module: nn.Module, dtype: str) -> tuple[nn.Module, str]:
+def evaluated(
+    module: nn.Module, dtype: str, sharing: Sharing = ALONE
+) -> tuple[nn.Module, str, str]:
+    """Evaluate the weights of a model in the type to compute in.
+
+    Args:
+        module: The model; changed in place, or replaced by one without quantised weights.
+        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
+        sharing: What to do where several processes share the model.
+
+    Returns:
+        The model, the type of its stored weights in words, and how it is shared in words.
+    """
     stored = stored_words(module)
     if dtype == "auto" and not backend.keeps_weights_as_stored():
         module = _dequantized(module)
     elif dtype != "auto":
         module.set_dtype(getattr(mx, dtype))
     module.eval()
+    shared = sharing.cut(module)
     mx.eval(module.parameters())
-    return module, stored
+    return module, stored, shared
 
 
 def admitted(
@@ -112,6 +125,9 @@ def admitted(
     tokenizer: Tokenizer,
     say: Say = lambda line: None,
     place: Path | None = None,
+    *,
+    sharing: Sharing = ALONE,
+    shared: str = "",
 ) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
@@ -121,21 +137,23 @@ def admitted(
         say: Called with one line before an examination, some during a long one and one after it;
             later with one line where not all drafts are verified.
         place: The folder or file from which it was loaded; None if that is not known.
+        sharing: What to do where several processes share the model.
+        shared: How they share it, in words.
 
     Raises:
         UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's.
     """
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
-    key = _key(module)
-    verdict = verdicts.load(key)
+    key = _key(module, shared)
+    verdict = _agreed(verdicts.load(key), sharing)
     if verdict is None:
         say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, once")
-        verdict = examine(model, _Progress(say))
+        verdict = examine(model, _Progress(say), sharing.agree)
         verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
     elif verdict.reason:
         say(f"{model.config.model_type} was compared before: {verdict.words}")
-    if place is not None:
+    if place is not None and not shared:  # the note is for lists of whole models
         verdicts.note(place, key)
     if verdict.support is None:
         raise UnsupportedModelError(
@@ -145,6 +163,12 @@ def admitted(
     model.draft_support, model.supports_batches = verdict.support, verdict.batches
     model.draft_limits = verdict.reason
     return model
+
+
+def _agreed(own: Verdict | None, sharing: Sharing) -> Verdict | None:
+    """Return what the first process has found before: another may never have seen the model."""
+    found = sharing.agree(None if own is None else asdict(own))
+    return None if found is None else Verdict(**found)
 
 
 class _Progress:
@@ -160,13 +184,14 @@ class _Progress:
             self._said = time.monotonic()
 
 
-def _key(module: nn.Module) -> str:
+def _key(module: nn.Module, shared: str) -> str:
     """Return what an examination depends on: type, source, arguments, versions and device."""
     source = inspect.getsource(import_module(type(module).__module__))
     args = repr(getattr(module, "args", None))
     digest = hashlib.sha256(f"{source}\n{args}".encode()).hexdigest()[:16]
     name = type(module).__module__.rsplit(".", 1)[-1]
-    return f"{name} {digest}, {verdicts.conditions()}"
+    parts = f" {shared}" if shared else ""
+    return f"{name} {digest}{parts}, {verdicts.conditions()}"
 
 
 def stored_words(module: nn.Module) -> str:
