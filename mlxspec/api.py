@@ -86,6 +86,7 @@ __all__ = [
     "Say",
     "change_drafter",
     "load",
+    "load_target",
     "make_cache",
     "make_drafter_context",
     "prepare",
@@ -262,31 +263,40 @@ def prepare(
             checks.function(name, told)
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
-    checks.instance("changes", changes, Changes)
-    if options.hosts is not None or group is not None:
-        return _prepare_shared(source, options, group, changes, on_progress, say)
-    loaded = load_model(
-        source,
-        dtype=options.dtype,
-        port=options.port,
-        adapter=options.adapter,
-        changes=changes,
-        room=Room(options.max_kv_size, options.kv_bits),
-        on_progress=on_progress,
-        say=say or _warn,
+    loaded = load_target(
+        source, options, group=group, changes=changes, on_progress=on_progress, say=say
     )
-    return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+    try:
+        prepared = prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+    except BaseException:
+        loaded.free()
+        raise
+    prepared.engine.at_close(loaded.free)
+    return prepared
 
 
-def _prepare_shared(
+def load_target(
     source: str | PathLike[str] | None,
     options: Options,
-    group: Any,
-    changes: Changes,
-    on_progress: Progress | None,
-    say: Say | None,
-) -> Prepared:
-    """Prepare an engine whose target stands on several ranks, of which this one is rank 0."""
+    *,
+    group: Any = None,
+    changes: Changes = UNCHANGED,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> LoadedModel:
+    """Load the target alone, here or on several ranks; arguments as in `load`."""
+    checks.instance("changes", changes, Changes)
+    if options.hosts is None and group is None:
+        return load_model(
+            source,
+            dtype=options.dtype,
+            port=options.port,
+            adapter=options.adapter,
+            changes=changes,
+            room=Room(options.max_kv_size, options.kv_bits),
+            on_progress=on_progress,
+            say=say or _warn,
+        )
     from mlxspec.distributed import ranks  # now: few need it, and it reads mlx.launch
 
     if changes != UNCHANGED:
@@ -297,14 +307,7 @@ def _prepare_shared(
     if group is not None and group.rank() != 0:
         ranks.follow(group, source, options)
     found = ranks.start(str(options.hosts)) if group is None else ranks.joined(group)
-    loaded = found.load(source, options, on_progress=on_progress, say=say or _warn)
-    try:
-        prepared = prepare_loaded(loaded, options, on_progress=on_progress, say=say)
-    except BaseException:
-        found.free()
-        raise
-    prepared.engine.at_close(found.free)
-    return prepared
+    return found.load(source, options, on_progress=on_progress, say=say or _warn)
 
 
 def prepare_loaded(

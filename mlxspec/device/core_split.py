@@ -53,19 +53,13 @@ class _CoreSplit:
         if self.count:
             set_blas_threads(1)
         self._own = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
+        cpu = mx.Device(mx.cpu)
+        self._shared = [turns.shared_stream(cpu, core) for core in range(1, self.count)]
 
     @property
     def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
         """The streams of all cores but the first: the shared ones in a turn, else the thread's."""
-        if not turns.is_mine():
-            return self._own
-        if not self._shared:
-            cpu = mx.Device(mx.cpu)
-            self._shared = [turns.shared_stream(cpu, core) for core in range(1, self.count)]
-        return self._shared
-
-    def abandon(self) -> None:
-        self._shared = []
+        return self._shared if turns.is_mine() else self._own
 
 
 _split = _CoreSplit()
@@ -76,12 +70,6 @@ def count() -> int:
     if not _split.is_open:
         _split.open()
     return _split.count
-
-
-def abandon_streams() -> None:
-    """Compute in new streams from now on; see `turns.abandon_streams`."""
-    turns.abandon_streams()
-    _split.abandon()
 
 
 @contextmanager

@@ -62,15 +62,14 @@ def device_turn() -> Iterator[None]:
 @contextmanager
 def free_turn() -> Iterator[bool]:
     """Take a turn only if the device is free, as finalizers must not wait; yield whether it was."""
-    room = _room
-    if not room.acquire(blocking=False):
+    if not _room.acquire(blocking=False):
         yield False
         return
     try:
         with _shared():
             yield True
     finally:
-        room.release()
+        _room.release()
 
 
 def is_mine() -> bool:
@@ -85,17 +84,6 @@ def may_compile() -> bool:
     The end of the process stops daemon threads, so nothing frees what MLX stores for them.
     """
     return not threading.current_thread().daemon
-
-
-def abandon_streams() -> None:
-    """Compute in new shared streams from now on: an operation in the old ones never ends.
-
-    What is lazy in the old ones is lost, and so is a turn of another thread that waits for it.
-    """
-    global _room
-    _streams.clear()
-    if not is_mine():
-        _room = threading.RLock()
 
 
 def shared_stream(device: mx.Device, core: int = 0) -> mx.Stream:

@@ -19,8 +19,10 @@ def main() -> None:
     from mlxspec.device import backend
 
     backend.check()
+    from mlxspec.distributed.processes import READY
     from mlxspec.distributed.ranks import run_rank
 
+    print(READY, flush=True)
     run_rank(sys.argv[1])
 
 

@@ -59,13 +59,17 @@ class Orders:
 class Follower:
     """Decoders that do what those of rank 0 do."""
 
-    def __init__(self, make_decoder: Callable[[], Decoder]) -> None:
+    def __init__(
+        self, make_decoder: Callable[[], Decoder], answer_probe: Callable[[int, int], None]
+    ) -> None:
         """Begin without a decoder.
 
         Args:
             make_decoder: Returns a decoder with an empty cache of the settings of rank 0.
+            answer_probe: Takes part in so many sums of so many numbers.
         """
         self._make_decoder = make_decoder
+        self._answer_probe = answer_probe
         self._decoders: dict[int, Decoder] = {}
 
     def obey(self, message: bytes) -> None:
@@ -81,6 +85,9 @@ class Follower:
             return
         if order.kind is Kind.CLOSE:
             self._decoders.pop(order.decoder, None)  # of an engine before, maybe
+            return
+        if order.kind is Kind.PROBE:
+            self._answer_probe(*numbers)
             return
         decoder = self._decoders[order.decoder]
         match order.kind:

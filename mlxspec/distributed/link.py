@@ -2,7 +2,7 @@
 
 What waits for a collective waits in a thread of its own. A collective whose other side is gone
 never returns, so that thread is then left behind, and the caller gets `RankLostError` within
-seconds.
+seconds. MLX can compute nothing in this process from then on: what it has queued waits for ever.
 """
 
 import threading
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from mlxspec.device import core_split
 from mlxspec.distributed.orders import Order, packed
 from mlxspec.distributed.wire import SILENCE_S, Wire, WireError
 from mlxspec.errors import RankLostError
@@ -84,6 +83,10 @@ class Link:
                 self.lose(f"rank {rank}: {error}")
         self.check()
 
+    def forget(self) -> None:
+        """Drop the orders that wait: the decoders that they are for are gone."""
+        self._waiting.clear()
+
     def tell(self, **facts: Any) -> None:
         """Send named facts to every rank; raise RankLostError where one is lost."""
         self.check()
@@ -123,14 +126,10 @@ class Link:
         """Return what `act` returns, which may wait for collectives.
 
         Raises:
-            RankLostError: A rank is lost meanwhile; `act` is left behind, with its streams.
+            RankLostError: A rank is lost meanwhile; `act` is left behind.
         """
         self.check()
-        try:
-            return attended(self._worker, act, self.check)
-        except RankLostError:
-            core_split.abandon_streams()
-            raise
+        return attended(self._worker, act, self.check)
 
     # ---- losing a rank ---------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     COMMIT = 10  # [path]
     COMMIT_CHAIN = 11  # [tokens]
     LAST = 12  # []: compute the last token again
+    PROBE = 13  # [numbers, times]: sum so many numbers over all ranks, so often
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,12 @@ from mlxspec.distributed.hosts import LOCAL, Hosts
 from mlxspec.errors import RankLostError
 
 _FIRST_PORT = 32323  # of ranks on other machines, as mlx.launch has it
+_START_S = 180.0  # a busy machine imports MLX slowly
+_LOOK_S = 0.1
 _SAID = 300  # characters of what a rank said before it ended
 MODULE = "mlxspec.distributed"
+READY = "mlxspec: ready to join"
+"""What a rank says right before it joins."""
 
 
 class Processes:
@@ -40,8 +45,9 @@ class Processes:
             RankLostError: One cannot be started.
         """
         self._hosts = hosts
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as they run
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
+        # What they say, for the message where one ends; open as long as they run.
+        self._log = (Path(self._folder.name) / "said.txt").open("ab")
         self._files = self._rank_files()
         names = dict(name.split("=", 1) for name in hosts.envs if "=" in name)
         self._shared = {**names, **self._back_end()}
@@ -50,12 +56,30 @@ class Processes:
         for rank in range(1, len(hosts.hosts)):
             self._processes.append(self._start(rank))
 
+    def wait_for_all(self) -> None:
+        """Wait until all are about to join.
+
+        Raises:
+            RankLostError: One has ended, or takes longer than a few minutes.
+        """
+        end = time.monotonic() + _START_S
+        while self._said().count(READY) < len(self._processes):
+            self.check()
+            if time.monotonic() > end:
+                raise RankLostError(
+                    f"not all ranks have started within {_START_S:.0f} s: look whether "
+                    f"`{MODULE}` runs on all machines, and ssh asks for nothing"
+                )
+            time.sleep(_LOOK_S)
+
+    def _said(self) -> str:
+        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
+
     def check(self) -> None:
         """Raise RankLostError if one has ended."""
         for rank, process in enumerate(self._processes, 1):
             if process.poll() is not None:
-                self._log.seek(0)
-                said = self._log.read().decode(errors="replace").strip()[-_SAID:] or "nothing"
+                said = self._said().strip()[-_SAID:] or "nothing"
                 raise RankLostError(
                     f"rank {rank} on {self._hosts.hosts[rank].ssh_hostname} has ended with the "
                     f"code {process.returncode} before it could compute; it said: {said}"

@@ -6,6 +6,7 @@ closed engine frees their memory alone.
 
 import atexit
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from mlxspec.distributed.handshake import check_same, settings_of, weights_finge
 from mlxspec.distributed.hosts import read_hosts
 from mlxspec.distributed.link import Link, Worker, attended
 from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.probe import answer_probe
 from mlxspec.distributed.processes import Processes
 from mlxspec.distributed.rendezvous import accept_ranks, join_rank_0
 from mlxspec.distributed.sharding import PIPELINE, sharing
@@ -44,11 +46,13 @@ class Ranks:
     Attributes:
         link: The connections to them.
         group: The group of `mx.distributed`.
+        sizes: Bytes of the weights that each rank holds of the loaded model.
     """
 
     def __init__(self, group: mx.distributed.Group, link: Link) -> None:
         self.group = group
         self.link = link
+        self.sizes: list[int] = []
         self._is_used = False
 
     def load(
@@ -73,6 +77,7 @@ class Ranks:
         given = None if source is None else str(source)
         settings = settings_of(options)
         adapter = None if options.adapter is None else str(options.adapter)
+        self.link.forget()
         self.link.tell(load={"source": given, "adapter": adapter, **settings})
         facts = {**settings, "weights": weights_fingerprint(found.path)}
         answers = self.link.answers()
@@ -95,6 +100,7 @@ class Ranks:
             name=found.name,
             revision=found.revision,
             make_decoder=partial(ShardedDecoder, link=self.link),
+            free=self.free,
         )
 
     def free(self) -> None:
@@ -152,9 +158,10 @@ def start(hosts: str) -> Ranks:
     kept = {name: os.environ.get(name) for name in processes.environment}
     os.environ.update(processes.environment)
     try:
-        _joined = attended(
-            Worker(), lambda: _join(_initialised(named.backend), processes.end), processes.check
-        )
+        # MLX holds the interpreter while it joins: a rank that cannot start is found out before.
+        processes.wait_for_all()
+        group = _initialised(named.backend)
+        _joined = attended(Worker(), lambda: _join(group, processes.end), processes.check)
     except BaseException:
         processes.end()
         raise
@@ -178,8 +185,24 @@ def joined(group: mx.distributed.Group) -> Ranks:
 
 def _join(group: mx.distributed.Group, at_loss: Callable[[], None]) -> Ranks:
     link = Link(accept_ranks(group), at_loss)
-    atexit.register(link.close)
+    atexit.register(_leave, link)
     return Ranks(group, link)
+
+
+def _leave(link: Link) -> None:
+    """End the other ranks; where one was lost, end this process without MLX.
+
+    A collective that waits for ever would abort the process, or hold it, while MLX is taken down.
+    """
+    if not link.reason:
+        link.close()
+        return
+    atexit.unregister(_leave)
+    atexit._run_exitfuncs()  # those that this end would skip: what was learned is saved there
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(1)
 
 
 def _initialised(name: str) -> mx.distributed.Group:
@@ -249,7 +272,9 @@ class _Following:
         if "go" not in (self._orders.next() or {}):
             return
         loaded = load_shared(found.path, options, self._group)
-        self._follower = Follower(partial(_decoder, loaded, options))
+        self._follower = Follower(
+            partial(_decoder, loaded, options), partial(answer_probe, self._group)
+        )
         wire.send(nbytes=loaded.model.nbytes)
 
 

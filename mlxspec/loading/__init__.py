@@ -56,6 +56,10 @@ __all__ = [
 ]
 
 
+def _nothing() -> None:
+    """Free nothing: this process holds the whole model."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model that is ready to run, with its config and tokenizer.
@@ -70,6 +74,7 @@ class LoadedModel:
         sampling: The sampling params that its authors recommend, by name; may be empty.
         shared: How several processes share it, in words; "" for a whole model.
         make_decoder: Returns a decoder of the model with an empty cache.
+        free: Lets the other processes free what they hold of it.
     """
 
     model: TargetModel
@@ -81,6 +86,7 @@ class LoadedModel:
     sampling: Mapping[str, float] = field(default_factory=dict)
     shared: str = ""
     make_decoder: Callable[[Any, Cache], Decoder] = Decoder
+    free: Callable[[], None] = _nothing
 
     @property
     def own(self) -> Model:
