@@ -67,11 +67,12 @@ class Rank0:
 
     def __init__(self, folder) -> None:
         self.followers: list[int] = []
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as it runs
         self.process = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(folder)],
             env=environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
         )
         self.followers = self.next()["followers"]
@@ -79,7 +80,9 @@ class Rank0:
     def next(self) -> dict:
         """Wait for the next line."""
         line = self.process.stdout.readline()
-        assert line, "rank 0 has ended without a word"
+        if not line:
+            self._errors.seek(0)
+            raise AssertionError(f"rank 0 has ended: {self._errors.read()[-2000:]}")
         return json.loads(line)
 
     def wait_for_tokens(self, number) -> None:
