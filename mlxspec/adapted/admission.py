@@ -159,11 +159,12 @@ class _Exam:
         """Return mlx-lm's (V,) logits after the prompt and some tokens, read one by one."""
         if tokens not in self._truth:
             cache = make_prompt_cache(self._model.source)
-            self._model.source(mx.array([self._prompt], mx.int32), cache=cache)
+            # Each forward is computed before the next: ranks of a pipeline would mix them up.
+            mx.eval(self._model.source(mx.array([self._prompt], mx.int32), cache=cache))
             for end, token in enumerate(tokens, 1):
                 logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
+                mx.eval(logits)
                 self._truth[tokens[:end]] = logits
-            mx.eval(self._truth)
             self._progress(len(self._planned & self._truth.keys()), len(self._planned))
         return self._truth[tokens]
 
@@ -178,7 +179,7 @@ class _Exam:
 
 
 def _commit(decoder: Decoder, tree: DraftTree, path: Sequence[int]) -> None:
-    decoder.forward_tree(tree)
+    mx.eval(decoder.forward_tree(tree))  # as in `_after`
     decoder.commit(path)
 
 

@@ -8,7 +8,7 @@ import time
 
 from tests.support.paths import ROOT
 
-LIMIT_S = 240
+LIMIT_S = 280
 PROMPT = [1, 5, 9, 3, 4, 5, 9, 3, 7, 2]
 
 
