@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.device.backend import values
+from mlxspec.device.turns import device_turn
 from mlxspec.distributed.link import Link
 from mlxspec.distributed.model import ShardedModel
 from mlxspec.distributed.orders import Kind, Order
@@ -81,20 +82,21 @@ class ShardedDecoder(Decoder):
             with self._told(Kind.ROLLBACK, (length,)):
                 super().rollback_to(length)
             return
-        super().rollback_to(length)
+        with device_turn():
+            super().rollback_to(length)
         self._tell(Kind.ROLLBACK, (length,))
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
         """Stage a tree; see `Decoder.forward_tree`. Its states are computed, not lazy."""
         with self._told(Kind.TREE, _numbers_of(tree)):
-            states = super().forward_tree(tree)
+            states = super().forward_tree(_computed(tree))
             self._wait_for_staged(states)
         return states
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
         """Return the logits of a tree; see `Decoder.tree_logits`."""
         with self._told(Kind.LOGITS_OF_TREE, _numbers_of(tree)):
-            return super().tree_logits(tree)
+            return super().tree_logits(_computed(tree))
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
         """Stage a token in the lower layers; see `Decoder.extend_lower`."""
@@ -107,19 +109,21 @@ class ShardedDecoder(Decoder):
     def extend_chain(self, tokens: mx.array) -> mx.array:
         """Stage a chain; see `Decoder.extend_chain`."""
         with self._told(Kind.CHAIN, values(tokens)):
-            states = super().extend_chain(tokens)
+            states = super().extend_chain(mx.array(values(tokens), mx.int32))
             self._wait_for_staged(states)
         return states
 
     def commit(self, path: Sequence[int]) -> None:
         """Commit the staged nodes on `path`; see `Decoder.commit`."""
-        super().commit(path)
+        with device_turn():
+            super().commit(path)
         if path or not self._link.reason:  # a reply that is left after a loss commits nothing
             self._tell(Kind.COMMIT, path)
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
         """Commit the first rows of a staged chain; see `Decoder.commit_chain`."""
-        super().commit_chain(tokens)
+        with device_turn():
+            super().commit_chain(tokens)
         self._tell(Kind.COMMIT_CHAIN, tokens)
 
     def last_hidden_state(self) -> mx.array:
@@ -148,7 +152,8 @@ class ShardedDecoder(Decoder):
             return
         self._is_told = True
         try:
-            with _no_interrupt(self._link), self._sharded.told():
+            # In shared streams: another thread waits for what is lazy here.
+            with _no_interrupt(self._link), self._sharded.told(), device_turn():
                 self._link.now(Order(kind, self._number, tuple(numbers)))
                 yield
         except RankLostError:
@@ -163,6 +168,12 @@ class ShardedDecoder(Decoder):
         staged = self._forwards.staged
         entering = list(staged[1].entering.values()) if isinstance(staged, tuple) else []
         self._forwards.wait(states, *entering)
+
+
+def _computed(tree: DraftTree) -> DraftTree:
+    """Return a tree of which nothing is lazy."""
+    arrays = mx.array(values(tree.tokens), mx.int32), mx.array(values(tree.parents), mx.int32)
+    return DraftTree(*arrays, tree.max_depth)
 
 
 def _numbers_of(tree: DraftTree) -> list[int]:

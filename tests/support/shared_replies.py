@@ -10,8 +10,12 @@ DRAFTERS = ("none", "suffix", "table", "pool", "model")
 CACHES = {"full": {}, "rotating": {"max_kv_size": 12, "keep": 2}}
 PARAMS = {
     "greedy": GenerationParams(max_tokens=16, ignore_eos=True),
-    "sampled": GenerationParams(
-        max_tokens=16, ignore_eos=True, seed=7, sampling=SamplingParams(temperature=0.9)
+    "sampled": GenerationParams(  # exact_seed: else a text depends on the sizes of sampled drafts
+        max_tokens=16,
+        ignore_eos=True,
+        seed=7,
+        exact_seed=True,
+        sampling=SamplingParams(temperature=0.9),
     ),
 }
 
@@ -37,7 +41,7 @@ def replies(folder, small, *, hosts=None, port="auto", caches=("full",), drafter
                 found[f"{cache} {drafter} {name}"] = tokens_of(events)
         engine = prepared.engine
         batch = engine.generate_batch([PROMPT, PROMPT[3:]], PARAMS["greedy"])
-        found[f"{cache} batch"] = [reply.tokens for reply in batch]
+        found[f"{cache} batch"] = [list(reply.tokens) for reply in batch]
         if hosts is not None:
             from mlxspec.distributed import ranks
 
