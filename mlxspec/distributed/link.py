@@ -6,6 +6,7 @@ seconds. MLX can compute nothing in this process from then on: what it has queue
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -20,6 +21,7 @@ from mlxspec.errors import RankLostError
 
 T = TypeVar("T")
 
+_NOTICED_S = 2.0  # until the end of a process is noticed
 _LOOK_S = 0.2  # between two looks whether a rank is lost
 
 
@@ -129,7 +131,14 @@ class Link:
             RankLostError: A rank is lost meanwhile; `act` is left behind.
         """
         self.check()
-        return attended(self._worker, act, self.check)
+        try:
+            return attended(self._worker, act, self.check)
+        except RuntimeError:  # some collectives raise, maybe before the loss is noticed here
+            end = time.monotonic() + _NOTICED_S
+            while not self.reason and time.monotonic() < end:
+                time.sleep(_LOOK_S)
+            self.check()
+            raise
 
     # ---- losing a rank ---------------------------------------------------------------------
 

@@ -112,6 +112,17 @@ def test_nothing_is_sent_after_a_loss(ranks):
             act()
 
 
+def test_a_collective_that_raises_before_the_loss_is_noticed_is_a_loss(ranks):
+    link, others = ranks
+
+    def fail():
+        threading.Timer(0.3, others[0].close).start()
+        raise RuntimeError("connection to a peer was lost")
+
+    with pytest.raises(RankLostError, match="rank 1"):
+        link.attend(fail)
+
+
 def test_an_error_of_what_is_awaited_is_passed_on(ranks):
     def fail():
         raise ValueError("of the forward")
