@@ -54,7 +54,7 @@ from mlxspec.drafting.registry import (
     table_memory,
 )
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import WARNING
+from mlxspec.errors import WARNING, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import (
     UNCHANGED,
@@ -77,7 +77,6 @@ from mlxspec.params import (
     SamplingParams,
     checks,
 )
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 
 __all__ = [
@@ -88,6 +87,7 @@ __all__ = [
     "Say",
     "change_drafter",
     "load",
+    "load_target",
     "make_cache",
     "make_drafter_context",
     "measure_again",
@@ -143,6 +143,8 @@ def load(
     branching: int | None = None,
     depth: int | None = None,
     chain_rule: ChainRule = "block",
+    hosts: str | None = None,
+    group: Any = None,
     changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
@@ -165,6 +167,10 @@ def load(
         branching: The most children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
+        hosts: Where the target stands, if one machine cannot hold it: a number of local processes,
+            addresses with commas between, or a hostfile of `mlx.launch`.
+        group: The group of a script that `mlx.launch` has started on all ranks. On rank 0 this
+            returns an engine; on the others it computes for rank 0, and ends the process with it.
         changes: Changes of the model's config and tokenizer, and its revision on the hub.
         on_progress: Called with the progress of a download.
         say: Called with one line for the user; None reports problems alone, as Python warnings.
@@ -188,8 +194,11 @@ def load(
         branching=branching,
         depth=depth,
         chain_rule=chain_rule,
+        hosts=hosts,
     )
-    return prepare(source, options, changes=changes, on_progress=on_progress, say=say).engine
+    return prepare(
+        source, options, group=group, changes=changes, on_progress=on_progress, say=say
+    ).engine
 
 
 def wrap(
@@ -221,7 +230,7 @@ def wrap(
         UnsupportedModelError: The model cannot be a target.
         ValueError: An argument is of the wrong type or out of range, or not known.
     """
-    for word in sorted({"port", "adapter", "dtype"} & set(options)):
+    for word in sorted({"port", "adapter", "dtype", "hosts"} & set(options)):
         raise ValueError(f"{word} is chosen when a model is loaded: pass it to load, not to wrap")
     try:
         settings = Options(drafter=drafter, **options)
@@ -242,6 +251,7 @@ def prepare(
     source: str | PathLike[str] | None = None,
     options: Options | None = None,
     *,
+    group: Any = None,
     changes: Changes = UNCHANGED,
     on_progress: Progress | None = None,
     say: Say | None = None,
@@ -255,18 +265,51 @@ def prepare(
             checks.function(name, told)
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     backend.check()
-    room = Room(options.max_kv_size, options.kv_bits)
-    loaded = load_model(
-        source,
-        dtype=options.dtype,
-        port=options.port,
-        adapter=options.adapter,
-        changes=checks.instance("changes", changes, Changes),
-        room=room,
-        on_progress=on_progress,
-        say=say or _warn,
+    loaded = load_target(
+        source, options, group=group, changes=changes, on_progress=on_progress, say=say
     )
-    return prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+    try:
+        prepared = prepare_loaded(loaded, options, on_progress=on_progress, say=say)
+    except BaseException:
+        loaded.free()
+        raise
+    prepared.engine.at_close(loaded.free)
+    return prepared
+
+
+def load_target(
+    source: str | PathLike[str] | None,
+    options: Options,
+    *,
+    group: Any = None,
+    changes: Changes = UNCHANGED,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> LoadedModel:
+    """Load the target alone, here or on several ranks; arguments as in `load`."""
+    checks.instance("changes", changes, Changes)
+    if options.hosts is None and group is None:
+        return load_model(
+            source,
+            dtype=options.dtype,
+            port=options.port,
+            adapter=options.adapter,
+            changes=changes,
+            room=Room(options.max_kv_size, options.kv_bits),
+            on_progress=on_progress,
+            say=say or _warn,
+        )
+    from mlxspec.distributed import ranks  # now: few need it, and it reads mlx.launch
+
+    if changes != UNCHANGED:
+        raise UnsupportedOperationError(
+            "changes of a model's config, tokenizer or revision are for one machine: store the "
+            "changed model, and load that"
+        )
+    if group is not None and group.rank() != 0:
+        ranks.follow(group, source, options)
+    found = ranks.start(str(options.hosts)) if group is None else ranks.joined(group)
+    return found.load(source, options, on_progress=on_progress, say=say or _warn)
 
 
 def prepare_loaded(
@@ -396,7 +439,7 @@ def make_drafter_context(
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)
     engine = Engine(
-        Decoder(loaded.model, cache),
+        loaded.make_decoder(loaded.model, cache),
         NoDrafter(),
         loaded.tokenizer,
         name=loaded.name,

@@ -41,6 +41,10 @@ class EngineClosedError(MlxspecError):
     """An engine was used after it was closed."""
 
 
+class RankLostError(MlxspecError):
+    """A process that computes a part of the target has died, hangs, or does not fit the others."""
+
+
 class StaleReplyError(MlxspecError):
     """More events of a reply were requested after its chat had continued without it."""
 

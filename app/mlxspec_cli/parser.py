@@ -64,6 +64,8 @@ def build_parser() -> argparse.ArgumentParser:
     reports.add_argument("--read-report", metavar="FILE", help=text)
     text = "delete what was compared and measured here; the next load does it again"
     reports.add_argument("--forget", action="store_true", help=text)
+    text = "measure the link to other ranks, and say what decoding with them gives"
+    add_flag(reports, "hosts", help=text)
     _add_bench_options(
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )
@@ -152,7 +154,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--k", type=int, metavar="N", help=text)
     add_flag(group, "draft_model", help="checkpoint of the arm 'model'")
     add_flags(group, ("lookahead", "branching", "depth", "exit_threshold", "chain_rule"))
-    add_flag(parser, "dtype")
+    add_flags(parser, ("dtype", "hosts"))
     group = parser.add_argument_group("other measurements")
     text = "where the time of a round goes, for the first arm that drafts"
     group.add_argument("--profile", action="store_true", help=text)

@@ -38,10 +38,18 @@ Progress = Callable[[int, int], None]
 """Called with the number of texts compared and of all; what fails with trees needs more texts."""
 
 
-def examine(model: AdaptedModel, on_progress: Progress = lambda done, total: None) -> Verdict:
+Agree = Callable[[float], float]
+"""Returns an error as all processes see it that share a model: else one might go on, alone."""
+
+
+def examine(
+    model: AdaptedModel,
+    on_progress: Progress = lambda done, total: None,
+    agree: Agree = lambda error: error,
+) -> Verdict:
     """Return which drafts a model verifies exactly; the model is not changed."""
     start = time.perf_counter()
-    exam = _Exam(model, on_progress)
+    exam = _Exam(model, on_progress, agree)
     reasons: list[str] = []
     shapes: dict[DraftSupport, Sequence[int]] = {"tree": _TREE, "chain": _CHAIN, "none": (-1,)}
     for support, parents in shapes.items():
@@ -65,8 +73,9 @@ _NAMES: dict[DraftSupport, str] = {
 class _Exam:
     """The texts of one examination, and mlx-lm's logits for them."""
 
-    def __init__(self, model: AdaptedModel, on_progress: Progress) -> None:
+    def __init__(self, model: AdaptedModel, on_progress: Progress, agree: Agree) -> None:
         self._model = model
+        self._agree = agree
         self._progress = on_progress
         windows = [w for w in model.config.layer_windows if w is not None and w <= _LONGEST_WINDOW]
         length = max([_SHORT, *(window + 2 * _NODES for window in windows)])
@@ -120,7 +129,7 @@ class _Exam:
             tokens = mx.array([self._tokens] * len(decoders), mx.int32)
             hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
             pairs = zip(self._model.logits(hidden), decoders, strict=True)
-            errors = [relative_error(got, decoder.tree_logits(tree)) for got, decoder in pairs]
+            errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder in pairs]
         except Exception:  # as in `fault_of`: then sequences have forwards of their own
             return False
         return max(errors) <= self._tolerance
@@ -129,7 +138,7 @@ class _Exam:
         """Return the kinds of cache over which drafts of this shape are not exact, and why."""
         tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
         path = _path(parents, len(parents) - 1)
-        return refused_caches(self._model, tree, path, self._tolerance)
+        return refused_caches(self._model, tree, path, self._tolerance, self._off)
 
     def _decoder(self) -> Decoder:
         return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))
@@ -140,10 +149,13 @@ class _Exam:
         worst = 0.0
         for node in range(tree.n_nodes):
             drafted = self._drafted(_path(parents, node))
-            worst = max(worst, relative_error(got[node], self._after((*before, *drafted))))
+            worst = max(worst, self._off(got[node], self._after((*before, *drafted))))
             if worst != worst:
                 return worst
         return worst
+
+    def _off(self, got: mx.array, want: mx.array) -> float:
+        return self._agree(relative_error(got, want))
 
     def _texts(self, parents: Sequence[int]) -> set[tuple[int, ...]]:
         """Return the texts, without the prompt, with which drafts of this shape are compared."""
@@ -160,8 +172,8 @@ class _Exam:
             cache = self._caches_after_prompt()
             for end, token in enumerate(tokens, 1):
                 logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
+                mx.eval(logits)  # before the next: ranks of a pipeline would mix them up
                 self._truth[tokens[:end]] = logits
-            mx.eval(self._truth)
             self._progress(len(self._planned & self._truth.keys()), len(self._planned))
         return self._truth[tokens]
 
@@ -178,13 +190,13 @@ class _Exam:
         tokens = self._drafted(_path(_TREE, _NODES - 1))
         text = mx.array([[*self._prompt, *tokens]], mx.int32)
         at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
-        noise = relative_error(at_once, self._after(tokens))
+        noise = self._off(at_once, self._after(tokens))
         least = {mx.float32: 2e-5, mx.float16: 4e-3}.get(at_once.dtype, 3e-2)
         return max(least, _NOISE_FACTOR * noise)
 
 
 def _commit(decoder: Decoder, tree: DraftTree, path: Sequence[int]) -> None:
-    decoder.forward_tree(tree)
+    mx.eval(decoder.forward_tree(tree))  # as in `_after`
     decoder.commit(path)
 
 

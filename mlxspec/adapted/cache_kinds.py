@@ -22,9 +22,12 @@ _LENGTH = 16  # tokens of the text: the ring has wrapped
 
 MakeCache = Callable[[], Cache]
 
+Off = Callable[[mx.array, mx.array], float]
+"""Returns how far logits are from those that they should be."""
+
 
 def refused_caches(
-    model: AdaptedModel, tree: DraftTree, path: Sequence[int], tolerance: float
+    model: AdaptedModel, tree: DraftTree, path: Sequence[int], tolerance: float, off: Off
 ) -> dict[CacheKind, str]:
     """Return the kinds of cache over which a model is not exact, and why.
 
@@ -33,18 +36,19 @@ def refused_caches(
         tree: A draft of a shape that it verifies.
         path: The nodes that are compared, from the root down.
         tolerance: The largest relative error that counts as rounding.
+        off: `relative_error`, on which processes agree that share the model.
     """
     config = model.config
     found: dict[CacheKind, str] = {}
     if not config.num_row_stores:
         return found
     text = [(5 * i * i + 17 * i + 3) % config.vocab_size for i in range(_LENGTH)]
-    ring = _Kind(model, lambda: Cache.for_model(config, max_size=_MAX_SIZE, keep=_KEEP))
+    ring = _Kind(model, lambda: Cache.for_model(config, max_size=_MAX_SIZE, keep=_KEEP), off)
     if fault := ring.fault(text, tree, path, tolerance):
         found["rotating"] = fault
     if config.head_dim and config.head_dim % min(GROUP_SIZES) == 0:
         packing = Quantization.for_head_dim(8, config.head_dim)
-        packed = _Kind(model, lambda: Cache.for_model(config, quantization=packing))
+        packed = _Kind(model, lambda: Cache.for_model(config, quantization=packing), off)
         if fault := packed.fault(text, tree, path, tolerance):
             found["quantised"] = fault
     return found
@@ -53,9 +57,10 @@ def refused_caches(
 class _Kind:
     """One kind of cache."""
 
-    def __init__(self, model: AdaptedModel, make_cache: MakeCache) -> None:
+    def __init__(self, model: AdaptedModel, make_cache: MakeCache, off: Off) -> None:
         self._model = model
         self._make_cache = make_cache
+        self._off = off
 
     def fault(
         self, text: Sequence[int], tree: DraftTree, path: Sequence[int], tolerance: float
@@ -64,14 +69,15 @@ class _Kind:
         try:
             by_tokens, at_once = self._read([[token] for token in text]), self._read([text])
             tolerance = max(tolerance, self._noise(by_tokens, text))
-            whole = relative_error(at_once.next_logits(), by_tokens.next_logits())
+            whole = self._off(at_once.next_logits(), by_tokens.next_logits())
             # A model with windows may see more in a text of one piece, over mlx-lm's caches, too.
             if not any(self._model.config.row_windows) and not whole <= tolerance:
                 return f"a text in one piece is {whole:.1e} off, {tolerance:.1e} is allowed"
             got, tokens = by_tokens.tree_logits(tree), values(tree.tokens)
+            mx.eval(got)  # before the next forward, as in an examination of the full cache
             for node in path:
                 by_tokens.observe([tokens[node]])
-                error = relative_error(got[node], by_tokens.next_logits())
+                error = self._off(got[node], by_tokens.next_logits())
                 if not error <= tolerance:  # NaN is a fault, too
                     return f"a draft is {error:.1e} off, {tolerance:.1e} is allowed"
         except Exception as error:  # somebody else's code, over caches that it does not know
@@ -93,7 +99,7 @@ class _Kind:
             return 0.0
         plain = Decoder(self._model, Cache.for_model(self._model.config))
         plain.observe(text)
-        return relative_error(decoder.next_logits(), plain.next_logits())
+        return self._off(decoder.next_logits(), plain.next_logits())
 
 
 def relative_error(got: mx.array, want: mx.array) -> float:

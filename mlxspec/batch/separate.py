@@ -19,9 +19,7 @@ class SeparateDecoders:
 
     def __init__(self, target: Decoder, num_slots: int) -> None:
         """Begin with `num_slots` empty sequences and caches like that of `target`."""
-        self._decoders = [
-            Decoder(target.model, target.cache.empty_like()) for _ in range(num_slots)
-        ]
+        self._decoders = [target.apart() for _ in range(num_slots)]
 
     @property
     def num_slots(self) -> int:

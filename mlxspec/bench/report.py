@@ -10,6 +10,7 @@ from mlxspec.bench.machine import Setup, cost_line, setup_lines
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
 from mlxspec.budget import CostCurve
+from mlxspec.measure.estimate import estimated_tps
 
 _FIRST, _CELL = 18, 17
 
@@ -113,7 +114,18 @@ def _table(result: BenchResult, temp: float) -> str:
         "",
         *(_line(name, [show(figures) for figures in columns]) for name, show in _ROWS.items()),
     ]
+    if (cost := result.cost) is not None:
+        cells = [_number(_estimate(cost, figures), 1) for figures in columns]
+        lines.append(_line("estimate, tok/s", cells))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _estimate(cost: CostCurve, figures: ArmFigures) -> float | None:
+    """Return what the cost curve promises for the tokens and rows that an arm had a forward."""
+    if figures.rows_per_token is None:
+        return None
+    rows = figures.rows_per_token * figures.tokens_per_forward
+    return estimated_tps(cost, figures.tokens_per_forward, rows)
 
 
 def _of_rounds(name: str, form: str = "{:.2f}") -> Callable[[ArmFigures], str]:

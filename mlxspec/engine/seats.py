@@ -30,7 +30,7 @@ class Seats:
         is_beside = newest is not None and newest is not reply and not newest.is_over
         # A reply of which nothing is computed yet is the newest one, so it gets the target.
         if reply.has_sat and is_beside:
-            apart = Decoder(target.model, target.cache.empty_like())
+            apart = target.apart()
             reply.sit(apart, _drafter_beside(reply.drafter), reply.budget.fresh())
         else:
             self._newest = reply

@@ -1,6 +1,6 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from os import PathLike
@@ -14,6 +14,7 @@ from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import device_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.kv.cache import Cache
 from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.fetch.default_model import fetch_default_model
@@ -28,11 +29,13 @@ from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.recommended import recommended_sampling
 from mlxspec.loading.room import Room, Say, check_room
+from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
+from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
 
 __all__ = [
@@ -53,6 +56,10 @@ __all__ = [
 ]
 
 
+def _nothing() -> None:
+    """Free nothing: this process holds the whole model."""
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model that is ready to run, with its config and tokenizer.
@@ -65,6 +72,9 @@ class LoadedModel:
         weights: Weight type in words, such as "4-bit" or "float32 from 4-bit".
         revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
         sampling: The sampling params that its authors recommend, by name; may be empty.
+        shared: How several processes share it, in words; "" for a whole model.
+        make_decoder: Returns a decoder of the model with an empty cache.
+        free: Lets the other processes free what they hold of it.
     """
 
     model: TargetModel
@@ -74,6 +84,9 @@ class LoadedModel:
     weights: str
     revision: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict)
+    shared: str = ""
+    make_decoder: Callable[[Any, Cache], Decoder] = Decoder
+    free: Callable[[], None] = _nothing
 
     @property
     def own(self) -> Model:
@@ -98,6 +111,7 @@ def load_model(
     adapter: str | PathLike[str] | None = None,
     changes: Changes = UNCHANGED,
     room: Room | None = None,
+    sharing: Sharing = ALONE,
     on_progress: ProgressCallback | None = None,
     say: Say = lambda line: None,
 ) -> LoadedModel:
@@ -111,6 +125,7 @@ def load_model(
         adapter: A folder with adapters (LoRA), which mlx-lm applies; None for none.
         changes: Changes of its config and tokenizer, and its revision.
         room: Memory for the cache and other models; None for a full cache and no other model.
+        sharing: What to do where several processes share the model.
         on_progress: Called with the downloaded bytes and all bytes during a download.
         say: Called with one line when something takes time.
 
@@ -125,8 +140,12 @@ def load_model(
     changes.check_source(found.path)
     with device_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
-        check_room(found.path, found.name, dtype, room or Room(), say)
-        loaded = _load(found, dtype, port, adapter, changes, say)
+        room = replace(room or Room(), ranks=sharing.size)
+        check_room(found.path, found.name, dtype, room, say)
+        if _is_own(found, port, adapter, changes):
+            loaded = _load_own(found, _checkpoint(found, changes), dtype, sharing)
+        else:
+            loaded = _Adapting(found, dtype, adapter, changes).load(sharing, say)
     return replace(loaded, sampling=recommended_sampling(found.path))
 
 
@@ -172,50 +191,91 @@ def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] 
     return port == "mlx-lm" or (port == "auto" and (model_type not in FAMILIES or bool(adapter)))
 
 
-def _load(
-    found: Source,
-    dtype: str,
-    port: Port,
-    adapter: str | PathLike[str] | None,
-    changes: Changes,
-    say: Say,
+def _header(found: Source) -> GgufHeader | None:
+    return None if found.path.is_dir() else read_header(found.path)
+
+
+def _config(found: Source, changes: Changes) -> dict[str, Any]:
+    header = _header(found)
+    stored = read_config(found.path) if header is None else gguf_config(found.path, header, {})
+    return {**stored, **changes.config}
+
+
+def _is_own(
+    found: Source, port: Port, adapter: str | PathLike[str] | None, changes: Changes
+) -> bool:
+    config = _config(found, changes)
+    if _is_for_mlx_lm(config.get("model_type"), port, adapter):
+        return False
+    ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
+    return True
+
+
+@dataclass(frozen=True)
+class _Adapting:
+    """A model that mlx-lm's code runs, and how to load it; see `load_model`."""
+
+    found: Source
+    dtype: str
+    adapter: str | PathLike[str] | None
+    changes: Changes
+
+    def load(self, sharing: Sharing, say: Say) -> LoadedModel:
+        """Load it, adapt it and admit it."""
+        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
+        found, path = self.found, self.found.path
+        header = _header(found)
+        if header is None:
+            wrapped = read_tokenizer(path, self.changes)
+            module = mlx_lm.load_module(path, self.adapter, self.changes.config)
+        else:
+            checkpoint = _read(path, header, self.changes)
+            wrapped = checkpoint.tokenizer
+            module = mlx_lm.build_module(checkpoint, self.adapter)
+            del checkpoint  # else the stored and the converted weights are in memory together
+        module, stored, shared = mlx_lm.evaluated(module, self.dtype, sharing)
+        ends = as_list(_config(found, self.changes).get("eos_token_id"))
+        tokenizer = Tokenizer(wrapped, ends)
+        memory.give_back_memory()
+        model = mlx_lm.admitted(module, tokenizer, say, path, sharing=sharing, shared=shared)
+        weights = _in_words(words_of_loaded(stored, self.dtype), shared)
+        return LoadedModel(
+            model, model.config, tokenizer, found.name, weights, found.revision, shared=shared
+        )
+
+
+def _in_words(weights: str, shared: str) -> str:
+    return f"{weights}, {shared}" if shared else weights
+
+
+def _load_own(
+    found: Source, checkpoint: Checkpoint, dtype: str, sharing: Sharing = ALONE
 ) -> LoadedModel:
-    path = found.path
-    header = None if path.is_dir() else read_header(path)
-    stored = read_config(path) if header is None else gguf_config(path, header, {})
-    config = {**stored, **changes.config}
-    if not _is_for_mlx_lm(config.get("model_type"), port, adapter):
-        ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
-        return _load_own(found, _read(path, header, changes), dtype)
-    mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
-    if header is None:
-        wrapped = read_tokenizer(path, changes)
-        module, words = mlx_lm.load_module(path, dtype, adapter, changes.config)
-    else:
-        checkpoint = _read(path, header, changes)
-        wrapped = checkpoint.tokenizer
-        module, words = mlx_lm.build_module(checkpoint, dtype, adapter)
-        del checkpoint  # else the stored and the converted weights are in memory together
-    tokenizer = Tokenizer(wrapped, as_list(config.get("eos_token_id")))
-    memory.give_back_memory()
-    model = mlx_lm.admitted(module, tokenizer, say, path)
-    weights = words_of_loaded(words, dtype)
-    return LoadedModel(model, model.config, tokenizer, found.name, weights, found.revision)
-
-
-def _load_own(found: Source, checkpoint: Checkpoint, dtype: str) -> LoadedModel:
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
     check_size(config, checkpoint.tensors)
     model = build_model(config)
     tensors, quantization = checkpoint.tensors, checkpoint.quantization
-    stored = load_weights(model, tensors, quantization, dtype_for(dtype, config, tensors))
+    shared: list[str] = []
+    stored = load_weights(
+        model,
+        tensors,
+        quantization,
+        dtype_for(dtype, config, tensors),
+        cut=lambda: shared.append(sharing.cut(model)),
+    )
     del checkpoint, tensors  # else the stored and the converted weights are in memory together
     if dtype == "auto":
         widen(model, tokenizer)
-    weights = words_of_loaded(stored, dtype)
+    weights = _in_words(words_of_loaded(stored, dtype), *shared)
     memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
-    return LoadedModel(model, config, tokenizer, found.name, weights, found.revision)
+    return LoadedModel(
+        model, config, tokenizer, found.name, weights, found.revision, shared=shared[0]
+    )
+
+
+def _checkpoint(found: Source, changes: Changes) -> Checkpoint:
+    return _read(found.path, _header(found), changes)
 
 
 def _read(path: Path, header: GgufHeader | None, changes: Changes) -> Checkpoint:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from os import PathLike
@@ -24,12 +25,14 @@ from mlx.utils import tree_flatten
 
 from mlxspec.adapted.admission import examine
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.adapted.verdict import Verdict
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.folder import read_config
 from mlxspec.loading.room import Say
+from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -38,15 +41,13 @@ _EVERY_S = 2.0  # between two lines about the progress of an examination
 
 def load_module(
     folder: Path,
-    dtype: str,
     adapter: str | PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> tuple[nn.Module, str]:
-    """Return a model as mlx-lm loads it, and the type of its stored weights in words.
+) -> nn.Module:
+    """Return a model as mlx-lm loads it; its weights are lazy.
 
     Args:
         folder: The model's folder: config.json and safetensors files.
-        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
         adapter: A folder with adapters (LoRA), or None.
         config: Entries that replace those of config.json, or None.
 
@@ -54,6 +55,7 @@ def load_module(
         UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
     """
     utils, said = import_module("mlx_lm.utils"), io.StringIO()
+    module: nn.Module
     try:
         with redirect_stdout(said):  # what a model file prints before it ends the process
             module, _ = utils.load_model(
@@ -68,12 +70,10 @@ def load_module(
             f"{_words(error, said)}; it needs a complete checkpoint of a type that mlx-lm "
             f"{version('mlx-lm')} has"
         ) from error
-    return _converted(module, dtype)
+    return module
 
 
-def build_module(
-    checkpoint: Checkpoint, dtype: str, adapter: str | PathLike[str] | None = None
-) -> tuple[nn.Module, str]:
+def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = None) -> nn.Module:
     """Return mlx-lm's model of a checkpoint in memory; see `load_module`."""
     utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
     said = io.StringIO()
@@ -92,7 +92,7 @@ def build_module(
         raise UnsupportedModelError(
             f"a {kind} model cannot be built: {_words(error, said)}"
         ) from error
-    return _converted(module, dtype)
+    return module
 
 
 def _words(error: BaseException, said: io.StringIO) -> str:
@@ -113,15 +113,28 @@ def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.arr
     nn.quantize(module, packing["group_size"], packing["bits"], class_predicate=packing_of)
 
 
-def _converted(module: nn.Module, dtype: str) -> tuple[nn.Module, str]:
+def evaluated(
+    module: nn.Module, dtype: str, sharing: Sharing = ALONE
+) -> tuple[nn.Module, str, str]:
+    """Evaluate the weights of a model in the type to compute in.
+
+    Args:
+        module: The model; changed in place, or replaced by one without quantised weights.
+        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
+        sharing: What to do where several processes share the model.
+
+    Returns:
+        The model, the type of its stored weights in words, and how it is shared in words.
+    """
     stored = stored_words(module)
     if dtype == "auto" and not backend.keeps_weights_as_stored():
         module = _dequantized(module)
     elif dtype != "auto":
         module.set_dtype(getattr(mx, dtype))
     module.eval()
+    shared = sharing.cut(module)
     mx.eval(module.parameters())
-    return module, stored
+    return module, stored, shared
 
 
 def admitted(
@@ -129,6 +142,9 @@ def admitted(
     tokenizer: Tokenizer,
     say: Say = lambda line: None,
     place: Path | None = None,
+    *,
+    sharing: Sharing = ALONE,
+    shared: str = "",
 ) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
@@ -138,6 +154,8 @@ def admitted(
         say: Called with one line before an examination, some during a long one and one after it;
             later with one line where not all drafts are verified.
         place: The folder or file from which it was loaded; None if that is not known.
+        sharing: What to do where several processes share the model.
+        shared: How they share it, in words.
 
     Raises:
         UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's,
@@ -145,19 +163,19 @@ def admitted(
     """
     _check_weights(module)
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
-    key = _key(module)
-    verdict = None if key is None else verdicts.load(key)
+    key = _key(module, shared)
+    verdict = _agreed(None if key is None else verdicts.load(key), sharing)
     if verdict is None:
         often = "once" if key else "at each load, since its source cannot be read"
         say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, {often}")
         model.refused_caches = {}  # an earlier verdict must not stand in the way
-        verdict = examine(model, _Progress(say))
+        verdict = examine(model, _Progress(say), sharing.agree)
         if key is not None:
             verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
     elif verdict.reason:
         say(f"{model.config.model_type} was compared before: {verdict.words}")
-    if place is not None and key is not None:
+    if place is not None and key is not None and not shared:  # its lists are of whole models
         verdicts.note(place, key)
     if verdict.support is None:
         raise UnsupportedModelError(
@@ -168,6 +186,12 @@ def admitted(
     model.draft_limits = verdict.reason
     model.refused_caches = dict(verdict.refused_caches)
     return model
+
+
+def _agreed(own: Verdict | None, sharing: Sharing) -> Verdict | None:
+    """Return what the first process has found before: another may never have seen the model."""
+    found = sharing.agree(None if own is None else asdict(own))
+    return None if found is None else Verdict(**found)
 
 
 class _Progress:
@@ -198,7 +222,7 @@ def _check_weights(module: nn.Module) -> None:
         ) from error
 
 
-def _key(module: nn.Module) -> str | None:
+def _key(module: nn.Module, shared: str) -> str | None:
     """Return what an examination depends on: type, source, arguments, weights, versions, device.
 
     None where the source cannot be read, as that of a class which was typed in.
@@ -211,7 +235,8 @@ def _key(module: nn.Module) -> str | None:
     about = f"{source}\n{args}\n{_kinds_of_weights(module)}"
     digest = hashlib.sha256(about.encode()).hexdigest()[:16]
     name = type(module).__module__.rsplit(".", 1)[-1]
-    return f"{name} {digest}, {verdicts.conditions()}"
+    parts = f" {shared}" if shared else ""
+    return f"{name} {digest}{parts}, {verdicts.conditions()}"
 
 
 def _kinds_of_weights(module: nn.Module) -> list[str]:

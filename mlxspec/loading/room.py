@@ -34,11 +34,13 @@ class Room:
         max_kv_size: Rows of a rotating cache; None for a full cache.
         kv_bits: 8 or 4 for quantised keys and values; None for others.
         beside: Bytes of other models that stay loaded.
+        ranks: Number of processes that share the model.
     """
 
     max_kv_size: int | None = None
     kv_bits: int | None = None
     beside: int = 0
+    ranks: int = 1
 
 
 def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
@@ -73,7 +75,7 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
     ):
         return
     tokens = counted_tokens(profile.config, room.max_kv_size)
-    needed = profile.memory_bytes(tokens, dtype, room.kv_bits) + room.beside
+    needed = profile.memory_bytes(tokens, dtype, room.kv_bits) // room.ranks + room.beside
     if needed / backend.GB > usable_gb():
         raise UnsupportedModelError(_refusal(profile, name, dtype, room))
     if needed >= _SAID_FROM:

@@ -161,7 +161,7 @@ def rounding(target: Decoder, text: Text) -> float:
         target: As in `near_tie_after`.
         text: The text; a separate cache reads it.
     """
-    reader = Decoder(target.model, target.cache.empty_like())
+    reader = target.apart()
     reader.observe(text.prompt[:-1])
     alone = _read(reader, text, 1)
     widths = [width for width in _READING_WIDTHS if width <= len(text.rows)]

@@ -5,7 +5,7 @@ Quantised weights stay so, or are unpacked where the device multiplies faster wi
 so that nothing is promoted on the way; `precision.py` says which.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -28,6 +28,7 @@ def load_weights(
     tensors: Mapping[str, mx.array],
     quantization: Quantization | None = None,
     dtype: mx.Dtype | None = None,
+    cut: Callable[[], None] = lambda: None,
 ) -> str:
     """Load a checkpoint's tensors into a model; return their stored type in words.
 
@@ -38,6 +39,7 @@ def load_weights(
         quantization: The format of quantised tensors.
         dtype: Floating-point type of the model and its computations. None means float32 on a CPU,
             and on a GPU the stored type of the embedding.
+        cut: Called while the weights are lazy, so that what it takes away is never in memory.
 
     Raises:
         UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or not quantised
@@ -56,6 +58,7 @@ def load_weights(
         weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
         _check_names(dict(tree_flatten(model.parameters())), weights)
     model.load_weights(list(weights.items()))
+    cut()
     mx.eval(model.parameters())
     return stored
 

@@ -240,6 +240,16 @@ class Options:
         absent=_OF_ONE_MODEL,
     )
 
+    hosts: str | None = setting(
+        None,
+        Range(str, "a number, addresses with commas between, or a hostfile", text),
+        "where the target stands, if one machine cannot hold it: a number of local processes, "
+        "addresses with commas between, or a hostfile of mlx.launch; this machine is the first",
+        flag="--hosts",
+        noun="FILE|LIST",
+        absent={**_OF_ONE_MODEL, "file": "a chat joins its ranks once, when it starts"},
+    )
+
     def __post_init__(self) -> None:
         check_fields(self)
 

@@ -89,6 +89,10 @@ class Decoder:
     def __len__(self) -> int:
         return len(self._history)
 
+    def apart(self) -> "Decoder":
+        """Return a decoder of the same model with an empty cache of the same kind."""
+        return Decoder(self.model, self.cache.empty_like())
+
     # ---- text ------------------------------------------------------------------------------
 
     def reset(self) -> None:
@@ -125,7 +129,7 @@ class Decoder:
             chunk = list(tokens[start : start + PREFILL_CHUNK])
             states = self._forwards.text(chunk)
             # Computed before the commit: a chunk that fails must not change the history.
-            mx.eval(states.final[-1:], states.entering, self.cache.arrays)
+            self._forwards.wait(states.final[-1:], states.entering, self.cache.arrays)
             self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)
 

@@ -56,6 +56,7 @@ class Forwards:
         cache: Its cache.
         capture: The layers whose entering states are captured, in ascending order.
         staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
+        wait: Waits until arrays are computed.
     """
 
     def __init__(self, model: TargetModel, cache: Cache) -> None:
@@ -63,6 +64,7 @@ class Forwards:
         self.cache = cache
         self.capture: tuple[int, ...] = ()
         self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
+        self.wait: Callable[..., None] = mx.eval
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None
 
@@ -112,7 +114,7 @@ class Forwards:
         self.drop()
         masks = last_row_masks(self.cache, self._windows)
         states = self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
-        mx.eval(states.final)
+        self.wait(states.final)
         self.drop()
         return states.final
 

@@ -24,7 +24,7 @@ FLOORS = {
         {"verify", "target"},
         {"adapted", "budget"},
         {"loading"},
-        {"drafters"},
+        {"drafters", "distributed"},
         {"reply"},
         {"batch"},
         {"engine"},

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec.api import make_drafter_context
+from mlxspec.api import load_target, make_drafter_context
 from mlxspec.bench import report
 from mlxspec.bench.arms import PLAIN, check_arms, make_drafter, own_arms
 from mlxspec.bench.context import (
@@ -39,7 +39,6 @@ from mlxspec.bench.structured import STRUCTURED_HEADER, choose_schemas, measure_
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
-from mlxspec.loading import load_model
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
 from mlxspec.report.shared import shared_figures, to_text
 from mlxspec_cli.arguments import new_file, words_of
@@ -65,8 +64,8 @@ def run(args: Namespace) -> int:
     check_arms(own)
     check_peers(peers)
     lengths = context_lengths(args.context) if args.context else []
-    loaded = load_model(args.model, dtype=args.dtype)
     options = load_options(args)
+    loaded = load_target(args.model, options, say=say)
     fixed = None if args.k is None else FixedBudget()
     drafter_context = make_drafter_context(loaded, options, say, budget=fixed)
     if lengths:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mlxspec.device import backend, machine_check
 from mlxspec.errors import MlxspecError
+from mlxspec.params import Options
 from mlxspec.report.document import Report, read_report, to_text
 from mlxspec.report.reading import compare, is_lossless
 from mlxspec_cli.arguments import new_file
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mlxspec.adapted.verdict import Verdict  # its package needs MLX
     from mlxspec.drafting.auto import Choice
 
+_ASKED = "Repeat these words three times: red, green, blue, red, green, blue."
+_REPLY = 48  # tokens
 _CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
 
@@ -64,6 +67,9 @@ def run(args: Namespace) -> int:
         return _print_comparison(read_report(Path(args.read_report)))
     if args.forget:
         return _forget()
+    if args.hosts is not None:
+        print(hosts_text(args.hosts))
+        return 0
     return report_machine()
 
 
@@ -202,6 +208,52 @@ def measure(speeds: Mapping[str, float]) -> str:
         "",
         *textwrap.wrap(roofline.describe(speeds), 96),
     ]
+    return "\n".join(lines)
+
+
+def hosts_text(hosts: str) -> str:
+    """Return what the link to other ranks takes, and what decoding with them gives, as lines.
+
+    The default model is loaded on all ranks and writes a short reply with the drafter `pool` and a
+    plain one; both stand beside what the cost curve promises.
+
+    Raises:
+        MlxspecError: The hosts are not understood, or a rank is lost.
+    """
+    backend.check()
+    from mlxspec import api
+    from mlxspec.bench.machine import forward_cost
+    from mlxspec.device.backend import GB
+    from mlxspec.distributed import ranks
+    from mlxspec.distributed.probe import measure_link
+    from mlxspec.drafters.none import NoDrafter
+    from mlxspec.measure.estimate import estimated_tps
+    from mlxspec.params import GenerationParams
+    from mlxspec.trace.stats import GenerationStats
+
+    params = GenerationParams(max_tokens=_REPLY, ignore_eos=True)
+    prepared = api.prepare(options=Options(drafter="pool", hosts=hosts), say=say)
+    engine, found = prepared.engine, ranks.start(hosts)
+    figures = measure_link(found.group, found.link)
+    layers = engine.target.num_hidden_layers
+    num_sums = 2 if "pipeline" in engine.weights else 2 * layers
+    cost = forward_cost(prepared.context)
+    sizes = ", ".join(f"{size / GB:.2f}" for size in found.sizes)
+    lines = [
+        f"{engine.name}, {engine.weights}; GB of weights by rank: {sizes}",
+        figures.words(num_sums),
+        "rows    " + "".join(f"{width:>8}" for width in cost.ms),
+        "ms      " + "".join(f"{ms:>8.1f}" for ms in cost.ms.values()),
+        "",
+        f"{'tokens/s':<10}{'estimated':>10}{'measured':>10}{'tokens/forward':>16}",
+    ]
+    for drafter in (NoDrafter(), engine.drafter):
+        stats = GenerationStats()
+        for event in engine.generate(_ASKED, params, drafter=drafter):
+            stats.add(event)
+        tokens = stats.generated_tokens / max(stats.target_forwards, 1)
+        estimate, measured = estimated_tps(cost, tokens, stats.mean_rows), stats.generation_tps
+        lines.append(f"{drafter.name:<10}{estimate:>10.1f}{measured:>10.1f}{tokens:>16.2f}")
     return "\n".join(lines)
 
 

@@ -1,0 +1,30 @@
+"""`python -m mlxspec.distributed BACKEND`: a rank that another mlxspec has started."""
+
+import os
+import sys
+import threading
+
+
+def _end_with_the_input() -> None:
+    """End this process with its standard input: with the process that has started it."""
+    while os.read(0, 1 << 10):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    """Compute what rank 0 orders."""
+    # Before MLX: to join the ranks may wait for ever for one that is gone.
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    from mlxspec.device import backend
+
+    backend.check()
+    from mlxspec.distributed.processes import READY
+    from mlxspec.distributed.ranks import run_rank
+
+    print(READY, flush=True)
+    run_rank(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

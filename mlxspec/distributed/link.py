@@ -1,0 +1,235 @@
+"""Rank 0's side of all connections: it sends to every rank, and notices a rank that is lost.
+
+What waits for a collective waits in a thread of its own. A collective whose other side is gone
+never returns, so that thread is then left behind, and the caller gets `RankLostError` within
+seconds. MLX can compute nothing in this process from then on: what it has queued waits for ever.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import mlx.core as mx
+
+from mlxspec.distributed.orders import Order, packed
+from mlxspec.distributed.wire import SILENCE_S, Wire, WireError
+from mlxspec.errors import RankLostError
+
+T = TypeVar("T")
+
+_NOTICED_S = 2.0  # until the end of a process is noticed
+_LOOK_S = 0.2  # between two looks whether a rank is lost
+
+
+class Link:
+    """The other ranks, seen from rank 0.
+
+    Attributes:
+        reason: Why it is lost; "" while all ranks are there.
+        num_messages: Messages of orders sent to each rank so far.
+        numbers: Gives every decoder a number of its own.
+    """
+
+    def __init__(self, wires: Sequence[Wire], at_loss: Callable[[], None] = lambda: None) -> None:
+        """Watch connected ranks.
+
+        Args:
+            wires: The connections to ranks 1, 2, ...
+            at_loss: Called once where a rank is lost, in any thread: ends the other processes.
+        """
+        self.reason = ""
+        self.num_messages = 0
+        self.numbers = count()
+        self._wires = tuple(wires)
+        self._at_loss = at_loss
+        self._waiting: deque[Order] = deque()  # finalizers add to it, in any thread
+        self._answers: list[SimpleQueue[dict[str, Any]]] = [SimpleQueue() for _ in wires]
+        self._worker = Worker()
+        self._losing = threading.Lock()
+        for rank, wire in enumerate(self._wires, 1):
+            threading.Thread(target=self._watch, args=(rank, wire), daemon=True).start()
+
+    @property
+    def size(self) -> int:
+        """Number of ranks, rank 0 included."""
+        return len(self._wires) + 1
+
+    # ---- sending ---------------------------------------------------------------------------
+
+    def later(self, order: Order) -> None:
+        """Send an order together with the next one that needs a forward.
+
+        Raises:
+            RankLostError: A rank is lost.
+        """
+        self.check()
+        self._waiting.append(order)
+
+    def now(self, order: Order) -> None:
+        """Send an order, and those that wait, as one message.
+
+        Raises:
+            RankLostError: A rank is lost.
+        """
+        self.later(order)
+        message = packed([self._waiting.popleft() for _ in range(len(self._waiting))])
+        self.num_messages += 1
+        for rank, wire in enumerate(self._wires, 1):
+            try:
+                wire.send_orders(message)
+            except WireError as error:
+                self.lose(f"rank {rank}: {error}")
+        self.check()
+
+    def forget(self) -> None:
+        """Drop the orders that wait: the decoders that they are for are gone."""
+        self._waiting.clear()
+
+    def tell(self, **facts: Any) -> None:
+        """Send named facts to every rank; raise RankLostError where one is lost."""
+        self.check()
+        for rank, wire in enumerate(self._wires, 1):
+            try:
+                wire.send(**facts)
+            except WireError as error:
+                self.lose(f"rank {rank}: {error}")
+        self.check()
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Wait for the next facts of every rank, in their order.
+
+        Raises:
+            RankLostError: A rank is lost before it has answered.
+        """
+        return [self._answer(queue) for queue in self._answers]
+
+    def _answer(self, queue: "SimpleQueue[dict[str, Any]]") -> dict[str, Any]:
+        while True:
+            try:
+                return queue.get(timeout=_LOOK_S)
+            except Empty:
+                self.check()
+
+    # ---- waiting ---------------------------------------------------------------------------
+
+    def wait(self, *arrays: Any) -> None:
+        """Wait until arrays are computed, as `mx.eval` does.
+
+        Raises:
+            RankLostError: A rank is lost meanwhile.
+        """
+        self.attend(lambda: mx.eval(*arrays))
+
+    def attend(self, act: Callable[[], T]) -> T:
+        """Return what `act` returns, which may wait for collectives.
+
+        Raises:
+            RankLostError: A rank is lost meanwhile; `act` is left behind.
+        """
+        self.check()
+        try:
+            return attended(self._worker, act, self.check)
+        except RuntimeError:  # some collectives raise, maybe before the loss is noticed here
+            end = time.monotonic() + _NOTICED_S
+            while not self.reason and time.monotonic() < end:
+                time.sleep(_LOOK_S)
+            self.check()
+            raise
+
+    # ---- losing a rank ---------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise RankLostError if a rank is lost."""
+        if self.reason:
+            raise RankLostError(
+                f"the target is lost, since it stands on {self.size} ranks and one is gone "
+                f"({self.reason}); the chat is kept: start mlxspec again to go on"
+            )
+
+    def lose(self, reason: str) -> None:
+        """Note that a rank is lost, and end the other processes; only the first reason counts."""
+        with self._losing:
+            if self.reason:
+                return
+            self.reason = reason
+        self._end()
+
+    def close(self) -> None:
+        """End all other ranks."""
+        with self._losing:
+            self.reason = self.reason or "the link was closed"
+        self._end()
+
+    def _end(self) -> None:
+        for wire in self._wires:
+            wire.close()
+        self._at_loss()
+
+    def _watch(self, rank: int, wire: Wire) -> None:
+        try:
+            while True:
+                facts = wire.receive(SILENCE_S)
+                assert isinstance(facts, dict), "only rank 0 sends orders"
+                if "fault" in facts:
+                    raise WireError(str(facts["fault"]))
+                self._answers[rank - 1].put(facts)
+        except WireError as error:
+            self.lose(f"rank {rank}: {error}")
+
+
+def attended(worker: "Worker", act: Callable[[], T], check: Callable[[], None]) -> T:
+    """Return what `act` returns, done by a worker; `check` is called meanwhile and may raise.
+
+    Then `act` is left behind.
+    """
+    task = worker.begin(act)
+    while not task.done.wait(timeout=_LOOK_S):
+        check()
+    result: T = task.result()
+    return result
+
+
+class _Task:
+    """What the worker does, and what came of it."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.done = threading.Event()
+        self._act = act
+        self._error: BaseException | None = None
+        self._value: Any = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._act()
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+        self.done.set()
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class Worker:
+    """A thread that does one thing after the other; the end of the process does not wait for it."""
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def begin(self, act: Callable[[], Any]) -> _Task:
+        """Begin something; the task says when it is done."""
+        task = _Task(act)
+        self._tasks.put(task)
+        return task
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            task.run()
+            del task  # it holds arrays

@@ -1,0 +1,76 @@
+"""How a model is shared: by its layers' widths (tensor parallel), or by layers (pipeline).
+
+Tensor parallel is tried first: all ranks work at the same time. Our own models share groups of
+heads (`models/sharding.py`), those of mlx-lm do what their own code offers.
+"""
+
+import inspect
+import json
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlxspec.device.turns import device_turn
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.sharing import Sharing
+from mlxspec.models import Model
+from mlxspec.models.sharding import shard
+
+_MOST = 4096  # bytes of a value that the ranks agree on
+PIPELINE = "pipeline"
+
+
+def sharing(group: mx.distributed.Group) -> Sharing:
+    """Return what each rank of a group does with a model."""
+    return Sharing(
+        group.size(), lambda module: _cut(module, group), lambda value: told_all(value, group)
+    )
+
+
+def told_all(value: Any, group: mx.distributed.Group) -> Any:
+    """Return rank 0's value on every rank; it has a form in JSON, of at most 4,096 bytes."""
+    content = json.dumps(value).encode()[:_MOST] if group.rank() == 0 else b""
+    padded = content + b" " * (_MOST - len(content)) if content else bytes(_MOST)
+    with device_turn():
+        summed = mx.distributed.all_sum(mx.array(list(padded), mx.int32), group=group)
+        told: Any = summed.tolist()
+    return json.loads(bytes(told))
+
+
+def _cut(module: nn.Module, group: mx.distributed.Group) -> str:
+    size = group.size()
+    if isinstance(module, Model):
+        shard(module, group)
+        return f"tensor parallel on {size} ranks"
+    why = _why_no_tensors(module, size)
+    if not why:
+        module.shard(group)
+        return f"tensor parallel on {size} ranks"
+    backbone: Any = getattr(module, "model", None)
+    if not hasattr(backbone, "pipeline"):
+        raise UnsupportedModelError(
+            f"a model of the type {getattr(module, 'model_type', '?')} cannot be shared by {size} "
+            f"ranks: {why}, and mlx-lm has no pipeline for it; choose another number of ranks, or "
+            "another model"
+        )
+    if len(backbone.layers) < size:
+        raise UnsupportedModelError(
+            f"{len(backbone.layers)} layers cannot be shared by {size} ranks: start fewer"
+        )
+    backbone.pipeline(group)
+    return f"{PIPELINE} of {size} ranks"
+
+
+def _why_no_tensors(module: nn.Module, size: int) -> str:
+    """Return why mlx-lm's own code cannot cut the layers of a model, or ""."""
+    if not hasattr(module, "shard"):
+        return "mlx-lm cannot cut its layers"
+    if "lm_head" in inspect.getsource(module.shard):
+        return "mlx-lm would cut its head, too"  # the drafters of rank 0 use the head alone
+    args = getattr(module, "args", None)
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(args, name, None)
+        if isinstance(heads, int) and heads % size:  # mlx-lm would cut through a head
+            return f"its {name} are {heads}"
+    return ""

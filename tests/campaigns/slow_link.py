@@ -1,0 +1,78 @@
+"""Speeds of plain and drafted decoding over links of several latencies: slow, by hand.
+
+    python -m tests.campaigns.slow_link [--model MODEL] [--tokens 16] [--repeat 3]
+
+Two processes over loopback; milliseconds are added to each collective (`tests/support/slow_link`).
+Arms and delays take turns, so what else the machine does slows all of them alike. Prints tokens/s,
+the messages a token, and the bytes of weights that each rank has.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from tests.support.paths import ROOT
+
+DELAYS = (0.0, 1.0, 5.0)
+PROMPT = "one two three four five six one two three four five six one two three four five six one"
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model")
+    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    if "MLXSPEC_SLOW_LINK" not in os.environ:
+        _begin_again()
+    measure(args, Path(os.environ["MLXSPEC_SLOW_LINK"]))
+
+
+def _begin_again() -> None:
+    """Start this program with the slow link on its path: Python reads that at its start."""
+    file = Path(tempfile.mkdtemp()) / "ms"
+    file.write_text("0")
+    path = os.pathsep.join(
+        [str(ROOT / "tests/support/slow_link"), os.environ.get("PYTHONPATH", "")]
+    )
+    environment = {**os.environ, "MLXSPEC_SLOW_LINK": str(file), "PYTHONPATH": path}
+    command = [sys.executable, "-m", "tests.campaigns.slow_link", *sys.argv[1:]]
+    os.execve(sys.executable, command, environment)
+
+
+def measure(args: argparse.Namespace, file: Path) -> None:
+    """Measure all arms and delays in turn."""
+    from mlxspec import api
+    from mlxspec.budget import FixedBudget
+    from mlxspec.distributed import ranks
+    from mlxspec.drafters.none import NoDrafter
+    from mlxspec.drafters.suffix.drafter import SuffixDrafter
+    from mlxspec.params import GenerationParams
+
+    engine = api.load(args.model, hosts="2", drafter="none", say=print)
+    link = ranks.start("2").link
+    params = GenerationParams(max_tokens=args.tokens, ignore_eos=True, num_draft_tokens=7)
+    found: dict[tuple[float, str], list[tuple[float, float, float]]] = {}
+    for _ in range(args.repeat):
+        for delay in DELAYS:
+            file.write_text(str(delay))
+            for drafter in (NoDrafter(), SuffixDrafter()):
+                before = link.num_messages
+                *_, end = engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget())
+                stats, sent = end.stats, link.num_messages - before
+                forwards = stats["rounds"] + stats["plain_forwards"]
+                row = stats["generation_tps"], args.tokens / forwards, sent / args.tokens
+                found.setdefault((delay, drafter.name), []).append(row)
+    print(f"{engine.weights}; weights by rank: {ranks.start('2').sizes} bytes")
+    print("ms added  drafter   tokens/s  tokens/forward  messages/token")
+    for (delay, name), rows in found.items():
+        speed, tokens, sent = (median(column) for column in zip(*rows, strict=True))
+        print(f"{delay:>8g}  {name:<8}{speed:>10.2f}{tokens:>16.2f}{sent:>16.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

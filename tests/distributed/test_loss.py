@@ -1,0 +1,126 @@
+"""A rank that dies or hangs: a clear error within seconds, the chat kept, no process left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.campaigns.rank_killing import Rank0, kill_follower
+from tests.support.ranks import environment, gone_within
+from tests.support.shared_folders import save_shared
+
+NOTICED_S = 15  # seconds on a busy machine; a hang is noticed after 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_shared(tmp_path_factory.mktemp("shared") / "own", "own")
+
+
+def test_a_killed_rank_ends_the_reply_and_the_chat_is_kept(folder):
+    told = kill_follower(folder, after_tokens=7)
+
+    assert told["error"] == "RankLostError"
+    assert "rank 1" in told["message"]
+    assert "the chat is kept" in told["message"]
+    assert told["seconds"] < NOTICED_S
+    assert told["kept"] >= 7  # the chat has what was said until then
+    assert told["again"] == "RankLostError"  # and says so at once, instead of waiting
+    assert not told["left"]
+    assert told["code"] == 1  # and the process can end, though a collective waits for ever
+
+
+def test_the_other_ranks_end_with_rank_0(folder):
+    with Rank0(folder) as rank_0:
+        rank_0.wait_for_tokens(5)
+        rank_0.process.send_signal(signal.SIGKILL)
+        rank_0.process.wait()
+
+        assert gone_within(rank_0.followers, NOTICED_S)
+
+
+def test_a_rank_that_stands_still_is_noticed_and_ended(folder):
+    with Rank0(folder) as rank_0:
+        rank_0.wait_for_tokens(5)
+        os.kill(rank_0.followers[0], signal.SIGSTOP)
+        told = rank_0.end()
+
+        assert told["error"] == "RankLostError"
+        assert "no sign of life" in told["message"]
+        assert gone_within(rank_0.followers, 2)
+
+
+def test_a_rank_that_cannot_start_is_named(folder, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif os.environ.get('MLX_RANK') == '1': sys.exit('no room here')\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    script = f"import mlxspec; mlxspec.load({str(folder)!r}, hosts='2')"
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 1
+    assert "RankLostError: rank 1 on 127.0.0.1 has ended" in done.stderr
+    assert "no room here" in done.stderr
+    assert time.monotonic() - start < 60
+
+
+def test_other_weights_on_a_rank_are_refused(folder, tmp_path):
+    """As a script that mlx.launch has started on both ranks, each with its own folder."""
+    other = save_shared(tmp_path / "other", "own", seed=6)
+    done = launched(tmp_path, [folder, other])
+
+    assert "the ranks do not fit together: weights is" in done.stdout
+    assert "give all machines the same files" in done.stdout
+
+
+def test_a_script_of_mlx_launch_gets_an_engine_on_rank_0(folder, tmp_path):
+    done = launched(tmp_path, [folder, folder])
+
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == {"rank": 0, "tokens": 9}
+
+
+SCRIPT = """
+import json, sys
+import mlx.core as mx
+import mlxspec
+from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams
+
+group = mx.distributed.init(strict=True, backend="ring")
+try:
+    engine = mlxspec.load(sys.argv[1 + group.rank()], drafter="suffix", group=group)
+except MlxspecError as error:
+    print(error)
+    sys.exit(0)
+params = GenerationParams(max_tokens=9, ignore_eos=True)
+tokens = [t for e in engine.generate([1, 2, 3], params) for t in getattr(e, "emit", ())]
+print(json.dumps({"rank": group.rank(), "tokens": len(tokens)}))
+"""
+
+
+def launched(tmp_path, folders):
+    """Run the script with the launcher of MLX, on two local ranks."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    code = "import sys; from mlx._distributed_utils.launch import main; main()"
+    launcher = [sys.executable, "-c", code, "-n", "2", "--backend", "ring"]
+    ports = ["--starting-port", str(20000 + os.getpid() % 20000)]
+    return subprocess.run(
+        [*launcher, *ports, "--", sys.executable, str(script), *map(str, folders)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        stdin=subprocess.DEVNULL,
+    )

@@ -1,0 +1,90 @@
+"""What each rank keeps of a model: together all of it, and nothing twice."""
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.sharding import sharing
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.models.sharding import share
+from mlxspec.target.decoder import Decoder
+from tests.support.tiny import tiny_model
+
+SIZES = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8}
+
+
+def group_of(rank, size):
+    return SimpleNamespace(rank=lambda: rank, size=lambda: size)
+
+
+def cut(rank, size, family="llama", **config):
+    model = tiny_model(family, **(SIZES | config))
+    words = sharing(group_of(rank, size)).cut(model)
+    return model, words
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_parts_of_all_ranks_are_the_whole(size):
+    whole = tiny_model(**SIZES)
+    parts = [cut(rank, size)[0] for rank in range(size)]
+
+    for at, layer in enumerate(whole.layers):
+        own = [part.layers[at] for part in parts]
+        for block, name in (
+            ("self_attn", "q_proj"),
+            ("self_attn", "k_proj"),
+            ("self_attn", "v_proj"),
+            ("mlp", "gate_proj"),
+            ("mlp", "up_proj"),
+        ):
+            rows = [np.array(one[block][name].weight) for one in own]
+            assert np.array_equal(np.concatenate(rows), np.array(layer[block][name].weight))
+        for block, name in (("self_attn", "o_proj"), ("mlp", "down_proj")):
+            columns = [np.array(one[block][name].part.weight) for one in own]
+            assert np.array_equal(np.concatenate(columns, 1), np.array(layer[block][name].weight))
+
+
+def test_a_rank_has_whole_groups_of_heads():
+    model, words = cut(0, 2)
+
+    attention = model.layers[0].self_attn
+    assert (attention.n_kv_heads, attention.n_heads) == (2, 4)
+    assert attention.q_proj.weight.shape[0] == 4 * 8
+    assert words == "tensor parallel on 2 ranks"
+
+
+def test_lower_ranks_have_the_odd_parts():
+    assert [share(5, rank, 3) for rank in range(3)] == [slice(0, 2), slice(2, 4), slice(4, 5)]
+
+
+def test_a_bias_behind_the_sum_is_added_once(monkeypatch):
+    """Two ranks that compute the same number: their sum is twice that, with one bias."""
+    model, _ = cut(0, 2, attention_bias=True)
+    projection = model.layers[0].self_attn.o_proj
+    monkeypatch.setattr(mx.distributed, "all_sum", lambda x, group: 2 * x)
+
+    x = mx.ones((1, projection.part.weight.shape[1]))
+    want = 2 * np.array(projection.part.weight).sum(axis=1) + np.array(projection.bias)
+    assert np.allclose(np.array(projection(x))[0], want, atol=1e-5)
+
+
+def test_refuses_more_ranks_than_groups_of_heads():
+    with pytest.raises(UnsupportedModelError, match="3 groups of heads runs on 3 ranks at most"):
+        cut(0, 4)
+
+
+def test_refuses_a_forward_that_the_other_ranks_do_not_know_of():
+    model = ShardedModel(tiny_model(), has_all_layers=True)
+
+    with pytest.raises(UnsupportedOperationError, match="leave out --hosts"):
+        Decoder(model).observe([1, 2])
+
+
+def test_refuses_states_that_another_rank_has():
+    model = ShardedModel(tiny_model(), has_all_layers=False)
+
+    with pytest.raises(UnsupportedOperationError, match="on other ranks"):
+        model.check_capture()

@@ -1,0 +1,51 @@
+"""Replies of a model, alone or shared by ranks, in every way that has to agree."""
+
+from dataclasses import replace
+
+from mlxspec import api
+from mlxspec.params import GenerationParams, Options, SamplingParams
+from tests.support.ranks import PROMPT
+
+DRAFTERS = ("none", "suffix", "table", "pool", "model")
+CACHES = {"full": {}, "rotating": {"max_kv_size": 12, "keep": 2}}
+PARAMS = {
+    "greedy": GenerationParams(max_tokens=16, ignore_eos=True),
+    "sampled": GenerationParams(  # exact_seed: else a text depends on the sizes of sampled drafts
+        max_tokens=16,
+        ignore_eos=True,
+        seed=7,
+        exact_seed=True,
+        sampling=SamplingParams(temperature=0.9),
+    ),
+}
+
+
+def tokens_of(events):
+    return [token.token for event in events for token in getattr(event, "emit", ())]
+
+
+def replies(folder, small, *, hosts=None, port="auto", caches=("full",), drafters=DRAFTERS):
+    """Tokens by "cache drafter params", and what is known of the ranks."""
+    found, sizes, words = {}, [], ""
+    for cache in caches:
+        options = Options(drafter="none", hosts=hosts, port=port, **CACHES[cache])
+        prepared = api.prepare(folder, options, say=lambda line: None)
+        words = prepared.engine.weights
+        for drafter in drafters:
+            given = replace(
+                options, drafter=drafter, draft_model=small if drafter == "model" else None
+            )
+            prepared = api.change_drafter(prepared, given, say=lambda line: None)
+            for name, params in PARAMS.items():
+                events = list(prepared.engine.generate(PROMPT, params))
+                found[f"{cache} {drafter} {name}"] = tokens_of(events)
+        engine = prepared.engine
+        batch = engine.generate_batch([PROMPT, PROMPT[3:]], PARAMS["greedy"])
+        found[f"{cache} batch"] = [list(reply.tokens) for reply in batch]
+        if hosts is not None:
+            from mlxspec.distributed import ranks
+
+            sizes = ranks.start(hosts).sizes
+        engine.close()
+        del engine, prepared
+    return {"replies": found, "sizes": sizes, "words": words}
