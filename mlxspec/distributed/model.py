@@ -4,7 +4,7 @@ A forward that one rank runs alone would wait for the others for ever. So every 
 a decoder that has told the others (`decoder.py`); any other one is refused by name.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import mlx.nn as nn
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.masks import Masks
-from mlxspec.models import DraftSupport, TargetConfig, TargetModel
+from mlxspec.models import CacheKind, DraftSupport, TargetConfig, TargetModel
 
 _ALONE = (
     "the model stands on several ranks, and this needs forwards of it that the other ranks were "
@@ -82,6 +82,11 @@ class ShardedModel:
     def draft_limits(self) -> str:
         """Why it can verify no other drafts."""
         return self._model.draft_limits
+
+    @property
+    def refused_caches(self) -> Mapping[CacheKind, str]:
+        """The kinds of cache over which the model is not exact, and why."""
+        return self._model.refused_caches
 
     @property
     def layers(self) -> Sequence[nn.Module]:
