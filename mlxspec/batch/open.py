@@ -115,6 +115,11 @@ class OpenBatch:
         return len(self._running) + len(self._waiting)
 
     @property
+    def waiting(self) -> list[BatchSequence]:
+        """The sequences whose prompt is not read yet, the oldest first."""
+        return list(self._waiting)
+
+    @property
     def num_waiting(self) -> int:
         """Replies whose prompt is not read yet."""
         return len(self._waiting)
@@ -320,7 +325,9 @@ class OpenBatch:
         assert self._lone is not None
         assert self._alone is not None
         for event in self._lone.step(self._alone.write_round):
-            if not isinstance(event, PrefillProgress | GenerationFinished):  # told by the sequence
+            if isinstance(event, GenerationFinished):
+                sequence.held_back = event.text
+            elif not isinstance(event, PrefillProgress):  # the sequence has told its own
                 sequence.tell(event)
 
     # ---- the round -------------------------------------------------------------------------

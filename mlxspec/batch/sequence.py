@@ -30,6 +30,7 @@ class BatchSequence:
         drafter: Its drafter, once it has one.
         stats: The figures of the reply so far.
         faults: Why its drafter failed; all rounds after that are plain.
+        held_back: The last text of the reply, where its stream was ended already.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class BatchSequence:
         self.drafter: Drafter = NoDrafter()
         self.stats = GenerationStats()
         self.faults: list[str] = []
+        self.held_back = ""
         self._token_bytes = token_bytes
         self._guard: Guard | None = None
         self._events: list[Event] = []
@@ -111,7 +113,8 @@ class BatchSequence:
 
     def finish(self) -> None:
         """Tell the end, with the figures; call it once, when the sequence is over."""
-        reason, rest = self.continuation.finish_reason, self.continuation.text.finish()
+        reason = self.continuation.finish_reason
+        rest = self.held_back + self.continuation.text.finish()
         assert reason
         end = GenerationFinished(self.continuation.seconds(), reason, rest)
         self.tell(end)

@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
-from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress
+from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress, text_of
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, SAMPLING, one_by_one
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
@@ -156,6 +156,16 @@ def test_without_room_for_prefixes_only_the_latest_text_is_reused():
         while batch.num_replies:
             reused += [e.stats["reused_tokens"] for _, e in batch.step() if hasattr(e, "stats")]
     assert reused == [0, 0, 0]
+
+
+@pytest.mark.parametrize("joins", [{0: [0]}, {0: [0, 1]}], ids=["alone", "in company"])
+def test_text_that_was_held_back_is_told_at_the_end(joins):
+    last = chr(ord("a") + REPLIES["llama"][0][-1])
+    params = [params_of(stop=(f"{last}?",))] * 2
+    events = run(opened(), params, joins)[0]
+    ((_, text, _),) = one_by_one("none", PROMPTS[:1], params[:1])
+    assert "".join(map(text_of, events)) == text
+    assert events[-1].text == last
 
 
 def test_more_replies_than_slots_wait_their_turn():
