@@ -62,6 +62,7 @@ class Server:
     thread: EngineThread
     feed: Feed
     counts: Counts
+    _num_asked: int = 0  # replies of requests that are not answered yet; those that wait too
 
     @staticmethod
     def of(shelf: Shelf, settings: ServerSettings) -> "Server":
@@ -199,11 +200,12 @@ class Server:
     # ---- a reply ---------------------------------------------------------------------------
 
     async def _reply(self, request: Request, ask: Ask, begin: Begin) -> Response:
-        running = self.thread.num_replies
+        running = self._num_asked
         if running + ask.num_replies > self.settings.batch_size + self.settings.max_waiting:
             message = f"the server has {running} replies to write: ask again later"
             raise Refusal(429, message, retry_s=_RETRY_S)
         self.counts.add("requests")
+        self._num_asked += ask.num_replies
         beginning = asyncio.ensure_future(self._begun(ask, begin))
         if ask.is_streamed:
             # Where it is known soon, a refusal has its own status; while a model loads, the
@@ -219,18 +221,27 @@ class Server:
             async with aclosing(writing.pieces(request, self.settings.keep_alive_s)) as found:
                 pieces = [piece async for piece in found if piece is not None]
         finally:
-            self.thread.release(writing.loaded)
+            self._leave(writing.loaded, ask)
         if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
             return Response(status_code=499)  # the client has gone
         return JSONResponse(api.whole(pieces))
 
     async def _begun(self, ask: Ask, begin: Begin) -> tuple[Writing, Api]:
-        loaded = await self._hold(ask.model)
+        try:
+            loaded = await self._hold(ask.model)
+        except BaseException:
+            self._num_asked -= ask.num_replies
+            raise
         try:
             return begin(loaded)
         except BaseException:
-            self.thread.release(loaded)
+            self._leave(loaded, ask)
             raise
+
+    def _leave(self, loaded: Loaded, ask: Ask) -> None:
+        """Say that a request is answered, or left by its client."""
+        self._num_asked -= ask.num_replies
+        self.thread.release(loaded)
 
     async def _hold(self, name: str) -> Loaded:
         offer = await asyncio.to_thread(self.thread.shelf.find, name)
@@ -265,11 +276,12 @@ class Server:
             for line in api.fail(str(refusal)):
                 yield line
         finally:
-            self.thread.release(writing.loaded)
+            self._leave(writing.loaded, writing.ask)
 
     def _release_begun(self, beginning: "asyncio.Future[tuple[Writing, Api]]") -> None:
         if not beginning.cancelled() and beginning.exception() is None:
-            self.thread.release(beginning.result()[0].loaded)
+            writing, _ = beginning.result()
+            self._leave(writing.loaded, writing.ask)
 
     # ---- guards ----------------------------------------------------------------------------
 

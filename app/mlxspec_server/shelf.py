@@ -56,7 +56,7 @@ class Loaded:
     @property
     def drafter(self) -> str:
         """Name of the drafter."""
-        return self.engine.drafter.name
+        return self.batch.drafter
 
 
 @dataclass
@@ -132,8 +132,7 @@ class Shelf:
         try:
             return engine.open_batch(**sizes)
         except ValueError:
-            engine.drafter = HOST_DRAFTERS["pool"]()
-            return engine.open_batch(**sizes)
+            return engine.open_batch(drafter=HOST_DRAFTERS["pool"](), **sizes)
 
     def close(self, loaded: Loaded) -> None:
         """Unload a model."""

@@ -110,6 +110,11 @@ class OpenBatch:
     # ---- who is here -----------------------------------------------------------------------
 
     @property
+    def drafter(self) -> str:
+        """Name of the drafter of which every reply has one."""
+        return self._like.name
+
+    @property
     def num_replies(self) -> int:
         """Replies that are not over: those that run, and those whose prompt is not read yet."""
         return len(self._running) + len(self._waiting)

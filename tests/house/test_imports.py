@@ -58,7 +58,8 @@ FLOORS = {
         {"run"},
     ],
     "mlxspec_cli": [
-        {"arguments", "output", "chat_facts", "train_options", "serve_options"},
+        {"arguments", "output", "chat_facts", "train_options"},
+        {"serve_options"},
         {"parser", "opening"},
         {"main", "plain_chat", "manual", "chat_models"},
         {"__main__", "commands"},

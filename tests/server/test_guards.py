@@ -56,17 +56,23 @@ def test_a_body_that_is_too_large_is_refused():
 
 
 def test_a_queue_that_is_full_says_when_to_ask_again():
-    with serving(batch_size=1, max_waiting=0) as client, ThreadPoolExecutor(2) as pool:
-        long = pool.submit(client.post, PATH, json={**CHAT, "max_tokens": 400})
-        found = None
-        for _ in range(200):
-            found = client.post(PATH, json={**CHAT, "max_tokens": 1})
-            if found.status_code == 429:
-                break
-            time.sleep(0.01)
-        assert found.status_code == 429
-        assert int(found.headers["retry-after"]) > 0
-        assert long.result().status_code == 200
+    may_load, is_loading = threading.Event(), threading.Event()
+
+    def load(offer):
+        is_loading.set()
+        assert may_load.wait(60)
+        return engine()
+
+    sizes = {"batch_size": 1, "max_waiting": 1}
+    with serving(shelf(load_engine=load), **sizes) as client, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, PATH, json={**CHAT, "n": 2})
+        assert is_loading.wait(60)
+        found = client.post(PATH, json=CHAT)
+        may_load.set()
+        assert first.result().status_code == 200
+        assert client.post(PATH, json=CHAT).status_code == 200  # there is room again
+    assert found.status_code == 429
+    assert int(found.headers["retry-after"]) > 0
 
 
 def test_a_model_that_cannot_be_loaded_is_said_so():
