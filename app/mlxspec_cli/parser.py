@@ -9,6 +9,7 @@ import argparse
 from mlxspec import __version__
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags
+from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
 
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -70,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )
     _add_verify_options(add("verify", "Check that drafts do not change what a model says."))
+    add_serve_options(add("serve", "Answer over HTTP as OpenAI's and Anthropic's servers do."))
     models = add("models", "List the models that are here, or the drafters of one.")
     models.add_argument("model", nargs="?", help="name, folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")

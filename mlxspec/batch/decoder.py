@@ -44,9 +44,15 @@ class BatchDecoder:
         """Number of slots, one sequence each."""
         return self.cache.num_sequences
 
-    def reader(self, slot: int) -> Decoder:
-        """Return the decoder that reads the prompt of a slot."""
+    def reader(self) -> Decoder:
+        """Return the decoder that reads the prompts."""
         return self._reader
+
+    def seat(self, slot: int, reader: Decoder, readers: Sequence[HiddenStateReader] = ()) -> None:
+        """Put the text of a decoder into a slot, or into a new one behind the others."""
+        if slot == self.num_slots:
+            self.grow(1)
+        self.join(slot, reader.cache, readers)
 
     def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache.
@@ -72,6 +78,34 @@ class BatchDecoder:
     def num_rows(self, trees: Sequence[DraftTree]) -> int:
         """Return the rows of a forward over trees: all are padded to the widest."""
         return len(trees) * max(tree.n_nodes for tree in trees)
+
+    def grow(self, count: int) -> None:
+        """Add empty slots behind the others."""
+        self._staged = []
+        self.cache.add(count)
+        self._audiences += [Audience() for _ in range(count)]
+
+    def lend(
+        self, slot: int, tokens: Sequence[int], readers: Sequence[HiddenStateReader] = ()
+    ) -> Decoder:
+        """Give the text of the only slot to the reader, and return that; `join` takes it back.
+
+        Args:
+            slot: The slot.
+            tokens: Its committed tokens.
+            readers: They have got the states of these.
+        """
+        reader = self._reader
+        has_rows = reader.history == tuple(tokens)  # it has read the prompt just now
+        cache = reader.cache if has_rows else self.cache.take(slot, reader.cache)
+        reader.adopt(tokens, cache, readers)
+        self.keep([])
+        self.grow(1)
+        return reader
+
+    def rows(self, slot: int, start: int, end: int) -> list[mx.array]:
+        """Return some rows of a sequence; see `Cache.rows`."""
+        return self.cache.rows(slot, start, end)
 
     def keep(self, slots: Sequence[int]) -> None:
         """Keep only the sequences in these slots, in the order given."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.kv.cache import Cache
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStateReader
 
@@ -17,21 +16,23 @@ from mlxspec.target.hidden import HiddenStateReader
 class SeparateDecoders:
     """Runs one model over the sequences of a batch in turn; methods as in `BatchDecoder`."""
 
-    def __init__(self, target: Decoder, num_slots: int) -> None:
-        """Begin with `num_slots` empty sequences and caches like that of `target`."""
-        self._decoders = [target.apart() for _ in range(num_slots)]
+    def __init__(self, target: Decoder) -> None:
+        """Begin with no sequence; caches will be like that of `target`."""
+        self._like = target
+        self._decoders: list[Decoder] = []
 
     @property
     def num_slots(self) -> int:
         """Number of slots, one sequence each."""
         return len(self._decoders)
 
-    def reader(self, slot: int) -> Decoder:
-        """Return the decoder of a slot, which reads its prompt too."""
-        return self._decoders[slot]
+    def reader(self) -> Decoder:
+        """Return a new decoder, which reads a prompt and goes on with it."""
+        return self._like.apart()
 
-    def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
-        """Do nothing: the decoder of the slot has read the prompt itself."""
+    def seat(self, slot: int, reader: Decoder, readers: Sequence[HiddenStateReader] = ()) -> None:
+        """Put a decoder with its text into a slot, or into a new one behind the others."""
+        self._decoders[slot : slot + 1] = [reader]
 
     def detach(self, slot: int) -> None:
         """Give the states of a slot to no reader."""
@@ -44,6 +45,12 @@ class SeparateDecoders:
     def num_rows(self, trees: Sequence[DraftTree]) -> int:
         """Return the rows of the forwards over trees."""
         return sum(tree.n_nodes for tree in trees)
+
+    def lend(
+        self, slot: int, tokens: Sequence[int], readers: Sequence[HiddenStateReader] = ()
+    ) -> Decoder:
+        """Return the decoder of a slot; the text is in it already."""
+        return self._decoders[slot]
 
     def keep(self, slots: Sequence[int]) -> None:
         """Keep only the sequences in these slots, in the order given."""

@@ -1,4 +1,4 @@
-"""One sequence of a batch: its reply, its drafter, its figures."""
+"""One sequence of a batch: its reply, its drafter, its events and figures."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,14 +8,18 @@ import mlx.core as mx
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
 from mlxspec.device.backend import values
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.grammar.drafter import constrained
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
+from mlxspec.grammar.constraint import Constraint
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
-from mlxspec.trace.events import GenerationFinished, PrefillProgress
+from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec.trace.stats import GenerationStats
 
@@ -26,28 +30,58 @@ class BatchSequence:
     Attributes:
         job: The prompt and its settings.
         continuation: The prompt and the emitted text.
+        constraint: The grammar of the reply, where it has one.
+        drafter: Its drafter, once it has one.
+        stats: The figures of the reply so far.
+        faults: Why its drafter failed; all rounds after that are plain.
+        held_back: The last text of the reply, where its stream was ended already.
     """
 
     def __init__(
         self,
         job: Job,
         continuation: Continuation,
-        guard: Guard,
         token_bytes: Callable[[int], bytes],
+        constraint: Constraint | None = None,
     ) -> None:
         self.job = job
         self.continuation = continuation
-        self._guard = guard
+        self.constraint = constraint
+        self.drafter: Drafter = NoDrafter()
+        self.stats = GenerationStats()
+        self.faults: list[str] = []
+        self.held_back = ""
         self._token_bytes = token_bytes
-        self._stats = GenerationStats()
+        self._guard: Guard | None = None
+        self._events: list[Event] = []
         self._tokens: list[int] = []
         self._text = ReplyText()
 
-    def start(self, num_reused: int) -> None:
-        """Start the drafter after the prefill; `num_reused` prompt tokens needed none."""
-        length = len(self.job.prompt)
-        self._stats.add(PrefillProgress(self.continuation.seconds(), length, length, num_reused))
-        self._guard.start(self.job.prompt, self.job.params, self.continuation.noise)
+    @property
+    def is_over(self) -> bool:
+        """Whether it emits no more tokens."""
+        return self.continuation.finish_reason is not None
+
+    @property
+    def sound_drafter(self) -> Drafter:
+        """The drafter; once it has failed none, but a grammar still forces tokens."""
+        return constrained(NoDrafter(), self.constraint) if self.faults else self.drafter
+
+    def cancel(self) -> None:
+        """End the reply before its next round; a reply that is over stays what it is."""
+        if not self.is_over:
+            self.continuation.finish_reason = "cancelled"
+
+    def has_read(self, done: int, num_reused: int) -> None:
+        """Tell how many tokens of the prompt are read; `num_reused` needed no forward."""
+        total = len(self.job.prompt)
+        self.tell(PrefillProgress(self.continuation.seconds(), done, total, num_reused))
+
+    def draft_with(self, guard: Guard) -> None:
+        """Draft with this from now on, after the text so far."""
+        self._guard = guard
+        self._guard.start(self.continuation.tokens, self.job.params, self.continuation.noise)
+        self._tell_faults()
 
     def propose(self, most: int) -> Draft:
         """Return a draft of at most `most` nodes, the root not counted.
@@ -55,39 +89,55 @@ class BatchSequence:
         Raises:
             ValueError: It is no valid tree; a batch checks its trees before the forward.
         """
-        root = self.continuation.root
-        is_plain = self._guard.is_plain
-        draft = self._guard.propose(root, self._guard.num_certain(most) if is_plain else most)
+        root, guard = self.continuation.root, self._own_guard
+        draft = guard.propose(root, guard.num_certain(most) if guard.is_plain else most)
         tree = draft.tree
-        self._guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
+        guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
         return draft
 
     def verify(self, draft: Draft, logits: mx.array) -> PendingRound | HostRound:
         """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
-        return self.continuation.verify(draft, logits, self._guard.active.num_top_tokens)
+        return self.continuation.verify(draft, logits, self._own_guard.active.num_top_tokens)
 
     def emit(self, read: Round, pending: PendingRound | HostRound) -> Round:
         """Emit the tokens of a round; the path of the result is the one to commit."""
-        round = self.continuation.emit(read, pending.distributions)
-        self._tokens += [token.token for token in round.emitted]
-        self._text.pieces += [(token.channel, token.text) for token in round.emitted]
-        return round
+        return self.continuation.emit(read, pending.distributions)
 
     def learn(self, round: Round) -> None:
         """Update drafter and figures with a committed round."""
-        self._guard.update(round)
-        for event in round_events(
-            replace(round, ended_s=self.continuation.seconds()), self._token_bytes
-        ):
-            self._stats.add(event)
+        self._own_guard.update(round)
+        ended = replace(round, ended_s=self.continuation.seconds())
+        for event in round_events(ended, self._token_bytes):
+            self.tell(event)
+        self._tell_faults()
 
-    def finished(self) -> BatchReply:
-        """Return the reply; call it when the sequence is over."""
-        reason, rest = self.continuation.finish_reason, self.continuation.text.finish()
+    def tell(self, event: Event) -> None:
+        """Add an event of the reply."""
+        self.stats.add(event)
+        self._tokens += [token.token for token in getattr(event, "emit", ())]
+        self._text.add(event)
+        if isinstance(event, DrafterFailed):
+            self.faults.append(event.message)
+        self._events.append(event)
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def finish(self) -> None:
+        """Tell the end, with the figures; call it once, when the sequence is over."""
+        reason = self.continuation.finish_reason
+        rest = self.held_back + self.continuation.text.finish()
         assert reason
         end = GenerationFinished(self.continuation.seconds(), reason, rest)
-        self._stats.add(end)
-        self._text.add(end)
+        self.tell(end)
+        self._events[-1] = replace(end, stats=self.stats.as_dict())
+
+    def finished(self) -> BatchReply:
+        """Return the reply; call it when the sequence has told its end."""
+        reason = self.continuation.finish_reason
+        assert reason
         return BatchReply(
             index=self.job.index,
             tokens=tuple(self._tokens),
@@ -95,6 +145,17 @@ class BatchSequence:
             reasoning=self._text.reasoning,
             answer=self._text.answer,
             finish_reason=reason,
-            stats=self._stats.as_dict(),
-            fault="; ".join(self._guard.faults),
+            stats=self.stats.as_dict(),
+            fault="; ".join(self.faults),
         )
+
+    @property
+    def _own_guard(self) -> Guard:
+        assert self._guard is not None, "a sequence gets a drafter before its first round"
+        return self._guard
+
+    def _tell_faults(self) -> None:
+        guard = self._own_guard
+        while guard.faults:
+            message = guard.faults.pop(0)
+            self.tell(DrafterFailed(self.continuation.seconds(), guard.name, message))

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from mlxspec.batch import BatchReply, BatchRun, BatchSettings, jobs_of
+from mlxspec.batch import Alone, BatchReply, BatchRun, BatchSettings, OpenBatch, jobs_of
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
@@ -28,6 +28,7 @@ from mlxspec.drafts.round import Round
 from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
+from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import function, wrong_type
 from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
@@ -185,6 +186,53 @@ class Engine:
         drafter = drafter or self.drafter
         run = BatchRun(self.target, drafter, self.tokenizer, settings, costs)
         return run.replies(jobs, should_stop, stop_when)
+
+    def open_batch(
+        self,
+        *,
+        drafter: Drafter | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        rows_per_round: int = DEFAULT_ROWS_PER_ROUND,
+        prefix_bytes: int = 0,
+    ) -> OpenBatch:
+        """Return a batch that replies join and leave between rounds, as a server needs it.
+
+        Each reply equals that of `generate` to its prompt alone with the same settings and seed,
+        up to rounding.
+
+        Args:
+            drafter: Every slot of the batch gets a new one like it; None for the engine's drafter.
+            batch_size: The most sequences decoded together; others wait.
+            rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
+            prefix_bytes: The most bytes of rows that are kept of the beginnings of texts, so that
+                prompts that share one need not read it again. Only a cache that grows, without
+                recurrent states and windows, keeps them; any other one keeps its latest texts.
+
+        Raises:
+            ValueError: An argument is out of range, or the drafter cannot be made anew.
+        """
+        settings = BatchSettings(batch_size, rows_per_round)
+        return OpenBatch(
+            self.target,
+            drafter or self.drafter,
+            self.tokenizer,
+            settings,
+            self.budget.recorded(0),
+            alone=Alone(self.round, self.budget.fresh()),
+            prefixes=PrefixCache(prefix_bytes),
+            chain_rule=self.chain_rule,
+            grammars=self._grammars,
+        )
+
+    def check(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> None:
+        """Raise what `generate` raises of a prompt and its settings, and compute nothing.
+
+        Raises:
+            ValueError: As in `generate`.
+            UnsupportedOperationError: As in `generate`.
+            ContextLengthError: As in `generate`.
+        """
+        jobs_of([prompt], params, self.target, self._grammars, self.chain_rule)
 
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.

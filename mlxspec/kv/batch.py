@@ -109,6 +109,38 @@ class BatchCache:
         self.states.fill(sequence, cache.states)
         self.offsets[sequence] = cache.offset
 
+    def take(self, sequence: int, like: Cache) -> Cache:
+        """Return a full cache with the committed rows of a sequence, as a copy.
+
+        Args:
+            sequence: Its index.
+            like: A cache with the settings that the new one gets.
+        """
+        self.rollback()
+        counts = {window: evicted[sequence] for window, evicted in self._evicted.items()}
+        length = self.offsets[sequence]
+        rows = [
+            plane
+            for store, window in zip(self._stores, self.windows * 2, strict=True)
+            for plane in store.rows_of(sequence, 0, length - counts[window])
+        ]
+        return like.filled(length, rows, counts, self.states.of_sequence(sequence))
+
+    def rows(self, sequence: int, start: int, end: int) -> list[mx.array]:
+        """Return the planes (1, Hkv, end - start, D) of some committed rows; see `Cache.rows`."""
+        planes = (store.rows_of(sequence, start, end) for store in self._stores)
+        return [plane for own in planes for plane in own]
+
+    def add(self, count: int) -> None:
+        """Add empty sequences behind the others."""
+        self.rollback()
+        for store in self._stores:
+            store.add(count)
+        self.states.add(count)
+        for counts in self._evicted.values():
+            counts += [0] * count
+        self.offsets += [0] * count
+
     def keep(self, sequences: Sequence[int]) -> None:
         """Keep the sequences of these indices, in the order given, and forget the others."""
         self.rollback()

@@ -13,7 +13,7 @@ matter: masks compare positions (attention sinks: StreamingLLM, Xiao et al. 2023
 https://arxiv.org/abs/2309.17453). A commit copies the accepted rows only, at any context length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import mlx.core as mx
@@ -129,6 +129,42 @@ class Cache:
             windows=self.windows,
             eviction=self.eviction,
         )
+
+    def filled(
+        self,
+        length: int,
+        rows: Sequence[mx.array],
+        evicted: Mapping[int | None, int] | None = None,
+        states: Snapshot = (),
+    ) -> "Cache":
+        """Return a full cache with the same settings that holds given rows.
+
+        Args:
+            length: Tokens of the text, evicted ones included.
+            rows: The planes (1, Hkv, L, D) of its rows, in the order of `rows`; a reference.
+            evicted: By window, how many of the first rows are left out; None for none.
+            states: The recurrent states after the text.
+        """
+        cache = self.empty_like()
+        stores = (*cache._keys, *cache._values) if rows else ()
+        each = len(rows) // max(len(stores), 1)  # planes of a store: three where it is quantised
+        for index, store in enumerate(stores):
+            store.adopt(rows[index * each : (index + 1) * each])
+        cache.offset = length
+        cache._evicted |= evicted or {}
+        if states:
+            cache.states.restore(states)
+            cache._mark()
+        return cache
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether the rows of any beginning of the text are those of that beginning alone."""
+        return self.max_size is None and not self._num_states and set(self.windows) <= {None}
+
+    def rows(self, start: int, end: int) -> list[mx.array]:
+        """Return the planes (1, Hkv, end - start, D) of committed rows, keys first; a view."""
+        return [plane[:, :, start:end] for plane in self.row_arrays]
 
     @property
     def num_layers(self) -> int:

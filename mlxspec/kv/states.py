@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from mlxspec.errors import CacheError
 
-Snapshot = list[dict[int, mx.array]]
+Snapshot = Sequence[dict[int, mx.array]]
 """The committed arrays of every leaf."""
 
 Row = tuple[int, int]
@@ -176,7 +176,25 @@ class States:
         self.forget()
         at = mx.array(list(sequences), mx.int32)
         for leaf in self._leaves:
-            leaf.committed = {index: state[at] for index, state in leaf.committed.items()}
+            kept = leaf.committed if sequences else {}
+            leaf.committed = {index: state[at] for index, state in kept.items()}
+
+    def add(self, count: int) -> None:
+        """Add sequences behind the others, with the states of no text."""
+        self._num_sequences += count
+        self.forget()
+        for leaf in self._leaves:
+            leaf.committed = {
+                index: mx.concatenate([state, mx.zeros((count, *state.shape[1:]), state.dtype)])
+                for index, state in leaf.committed.items()
+            }
+
+    def of_sequence(self, sequence: int) -> Snapshot:
+        """Return the committed states of one sequence."""
+        return [
+            {index: state[sequence : sequence + 1] for index, state in leaf.committed.items()}
+            for leaf in self._leaves
+        ]
 
     def snapshot(self) -> Snapshot:
         """Return the committed states; arrays never change, so nothing is copied."""

@@ -112,6 +112,10 @@ class RowStore(_Planes):
         """Forget the rows in the first `count` of `length` slots; the others move to the front."""
         self._replace([plane[:, :, count:length] for plane in self._planes])
 
+    def adopt(self, planes: Sequence[mx.array]) -> None:
+        """Hold the rows of (1, H, L, D) planes, and no others; the next write makes room."""
+        self._planes, self._recent, self._kind = list(planes), [], None
+
     def forget(self) -> None:
         """Drop the references to the rows written so far; the slots do not change."""
         self._recent.clear()
@@ -187,11 +191,24 @@ class BatchRows(_Planes):
         index = slots[:, None, :, None]
         self._replace([mx.take_along_axis(plane, index, axis=2) for plane in self._planes])
 
+    def rows_of(self, sequence: int, start: int, end: int) -> list[mx.array]:
+        """Return (1, H, end - start, D) planes: some rows of a sequence."""
+        return [plane[sequence : sequence + 1, :, start:end] for plane in self._planes]
+
     def keep(self, sequences: Sequence[int]) -> None:
         """Keep some sequences, in the order given, and release the others."""
         self._num_sequences = len(sequences)
         index = mx.array(list(sequences), mx.int32)
-        self._planes = [mx.take(plane, index, axis=0) for plane in self._planes]
+        kept = self._planes if sequences else []  # with no sequence there are no slots either
+        self._planes = [mx.take(plane, index, axis=0) for plane in kept]
+
+    def add(self, count: int) -> None:
+        """Add empty sequences behind the others."""
+        self._num_sequences += count
+        self._planes = [
+            mx.concatenate([plane, mx.zeros((count, *plane.shape[1:]), plane.dtype)])
+            for plane in self._planes
+        ]
 
     def forget(self) -> None:
         """Let go of the rows written last; what is in the slots stays."""

@@ -104,6 +104,23 @@ class Decoder:
         self._last_hidden, self._is_torn = None, False
         self._audience.forget(0)
 
+    def adopt(
+        self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
+    ) -> None:
+        """Take over a text with its rows; the history before is forgotten.
+
+        Args:
+            tokens: The text.
+            cache: Its committed rows; only this decoder changes them from now on.
+            readers: They have got the states of the whole text.
+        """
+        self._forwards.drop()
+        self.revision += 1
+        self._forwards.cache, self._history = cache, list(tokens)
+        self._last_hidden, self._is_torn = None, False
+        self._audience = Audience(readers)
+        self._forwards.capture = self._audience.capture
+
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
         """Replace the readers of hidden states.
 

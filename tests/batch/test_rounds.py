@@ -22,7 +22,7 @@ class Spy(BatchDecoder):
 @pytest.fixture
 def widths(monkeypatch):
     Spy.widths = []
-    monkeypatch.setattr("mlxspec.batch.run.BatchDecoder", Spy)
+    monkeypatch.setattr("mlxspec.batch.open.BatchDecoder", Spy)
     return Spy.widths
 
 

@@ -48,8 +48,18 @@ FLOORS = {
         {"run"},
         {"bench"},
     ],
+    "mlxspec_server": [
+        {"refusals", "settings", "tool_calls", "feed"},
+        {"body", "pieces", "figures", "shelf"},
+        {"asking", "prompts", "engine_thread"},
+        {"writing"},
+        {"apis"},
+        {"server"},
+        {"run"},
+    ],
     "mlxspec_cli": [
         {"arguments", "output", "chat_facts", "train_options"},
+        {"serve_options"},
         {"parser", "opening"},
         {"main", "plain_chat", "manual", "chat_models"},
         {"__main__", "commands"},

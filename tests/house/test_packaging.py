@@ -20,6 +20,7 @@ PACKAGES = {  # and where they lie
     "mlxspec": "mlxspec",
     "mlxspec_app": "app/mlxspec_app",
     "mlxspec_cli": "app/mlxspec_cli",
+    "mlxspec_server": "app/mlxspec_server",
 }
 
 

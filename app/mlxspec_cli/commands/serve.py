@@ -1,0 +1,86 @@
+"""`mlxspec serve`: answer over HTTP, with drafts in every reply."""
+
+from argparse import Namespace
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from mlxspec import api
+from mlxspec.drafting.catalogue import list_models
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.params import GenerationParams
+from mlxspec_cli.arguments import generation_params, options, words_of
+from mlxspec_cli.output import say
+from mlxspec_cli.serve_options import REFUSED
+
+if TYPE_CHECKING:
+    from mlxspec.engine.engine import Engine
+    from mlxspec_server.shelf import Offer
+
+_NEEDED = ("starlette", "uvicorn")
+
+
+def run(args: Namespace) -> int:
+    """Serve until Ctrl+C.
+
+    Raises:
+        ValueError: An argument is out of range, or a flag is refused.
+        UnsupportedOperationError: What the server is built on is not installed.
+        MlxspecError: The model cannot be loaded.
+    """
+    for name, why in REFUSED.items():
+        if getattr(args, name):
+            raise ValueError(f"--{name.replace('_', '-')} is refused: {why}; leave it out")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UnsupportedOperationError(
+            f"mlxspec serve needs {' and '.join(missing)}: pip install 'mlxspec[serve]'"
+        )
+    if len(args.words) > 1 or (args.words and args.model):
+        raise ValueError("give one model: mlxspec serve MODEL, or --model MODEL")
+    _serve(args)
+    return 0
+
+
+def _serve(args: Namespace) -> None:
+    from mlxspec_server.run import serve  # an extra that may be missing
+    from mlxspec_server.settings import ServerSettings
+    from mlxspec_server.shelf import Offer, Shelf
+
+    params = generation_params(args)
+    settings = ServerSettings(
+        host=args.host,
+        port=args.port,
+        api_key=args.api_key,
+        is_insecure=args.insecure,
+        origins=tuple(words_of(args.allowed_origins)),
+        max_body_bytes=args.max_body_bytes,
+        max_waiting=args.max_waiting,
+        batch_size=args.decode_concurrency,
+        prefix_bytes=0 if args.prompt_cache_size == 0 else args.prompt_cache_bytes,
+        params=_with_template_args(params, args),
+    )
+    source = next(iter(args.words), args.model) or None
+    loads = options(args)
+
+    def load(offer: "Offer") -> "Engine":
+        return api.prepare(offer.source, loads, say=say).engine
+
+    def offers() -> list["Offer"]:
+        entries = [entry for entry in list_models() if entry.is_here and not entry.problem]
+        return [Offer(one.name, one.source, one.size_gb, (one.source,)) for one in entries]
+
+    known = {offer.source: offer for offer in offers()}
+    main = known.get(source or "default", Offer(str(source or "default"), source))
+    shelf = Shelf(main, load, offers, settings.batch_size, settings.prefix_bytes)
+    shelf.load(main)  # now, so that a wrong name ends the command
+    say(f"http://{settings.host}:{settings.port}/v1 answers with {main.name}; Ctrl+C ends it")
+    serve(shelf, settings, args.log_level)
+
+
+def _with_template_args(params: GenerationParams, args: Namespace) -> GenerationParams:
+    return replace(
+        params,
+        chat_template_args=args.chat_template_args,
+        prefill_step_size=args.prefill_step_size,
+    )

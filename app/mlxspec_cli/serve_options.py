@@ -1,0 +1,93 @@
+"""The options of `mlxspec serve`: those of mlx-lm's server, and what that one lacks."""
+
+import argparse
+import json
+from typing import Any
+
+from mlxspec_cli.arguments import add_flags
+
+_UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+REFUSED = {
+    "trust_remote_code": "no code of a model is run",
+    "chat_template": "the model's own template is used",
+    "use_default_chat_template": "the model's own template is used",
+    "kv_group_size": "the size of a group follows from the model",
+    "quantized_kv_start": "rows are quantised from the first one on",
+    "pipeline": "one machine computes",
+}
+"""Flags of mlx-lm's server that are refused, and why."""
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("words", nargs="*", metavar="MODEL", help="folder, GGUF file or hub id")
+    group = parser.add_argument_group("model")
+    add_flags(group, ("model", "drafter", "draft_model", "lookahead", "max_kv_size", "keep"))
+    add_flags(group, ("kv_bits", "dtype"))
+    text = "a folder with adapters (LoRA)"
+    group.add_argument("--adapter-path", dest="adapter", metavar="FOLDER", help=text)
+    group = parser.add_argument_group("a reply, where its request says nothing else")
+    names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "num_draft_tokens")
+    add_flags(group, names)
+    text = 'variables of the chat template as JSON, such as {"enable_thinking": false}'
+    group.add_argument("--chat-template-args", metavar="JSON", type=_object, default={}, help=text)
+    group.add_argument("--prefill-step-size", metavar="COUNT", type=int, help="at most 512")
+    _add_network(parser.add_argument_group("network"))
+    _add_limits(parser.add_argument_group("limits"))
+    text = "DEBUG, INFO, WARNING, ERROR or CRITICAL (INFO)"
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+    parser.add_argument("--log-level", choices=levels, default="INFO", metavar="LEVEL", help=text)
+    group = parser.add_argument_group("flags of mlx-lm's server that are refused")
+    for name, why in REFUSED.items():
+        flag = f"--{name.replace('_', '-')}"
+        is_switch = name in ("trust_remote_code", "use_default_chat_template", "pipeline")
+        how: dict[str, Any] = {"action": "store_true"} if is_switch else {"metavar": "VALUE"}
+        group.add_argument(flag, help=why, **how)
+
+
+def _add_network(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    group.add_argument("--port", type=int, default=8080, help="port to listen on (8080)")
+    group.add_argument("--api-key", default="", metavar="KEY", help="requests have to state it")
+    text = "let other machines ask without a key"
+    group.add_argument("--insecure", action="store_true", help=text)
+    text = "web origins that may read replies, with commas between; left out, none"
+    group.add_argument("--allowed-origins", default="", metavar="LIST", help=text)
+
+
+def _add_limits(group: argparse._ActionsContainer) -> None:
+    text = "replies written together (32)"
+    group.add_argument("--decode-concurrency", type=int, default=32, metavar="COUNT", help=text)
+    text = "has no effect: prompts are read one after the other, between rounds"
+    group.add_argument("--prompt-concurrency", type=int, metavar="COUNT", help=text)
+    text = "0 keeps no beginnings of texts; any other count has no effect, as bytes count"
+    group.add_argument("--prompt-cache-size", type=int, metavar="COUNT", help=text)
+    text = "memory for beginnings of texts, such as 2GB (1GB)"
+    group.add_argument(
+        "--prompt-cache-bytes", type=_bytes, default=10**9, help=text, metavar="SIZE"
+    )
+    text = "requests that may wait, beyond those being answered (64)"
+    group.add_argument("--max-waiting", type=int, default=64, metavar="COUNT", help=text)
+    text = "size of a request at most (16MB)"
+    group.add_argument(
+        "--max-body-bytes", type=_bytes, default=16 * 10**6, help=text, metavar="SIZE"
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"a JSON object is needed; got {text!r}")
+    return found
+
+
+def _bytes(text: str) -> int:
+    number = text.rstrip("BKMGbkmg")
+    try:
+        return int(float(number) * _UNITS[text[len(number) :].upper()])
+    except (KeyError, ValueError, OverflowError) as error:
+        allowed = "a size is a number with B, KB, MB or GB"
+        raise argparse.ArgumentTypeError(f"{allowed}; got {text!r}") from error

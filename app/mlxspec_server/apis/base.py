@@ -1,0 +1,77 @@
+"""What all APIs share: how a reply is told, streamed or whole."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from mlxspec_server.pieces import Piece, TokenLogprob
+from mlxspec_server.writing import Writing
+
+Lines = list[str]
+"""Server-sent events, each with its empty line."""
+
+
+class Api(Protocol):
+    """Tells the replies to one request in the words of an API."""
+
+    def begin(self) -> Lines:
+        """Return what a stream begins with."""
+
+    def tell(self, piece: Piece) -> Lines:
+        """Return what a stream says of a piece."""
+
+    def end(self) -> Lines:
+        """Return what a stream ends with, after all pieces."""
+
+    def fail(self, message: str) -> Lines:
+        """Return what a stream says of an error."""
+
+    def keep_alive(self) -> Lines:
+        """Return what a stream says after a silence."""
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Return the reply as one document."""
+
+
+def event(data: object, name: str = "") -> str:
+    """Return a server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
+COMMENT = ": keep-alive\n\n"
+"""A line that clients of server-sent events ignore."""
+
+
+def now() -> int:
+    """Return the seconds since 1970."""
+    return int(time.time())
+
+
+def ends_of(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the ends of all replies, in their order."""
+    return sorted((p for p in pieces if p.kind == "end"), key=lambda piece: piece.index)
+
+
+def said(pieces: Iterable[Piece], kind: str) -> str:
+    """Return the text of one kind."""
+    return "".join(piece.text for piece in pieces if piece.kind == kind)
+
+
+def token_text(writing: Writing, token: int) -> tuple[str, list[int]]:
+    """Return the text of a token on its own, and its bytes."""
+    raw = writing.loaded.engine.tokenizer.token_bytes(token)
+    return raw.decode("utf-8", "replace"), list(raw)
+
+
+def logprob_row(writing: Writing, found: TokenLogprob) -> dict[str, Any]:
+    """Return a token's logprobs as OpenAI's chat API tells them."""
+    return _row(writing, found.token, found.logprob) | {
+        "top_logprobs": [_row(writing, token, logprob) for token, logprob in found.top]
+    }
+
+
+def _row(writing: Writing, token: int, logprob: float) -> dict[str, Any]:
+    text, raw = token_text(writing, token)
+    return {"token": text, "logprob": max(logprob, -9999.0), "bytes": raw}

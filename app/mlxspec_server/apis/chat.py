@@ -1,0 +1,137 @@
+"""OpenAI's chat completions: `/v1/chat/completions`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlxspec.params import GenerationParams
+from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, logprob_row, now, said
+from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.body import Body
+from mlxspec_server.figures import timings_of, usage_of
+from mlxspec_server.pieces import Piece
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.writing import Writing
+
+_REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
+MOST_LOGPROBS = 20
+
+
+def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
+    """Return what a request for a chat completion asks for."""
+    body.refuse("audio", "only text is written")
+    body.refuse("modalities", "only text is written", allowed=(["text"],))
+    num_logprobs = None
+    if body.is_on("logprobs"):
+        num_logprobs = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
+    elif body.get("top_logprobs"):
+        raise Refusal(400, "top_logprobs needs logprobs: true", "top_logprobs")
+    return ask_of(body, defaults, num_logprobs=num_logprobs)
+
+
+def chosen_tools(body: Body) -> list[Mapping[str, Any]]:
+    """Return the tools that the model may call; none where the choice is none.
+
+    Raises:
+        Refusal: A tool is no function, or a call is demanded, which needs a grammar.
+    """
+    tools, choice = body.items("tools"), body.get("tool_choice")
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise Refusal(400, "a tool must be a function with a name", "tools")
+    if choice == "none" or not tools:
+        return []
+    if choice not in (None, "auto"):
+        message = "tool_choice may be auto or none: a call cannot be demanded"
+        raise Refusal(400, message, "tool_choice")
+    return tools
+
+
+class ChatCompletion:
+    """Tells the replies to one request as chat completions."""
+
+    def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
+        self._writing, self._tells_usage = writing, tells_usage
+        self._head = {"id": f"chatcmpl-{writing.name}", "created": now()}
+        self._head |= {"model": writing.loaded.offer.name}
+        self._ends: list[Piece] = []
+        self._num_calls: dict[int, int] = {}
+
+    def begin(self) -> Lines:
+        count = self._writing.ask.num_replies
+        return [self._chunk(index, {"role": "assistant", "content": ""}) for index in range(count)]
+
+    def tell(self, piece: Piece) -> Lines:
+        if piece.kind == "end":
+            self._ends.append(piece)
+            last = self._chunk(piece.index, {}, piece, reason=self._reason(piece))
+            return [last]
+        if piece.kind == "call" and piece.call:
+            number = self._num_calls.get(piece.index, 0)
+            self._num_calls[piece.index] = number + 1
+            delta: dict[str, Any] = {"tool_calls": [{"index": number, **_call(piece.call)}]}
+        else:
+            name = "reasoning_content" if piece.kind == "reasoning" else "content"
+            delta = {name: piece.text}
+        return [self._chunk(piece.index, delta, piece)]
+
+    def end(self) -> Lines:
+        lines = []
+        if self._tells_usage:
+            told = {"object": "chat.completion.chunk", "choices": [], **self._figures(self._ends)}
+            lines = [event(self._head | told)]
+        return [*lines, "data: [DONE]\n\n"]
+
+    def fail(self, message: str) -> Lines:
+        return [event({"error": {"message": message, "type": "server_error"}})]
+
+    def keep_alive(self) -> Lines:
+        return [COMMENT]
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        count = self._writing.ask.num_replies
+        choices = [self._choice(i, [p for p in pieces if p.index == i]) for i in range(count)]
+        body = self._head | {"object": "chat.completion", "choices": choices}
+        return body | self._figures(ends_of(pieces))
+
+    def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": said(pieces, "text")}
+        if reasoning := said(pieces, "reasoning"):
+            message["reasoning_content"] = reasoning
+        if calls := [_call(piece.call) for piece in pieces if piece.call]:
+            message["tool_calls"] = calls
+            self._num_calls[index] = len(calls)
+        (end,) = ends_of(pieces)
+        choice = {"index": index, "message": message, "finish_reason": self._reason(end)}
+        return choice | self._logprobs(pieces)
+
+    def _reason(self, end: Piece) -> str:
+        if end.index in self._num_calls:
+            return "tool_calls"
+        return _REASONS.get(end.reason, "length")
+
+    def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        if self._writing.ask.num_logprobs is None:
+            return {"logprobs": None}
+        rows = [logprob_row(self._writing, row) for piece in pieces for row in piece.logprobs]
+        return {"logprobs": {"content": rows}}
+
+    def _figures(self, ends: Sequence[Piece]) -> dict[str, Any]:
+        stats = [end.stats for end in ends]
+        has_prediction = self._writing.ask.params.prediction is not None
+        usage = usage_of(stats, has_prediction=has_prediction)
+        return {"usage": usage, "timings": timings_of(stats[0], self._writing.loaded.drafter)}
+
+    def _chunk(
+        self, index: int, delta: Mapping[str, Any], piece: Piece | None = None, reason: Any = None
+    ) -> str:
+        choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": reason}
+        if piece is not None and piece.logprobs:
+            choice |= self._logprobs([piece])
+        return event(self._head | {"object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

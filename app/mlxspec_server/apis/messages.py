@@ -1,0 +1,175 @@
+"""Anthropic's messages: `/v1/messages` and its token counts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlxspec.params import GenerationParams
+from mlxspec_server.apis.base import Lines, ends_of, event, said
+from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.body import Body
+from mlxspec_server.figures import timings_of
+from mlxspec_server.pieces import Piece
+from mlxspec_server.prompts import arguments_of, text_of
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.writing import Writing
+
+_REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"}
+
+
+def message_ask(body: Body, defaults: GenerationParams) -> Ask:
+    """Return what a request for a message asks for."""
+    if "max_tokens" not in body:
+        raise Refusal(400, "max_tokens is required", "max_tokens")
+    return ask_of(body, defaults, most=("max_tokens",), stop="stop_sequences")
+
+
+def message_tools(body: Body) -> list[Mapping[str, Any]]:
+    """Return the tools in the form that templates take; none where the choice is none."""
+    choice = body.object("tool_choice").get("type", "auto")
+    if choice not in ("auto", "none"):
+        message = "tool_choice may be auto or none: a call cannot be demanded"
+        raise Refusal(400, message, "tool_choice")
+    tools: list[Mapping[str, Any]] = []
+    for tool in body.items("tools") if choice == "auto" else ():
+        if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
+            raise Refusal(400, "a tool must have a name and an input_schema", "tools")
+        function = {"name": tool["name"], "description": tool.get("description", "")}
+        function["parameters"] = tool.get("input_schema", {})
+        tools.append({"type": "function", "function": function})
+    return tools
+
+
+def message_chat(body: Body) -> list[dict[str, Any]]:
+    """Return the messages as templates take them, the system prompt first."""
+    messages: list[dict[str, Any]] = []
+    if "system" in body:
+        messages.append({"role": "system", "content": text_of(body.get("system"))})
+    for stated in body.items("messages"):
+        if not isinstance(stated, Mapping) or stated.get("role") not in ("user", "assistant"):
+            message = "a message must have the role user or assistant"
+            raise Refusal(400, message, "messages")
+        messages += _blocks(stated["role"], stated.get("content"))
+    if not any(message["role"] != "system" for message in messages):
+        raise Refusal(400, "messages must be a list with at least one message", "messages")
+    return messages
+
+
+def _blocks(role: str, content: Any) -> list[dict[str, Any]]:
+    """Return the messages of one turn: results of tools are messages of their own."""
+    if not isinstance(content, list):
+        return [{"role": role, "content": text_of(content)}]
+    results, texts, calls = [], [], []
+    for block in content:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == "tool_result":
+            result = {"role": "tool", "content": text_of(block.get("content"))}
+            results.append(result | {"tool_call_id": block.get("tool_use_id")})
+        elif kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": block.get("input", {})}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind not in ("thinking", "redacted_thinking"):
+            texts.append(text_of([block]))
+    message: dict[str, Any] = {"role": role, "content": "".join(texts)}
+    if calls:
+        message["tool_calls"] = calls
+    return [*results, *([message] if texts or calls or not results else [])]
+
+
+class Message:
+    """Tells a reply as a message."""
+
+    def __init__(self, writing: Writing, num_prompt: int) -> None:
+        self._writing, self._num_prompt = writing, num_prompt
+        self._index, self._kind = -1, ""
+        self._end: Piece | None = None
+        self._has_calls = False
+
+    def begin(self) -> Lines:
+        usage = {"input_tokens": self._num_prompt, "output_tokens": 0}
+        message = {**self._head(), "content": [], "stop_reason": None, "usage": usage}
+        return [_event("message_start", message=message)]
+
+    def tell(self, piece: Piece) -> Lines:
+        if piece.kind == "end":
+            self._end = piece
+            return self._close()
+        if piece.kind == "call" and piece.call:
+            block = {**_use(piece.call), "input": {}}
+            opened = self._open("call", block)
+            self._has_calls = True
+            delta = {"type": "input_json_delta", "partial_json": piece.call.arguments}
+            return [*opened, self._delta(delta)]
+        if not piece.text:
+            return []
+        is_thought = piece.kind == "reasoning"
+        name = "thinking" if is_thought else "text"
+        opened = [] if self._kind == piece.kind else self._open(piece.kind, _block(name, ""))
+        return [*opened, self._delta({"type": f"{name}_delta", name: piece.text})]
+
+    def end(self) -> Lines:
+        assert self._end is not None, "all pieces were told"
+        delta = {"stop_reason": self._reason(self._end), "stop_sequence": None}
+        last = _event("message_delta", delta=delta, **self._figures(self._end))
+        return [last, _event("message_stop")]
+
+    def fail(self, message: str) -> Lines:
+        return [_event("error", error={"type": "api_error", "message": message})]
+
+    def keep_alive(self) -> Lines:
+        return [_event("ping")]
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        content: list[dict[str, Any]] = []
+        for kind, name in (("reasoning", "thinking"), ("text", "text")):
+            if text := said(pieces, kind):
+                content.append(_block(name, text))
+        for call in (piece.call for piece in pieces if piece.call):
+            content.append({**_use(call), "input": arguments_of({"arguments": call.arguments})})
+            self._has_calls = True
+        (end,) = ends_of(pieces)
+        reason = {"stop_reason": self._reason(end), "stop_sequence": None}
+        return {**self._head(), "content": content, **reason, **self._figures(end)}
+
+    def _head(self) -> dict[str, Any]:
+        name, model = f"msg_{self._writing.name}", self._writing.loaded.offer.name
+        return {"id": name, "type": "message", "role": "assistant", "model": model}
+
+    def _reason(self, end: Piece) -> str:
+        return "tool_use" if self._has_calls else _REASONS.get(end.reason, "max_tokens")
+
+    def _figures(self, end: Piece) -> dict[str, Any]:
+        cached = end.stats["reused_tokens"]
+        usage = {
+            "input_tokens": end.stats["prompt_tokens"] - cached,
+            "cache_read_input_tokens": cached,
+            "output_tokens": end.stats["generated_tokens"],
+        }
+        return {"usage": usage, "timings": timings_of(end.stats, self._writing.loaded.drafter)}
+
+    def _open(self, kind: str, block: dict[str, Any]) -> Lines:
+        lines = self._close()
+        self._index, self._kind = self._index + 1, kind
+        return [*lines, _event("content_block_start", index=self._index, content_block=block)]
+
+    def _close(self) -> Lines:
+        if not self._kind:
+            return []
+        self._kind = ""
+        return [_event("content_block_stop", index=self._index)]
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+
+def _event(name: str, /, **fields: Any) -> str:
+    return event({"type": name, **fields}, name)
+
+
+def _block(name: str, text: str) -> dict[str, Any]:
+    signature = {"signature": ""} if name == "thinking" else {}
+    return {"type": name, name: text, **signature}
+
+
+def _use(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name}

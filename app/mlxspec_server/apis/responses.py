@@ -1,0 +1,237 @@
+"""OpenAI's responses: `/v1/responses`, without a store: each request states its whole chat."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlxspec.params import GenerationParams
+from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now
+from mlxspec_server.asking import Ask, ask_of, fitting, schema_of
+from mlxspec_server.body import Body
+from mlxspec_server.figures import timings_of
+from mlxspec_server.pieces import Piece
+from mlxspec_server.prompts import arguments_of, text_of
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.writing import Writing
+
+_ROLES = {"developer": "system"}
+
+
+def response_ask(body: Body, defaults: GenerationParams) -> Ask:
+    """Return what a request for a response asks for."""
+    body.refuse("previous_response_id", "nothing is stored: send the whole chat as input")
+    body.refuse("conversation", "nothing is stored: send the whole chat as input")
+    body.refuse("background", "a reply is told while it is written", allowed=(False,))
+    ask = ask_of(body, defaults, most=("max_output_tokens",))
+    if schema := schema_of(Body(body.object("text")).object("format")):
+        ask = replace(ask, params=fitting(ask.params, schema))
+    return ask
+
+
+def response_tools(body: Body) -> list[Mapping[str, Any]]:
+    """Return the tools in the form that templates take; none where the choice is none."""
+    choice = body.get("tool_choice") or "auto"
+    if choice not in ("auto", "none"):
+        message = "tool_choice may be auto or none: a call cannot be demanded"
+        raise Refusal(400, message, "tool_choice")
+    tools: list[Mapping[str, Any]] = []
+    for tool in body.items("tools") if choice == "auto" else ():
+        if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
+            raise Refusal(400, "a tool must be a function with a name", "tools")
+        names = ("name", "description", "parameters")
+        function = {name: tool[name] for name in names if name in tool}
+        tools.append({"type": "function", "function": function})
+    return tools
+
+
+def response_chat(body: Body) -> list[dict[str, Any]]:
+    """Return the messages as templates take them, the instructions first."""
+    messages: list[dict[str, Any]] = []
+    if "instructions" in body:
+        messages.append({"role": "system", "content": body.text("instructions")})
+    stated = body.get("input")
+    items = [{"role": "user", "content": stated}] if isinstance(stated, str) else stated
+    if not isinstance(items, list) or not items:
+        raise Refusal(400, "input must be a text, or a list of items", "input")
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise Refusal(400, "an item of input must be an object", "input")
+        messages += _item(item)
+    return messages
+
+
+def _item(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        function = {"name": item.get("name"), "arguments": arguments_of(item)}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        return [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    if kind == "function_call_output":
+        result = {"role": "tool", "content": text_of(item.get("output"))}
+        return [result | {"tool_call_id": item.get("call_id")}]
+    if kind == "reasoning":
+        return []
+    role = item.get("role")
+    if kind != "message" or not isinstance(role, str):
+        raise Refusal(400, f"input may not hold an item of type {str(kind)[:40]}", "input")
+    return [{"role": _ROLES.get(role, role), "content": text_of(item.get("content"))}]
+
+
+class ResponsesReply:
+    """Tells a reply as a response."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing, self._created = writing, now()
+        self._pieces: list[Piece] = []
+        self._number = -1  # of the event
+        self._items: list[dict[str, Any]] = []
+        self._open: dict[str, Any] | None = None
+
+    def begin(self) -> Lines:
+        response = self._response("in_progress")
+        names = ("response.created", "response.in_progress")
+        return [self._event(name, response=response) for name in names]
+
+    def tell(self, piece: Piece) -> Lines:
+        self._pieces.append(piece)
+        if piece.kind == "end":
+            return self._close()
+        if piece.kind == "call" and piece.call:
+            return [*self._close(), *self._call(piece.call)]
+        lines = [] if self._open and self._open["of"] == piece.kind else self._begin_item(piece)
+        if not piece.text or self._open is None:
+            return lines
+        self._open["text"] += piece.text
+        name = _delta_name(piece.kind)
+        return [*lines, self._part_event(f"{name}.delta", delta=piece.text)]
+
+    def end(self) -> Lines:
+        whole = self._response(*self._finish())
+        name = "response.completed" if whole["status"] == "completed" else "response.incomplete"
+        return [self._event(name, response=whole)]
+
+    def fail(self, message: str) -> Lines:
+        return [self._event("error", code="server_error", message=message, param=None)]
+
+    def keep_alive(self) -> Lines:
+        return [COMMENT]
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        for piece in pieces:
+            self.tell(piece)
+        return self._response(*self._finish())
+
+    def _finish(self) -> tuple[str, Piece]:
+        (end,) = ends_of(self._pieces)
+        is_whole = end.reason not in ("length", "context")
+        return "completed" if is_whole else "incomplete", end
+
+    def _response(self, status: str, end: Piece | None = None) -> dict[str, Any]:
+        params, loaded = self._writing.ask.params, self._writing.loaded
+        found: dict[str, Any] = {
+            "id": f"resp_{self._writing.name}",
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "model": loaded.offer.name,
+            "output": [dict(item) for item in self._items],
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "parallel_tool_calls": True,
+            "temperature": params.sampling.temperature,
+            "top_p": params.sampling.top_p,
+            "tool_choice": "auto",
+            "tools": [],
+        }
+        if status == "incomplete":
+            found["incomplete_details"] = {"reason": "max_output_tokens"}
+        if end is not None:
+            found |= {"usage": _usage(end.stats), "timings": timings_of(end.stats, loaded.drafter)}
+        return found
+
+    def _begin_item(self, piece: Piece) -> Lines:
+        lines = self._close()
+        is_thought = piece.kind == "reasoning"
+        name = f"{'rs' if is_thought else 'msg'}_{self._writing.name}_{len(self._items)}"
+        self._open = {"of": piece.kind, "id": name, "text": ""}
+        item: dict[str, Any] = {"id": name, "status": "in_progress"}
+        item |= (
+            {"type": "reasoning", "summary": []}
+            if is_thought
+            else {"type": "message", "role": "assistant", "content": []}
+        )
+        at = len(self._items)
+        lines.append(self._event("response.output_item.added", output_index=at, item=item))
+        part = _part(piece.kind, "")
+        return [*lines, self._part_event("response.content_part.added", part=part)]
+
+    def _close(self) -> Lines:
+        if self._open is None:
+            return []
+        kind, text, name = self._open["of"], self._open["text"], self._open["id"]
+        part = _part(kind, text)
+        item = {"id": name, "status": "completed", "content": [part]}
+        item |= (
+            {"type": "reasoning", "summary": []}
+            if kind == "reasoning"
+            else {"type": "message", "role": "assistant"}
+        )
+        lines = [
+            self._part_event(f"{_delta_name(kind)}.done", text=text),
+            self._part_event("response.content_part.done", part=part),
+        ]
+        at = len(self._items)
+        lines.append(self._event("response.output_item.done", output_index=at, item=item))
+        self._items.append(item)
+        self._open = None
+        return lines
+
+    def _call(self, call: ToolCall) -> Lines:
+        at, name = len(self._items), f"fc_{self._writing.name}_{len(self._items)}"
+        item = {"type": "function_call", "id": name, "call_id": call.id, "name": call.name}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        item |= {"arguments": call.arguments, "status": "completed"}
+        self._items.append(item)
+        where = {"item_id": name, "output_index": at}
+        kind = "response.function_call_arguments"
+        return [
+            self._event("response.output_item.added", output_index=at, item=begun),
+            self._event(f"{kind}.delta", **where, delta=call.arguments),
+            self._event(f"{kind}.done", **where, arguments=call.arguments, name=call.name),
+            self._event("response.output_item.done", output_index=at, item=item),
+        ]
+
+    def _part_event(self, name: str, /, **fields: Any) -> str:
+        assert self._open is not None, "a part belongs to an item"
+        where = {"item_id": self._open["id"], "output_index": len(self._items)}
+        if name.startswith("response.output_text"):
+            fields["logprobs"] = []
+        return self._event(name, **where, content_index=0, **fields)
+
+    def _event(self, name: str, /, **fields: Any) -> str:
+        self._number += 1
+        return event({"type": name, "sequence_number": self._number, **fields}, name)
+
+
+def _delta_name(kind: str) -> str:
+    return "response.reasoning_text" if kind == "reasoning" else "response.output_text"
+
+
+def _part(kind: str, text: str) -> dict[str, Any]:
+    if kind == "reasoning":
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(stats: Mapping[str, Any]) -> dict[str, Any]:
+    read, written = stats["prompt_tokens"], stats["generated_tokens"]
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": stats["reused_tokens"]},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": stats["reasoning_tokens"]},
+        "total_tokens": read + written,
+    }

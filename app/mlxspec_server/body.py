@@ -1,0 +1,108 @@
+"""The body of a request: JSON of limited size, and its fields with their types checked."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from starlette.requests import Request
+
+from mlxspec_server.refusals import Refusal
+
+
+async def read_body(request: Request, most: int) -> "Body":
+    """Return the body of a request.
+
+    Raises:
+        Refusal: It is no JSON object, too large, or not said to be JSON. A web page of another
+            origin cannot say so without asking first.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, f"the body must be application/json; got {kind or 'no content-type'}")
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > most:
+            raise Refusal(413, f"the body may have {most:,} bytes: send less")
+    return Body(_parsed(bytes(received)))
+
+
+def _parsed(received: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(received, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is no JSON that can be read: {_short(error)}") from error
+    if not isinstance(found, dict):
+        raise Refusal(400, "the body must be a JSON object")
+    return found
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _short(error: Exception) -> str:
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
+
+
+class Body:
+    """The fields of a request; null counts as left out."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = {name: value for name, value in fields.items() if value is not None}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    def get(self, name: str) -> Any:
+        """Return a field as it is, None if it is left out."""
+        return self._fields.get(name)
+
+    def first(self, *names: str) -> str:
+        """Return the first of these names that is given; the last one if none is."""
+        return next((name for name in names if name in self), names[-1])
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text."""
+        return str(self._typed(name, default, str, "a text"))
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a whole number in a range."""
+        value = self._typed(name, default, int, "a whole number")
+        if not least <= value <= most:
+            raise Refusal(400, f"{name} must be from {least} to {most}; got {_cut(value)}", name)
+        return int(value)
+
+    def is_on(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise Refusal(400, f"{name} must be true or false; got {_cut(value)}", name)
+        return default if value is None else value
+
+    def object(self, name: str) -> Mapping[str, Any]:
+        """Return an object, {} if it is left out."""
+        value: Mapping[str, Any] = self._typed(name, {}, dict, "an object")
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        """Return a list, [] if it is left out."""
+        value: list[Any] = self._typed(name, [], list, "a list")
+        return value
+
+    def refuse(self, name: str, instead: str, *, allowed: tuple[Any, ...] = ()) -> None:
+        """Refuse a field that the server does not honour, unless it has a value that is allowed."""
+        if name in self and self.get(name) not in allowed:
+            raise Refusal(400, f"{name} is not supported: {instead}", name)
+
+    def _typed(self, name: str, default: Any, kind: type, words: str) -> Any:
+        value = self.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Refusal(400, f"{name} must be {words}; got {_cut(value)}", name)
+        return value
+
+
+def _cut(value: object) -> str:
+    return (str(value) if isinstance(value, int) else json.dumps(value, default=str))[:40]

@@ -1,0 +1,220 @@
+"""The one thread that computes: it loads models, and writes a round of all replies at a time.
+
+Requests give it orders through a queue and get events through a function of theirs. Neither waits
+for the other: a client that reads slowly holds its own events back, and nobody else's.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mlx.core as mx
+
+from mlxspec.batch.sequence import BatchSequence
+from mlxspec.device.backend import values
+from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
+from mlxspec_server.figures import Counts
+from mlxspec_server.pieces import TokenLogprob
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.shelf import Loaded, Offer, Shelf
+
+_FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError, OSError)
+
+Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
+"""Called in the engine thread with an event and the logprobs of its tokens; it must not wait."""
+
+Watch = Callable[[str, str, Event], None]
+"""Called with the name of a model, that of a reply, and an event of it."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One reply that a request waits for.
+
+    Attributes:
+        name: Names the reply.
+        prompt: Its tokens.
+        params: Its settings.
+        deliver: Gets its events.
+        num_logprobs: The likeliest tokens to tell at each position; None to tell no logprobs.
+        is_cancelled: Set by any thread: the reply ends before its next round.
+    """
+
+    name: str
+    prompt: Sequence[int]
+    params: GenerationParams
+    deliver: Deliver
+    num_logprobs: int | None = None
+    is_cancelled: threading.Event = field(default_factory=threading.Event)
+    _logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def settings(self) -> GenerationParams:
+        """Return the settings, with the function that notes logprobs if these are asked for."""
+        if self.num_logprobs is None:
+            return self.params
+        return replace(self.params, on_logits=self._note)
+
+    def tell(self, event: Event) -> None:
+        """Deliver an event."""
+        logprobs, self._logprobs = self._logprobs, []
+        self.deliver(event, logprobs)
+
+    def _note(self, tokens: Sequence[int], logits: Any) -> None:
+        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+        own = mx.take_along_axis(logprobs, mx.array(list(tokens))[:, None], axis=-1)[:, 0]
+        best = mx.argsort(-logprobs, axis=-1)[:, : self.num_logprobs]
+        found = mx.take_along_axis(logprobs, best, axis=-1)
+        rows = zip(tokens, *map(values, (own, best, found)), strict=True)
+        self._logprobs += [
+            TokenLogprob(token, logprob, tuple(zip(ids, likely, strict=True)))
+            for token, logprob, ids, likely in rows
+        ]
+
+
+class EngineThread:
+    """Owns the models and writes the replies.
+
+    Attributes:
+        shelf: The models.
+        counts: What was done so far.
+    """
+
+    def __init__(self, shelf: Shelf, counts: Counts, watch: Watch | None = None) -> None:
+        """Prepare the thread; `start` begins it.
+
+        Args:
+            shelf: The models; only this thread loads and closes them.
+            counts: Counts what is done.
+            watch: Gets every event of every reply.
+        """
+        self.shelf, self.counts = shelf, counts
+        self._watch = watch or (lambda model, name, event: None)
+        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._holds: list[tuple[Offer, Future[Loaded]]] = []
+        self._tickets: dict[BatchSequence, Ticket] = {}
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="engine")
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all replies, close the models, and wait for that."""
+        self._orders.put(self._stop)
+        self._thread.join()
+
+    @property
+    def num_replies(self) -> int:
+        """Replies that are not over."""
+        return len(self._tickets)
+
+    def hold(self, offer: Offer) -> "Future[Loaded]":
+        """Return a model as soon as it is in memory; it stays there until `release`."""
+        future: Future[Loaded] = Future()
+        self._orders.put(lambda: self._holds.append((offer, future)))
+        return future
+
+    def release(self, loaded: Loaded) -> None:
+        """Say that a request needs a model no more."""
+
+        def act() -> None:
+            loaded.num_users -= 1
+
+        self._orders.put(act)
+
+    def ask(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
+        """Begin the replies to a request, which holds the model."""
+        self._orders.put(lambda: self._join(loaded, tickets))
+
+    # ---- in the thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            self._take_orders()
+            self._serve_holds()
+            for loaded in list(self.shelf.loaded):
+                if loaded.batch.num_replies:
+                    self._step(loaded)
+        self._end_all()
+
+    def _take_orders(self) -> None:
+        is_idle = not self._tickets and not any(map(self._is_servable, self._holds))
+        with suppress(queue.Empty):
+            if is_idle:
+                self._orders.get()()
+            while True:
+                self._orders.get_nowait()()
+
+    def _is_servable(self, hold: tuple[Offer, "Future[Loaded]"]) -> bool:
+        offer, _ = hold
+        return self.shelf.in_memory(offer) is not None or self.shelf.may_load(offer)
+
+    def _serve_holds(self) -> None:
+        """Give the models that are asked for, in order; the first that has to wait stops all."""
+        while self._holds and self._is_servable(self._holds[0]):
+            offer, future = self._holds.pop(0)
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                loaded = self.shelf.in_memory(offer) or self.shelf.load(offer)
+            except _FAULTS as error:
+                future.set_exception(Refusal(503, f"{offer.name} cannot be loaded: {error}"))
+                continue
+            loaded.num_users += 1
+            future.set_result(loaded)
+
+    def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            try:
+                sequence = loaded.batch.join(ticket.prompt, ticket.settings())
+            except _FAULTS as error:
+                ticket.tell(GenerationFailed(0.0, str(error)))
+                continue
+            self._tickets[sequence] = ticket
+
+    def _step(self, loaded: Loaded) -> None:
+        for sequence, ticket in self._tickets.items():
+            if ticket.is_cancelled.is_set():
+                sequence.cancel()
+        try:
+            happened = loaded.batch.step()
+        except _FAULTS as error:
+            self._fail(loaded, str(error) or type(error).__name__)
+            return
+        for sequence, event in happened:
+            self._tell(loaded, sequence, event)
+
+    def _tell(self, loaded: Loaded, sequence: BatchSequence, event: Event) -> None:
+        ticket = self._tickets[sequence]
+        if isinstance(event, GenerationFinished):
+            del self._tickets[sequence]
+            self.counts.add_reply(event.stats)
+        ticket.tell(event)
+        self._watch(loaded.offer.name, ticket.name, event)
+
+    def _fail(self, loaded: Loaded, message: str) -> None:
+        """End the replies of a model whose round failed, and begin with a new batch."""
+        own = [*loaded.batch.running, *loaded.batch.waiting]
+        loaded.batch = self.shelf.open_batch(loaded.engine)
+        for sequence in own:
+            if ticket := self._tickets.pop(sequence, None):
+                ticket.tell(GenerationFailed(0.0, message))
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
+    def _end_all(self) -> None:
+        for ticket in self._tickets.values():
+            ticket.tell(GenerationFailed(0.0, "the server stops"))
+        self._tickets.clear()
+        for _, future in self._holds:
+            future.set_exception(Refusal(503, "the server stops"))
+        for loaded in list(self.shelf.loaded):
+            self.shelf.close(loaded)

@@ -1,0 +1,98 @@
+"""What the clients get of a reply, whatever API they use: pieces, made of the events."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mlxspec.trace.events import Channel, Event, FinishReason, GenerationFinished
+from mlxspec_server.tool_calls import ToolCall, ToolSplitter
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """How probable a token was, as the target says it.
+
+    Attributes:
+        token: Its id.
+        logprob: Log of its probability, after bias and penalties, before temperature and filters.
+        top: The likeliest tokens there and theirs.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a reply.
+
+    Attributes:
+        index: Which of the replies to the request.
+        kind: What it is.
+        text: Its text; of a call none.
+        call: The call.
+        logprobs: Of the tokens since the piece before.
+        reason: Why the reply ended.
+        stats: Its figures at the end.
+    """
+
+    index: int
+    kind: Literal["text", "reasoning", "call", "end"]
+    text: str = ""
+    call: ToolCall | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    reason: FinishReason = "stop"
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ReplyPieces:
+    """Makes the pieces of one reply."""
+
+    def __init__(
+        self, index: int, splitter: ToolSplitter | None, marks: Mapping[int, str] | None = None
+    ) -> None:
+        """Begin a reply.
+
+        Args:
+            index: Which of the replies to the request.
+            splitter: Finds calls; None where the request has no tools.
+            marks: Texts of special tokens that are marks of calls, by token.
+        """
+        self._index, self._splitter = index, splitter
+        self._marks = marks or {}
+        self._channel: Channel = "answer"
+
+    def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
+        """Return the pieces of an event; most events but those of rounds have none."""
+        found: list[Piece] = []
+        for token in getattr(event, "emit", ()):
+            if token.channel != "mark":
+                self._channel = token.channel
+                found += self._said(self._marks.get(token.token, "") or token.text)
+        if isinstance(event, GenerationFinished):
+            found += self._said(event.text)
+            if self._splitter is not None:
+                found += [self._piece(part) for part in self._splitter.finish()]
+            found.append(Piece(self._index, "end", reason=event.reason, stats=event.stats))
+        if logprobs:
+            first = found[0] if found else Piece(self._index, "text")
+            found = [
+                Piece(first.index, first.kind, first.text, first.call, tuple(logprobs)),
+                *found[1:],
+            ]
+        return found
+
+    def _said(self, text: str) -> list[Piece]:
+        if not text:
+            return []
+        if self._channel == "reasoning":
+            return [Piece(self._index, "reasoning", text)]
+        if self._splitter is None:
+            return [Piece(self._index, "text", text)]
+        return [self._piece(part) for part in self._splitter.push(text)]
+
+    def _piece(self, part: str | ToolCall) -> Piece:
+        if isinstance(part, str):
+            return Piece(self._index, "text", part)
+        return Piece(self._index, "call", call=part)

@@ -1,0 +1,120 @@
+"""The replies to one request while they are written: tickets out, pieces in."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Any
+
+from starlette.requests import Request
+
+from mlxspec.errors import MlxspecError
+from mlxspec.trace.events import Event, GenerationFailed
+from mlxspec_server.asking import Ask
+from mlxspec_server.engine_thread import EngineThread, Ticket
+from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.shelf import Loaded
+from mlxspec_server.tool_calls import ToolFormat, ToolSplitter
+
+_LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
+
+
+class Writing:
+    """The replies to a request.
+
+    Attributes:
+        name: Names the request.
+        ask: What it asks for.
+        loaded: The model that writes.
+    """
+
+    def __init__(
+        self,
+        thread: EngineThread,
+        loaded: Loaded,
+        ask: Ask,
+        prompt: Sequence[int],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Check the prompt; nothing is computed before `pieces`.
+
+        Raises:
+            Refusal: The prompt does not fit the model.
+        """
+        self.name = token_hex(12)
+        self.ask, self.loaded = ask, loaded
+        self._thread, self._prompt = thread, prompt
+        self._queue: asyncio.Queue[tuple[int, Event, Sequence[TokenLogprob]]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        params = ask.all_params()
+        try:
+            loaded.engine.check(prompt, params[0])
+        except (MlxspecError, ValueError) as error:
+            raise Refusal(400, str(error).replace("prompt 0", "the prompt")) from error
+        format = loaded.tools if tools else None
+        self._makers = [
+            ReplyPieces(index, _splitter(format, tools), _marks(format, loaded))
+            for index in range(ask.num_replies)
+        ]
+        self._tickets = [
+            Ticket(f"{self.name}-{i}", prompt, own, self._deliver_to(i), ask.num_logprobs)
+            for i, own in enumerate(params)
+        ]
+
+    async def pieces(
+        self, request: Request, keep_alive_s: float
+    ) -> AsyncGenerator[Piece | None, None]:
+        """Yield the pieces of all replies as they come; None after every silence.
+
+        A client that goes, or a caller that stops, ends the replies before their next round.
+
+        Raises:
+            Refusal: A reply failed.
+        """
+        self._thread.ask(self.loaded, self._tickets)
+        num_left, silent_s = len(self._tickets), 0.0
+        try:
+            while num_left:
+                try:
+                    wait = asyncio.wait_for(self._queue.get(), _LOOKS_EVERY_S)
+                    index, event, logprobs = await wait
+                except TimeoutError:
+                    silent_s += _LOOKS_EVERY_S
+                    if await request.is_disconnected():
+                        return
+                    if silent_s >= keep_alive_s:
+                        silent_s = 0.0
+                        yield None
+                    continue
+                silent_s = 0.0
+                if isinstance(event, GenerationFailed):
+                    raise Refusal(500, event.message)
+                for piece in self._makers[index].of(event, logprobs):
+                    num_left -= piece.kind == "end"
+                    yield piece
+        finally:
+            for ticket in self._tickets:
+                ticket.is_cancelled.set()
+
+    def _deliver_to(self, index: int) -> Any:
+        def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                item = (index, event, logprobs)
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+
+        return deliver
+
+
+def _splitter(format: ToolFormat | None, tools: Sequence[Mapping[str, Any]]) -> ToolSplitter | None:
+    return ToolSplitter(format, tools) if format else None
+
+
+def _marks(format: ToolFormat | None, loaded: Loaded) -> dict[int, str]:
+    """Return the marks of calls that are special tokens, which have no text of their own."""
+    if format is None:
+        return {}
+    tokenizer = loaded.engine.tokenizer
+    vocabulary: Mapping[str, int] = tokenizer.wrapped.get_vocab()
+    marks = [mark for mark in (format.start, format.end) if mark in vocabulary]
+    return {vocabulary[m]: m for m in marks if not tokenizer.token_bytes(vocabulary[m])}

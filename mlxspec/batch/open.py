@@ -1,0 +1,405 @@
+"""An open batch: replies join and leave between rounds, and tell each token as it happens.
+
+    batch = engine.open_batch()
+    first = batch.join("One", params)
+    for reply, event in batch.step(): ...      # some of a prompt, one round for all that are ready
+    second = batch.join("Another", params)     # from the next step on, both share each forward
+
+A step reads a part of the oldest prompt that waits, so that a long one stops the other replies for
+one chunk at a time, and then writes a round: that of the engine, for all sequences at once. Each
+sequence drafts, one forward of the target verifies all trees, the host waits once, each sequence
+commits its own path.
+
+A reply that is alone is written as `Engine.generate` writes it, with the engine's budget; when a
+second one joins, its rows move into a slot. The texts stay the same, because the random numbers of
+a token depend on its position only. Where sequences cannot share a forward, each has one of its
+own, one after the other (`separate.py`): right before fast.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+
+import mlx.core as mx
+
+from mlxspec.batch.decoder import BatchDecoder
+from mlxspec.batch.jobs import Job, jobs_of
+from mlxspec.batch.reading import Place, PromptReader
+from mlxspec.batch.separate import SeparateDecoders
+from mlxspec.batch.sequence import BatchSequence
+from mlxspec.batch.settings import BatchSettings
+from mlxspec.batch.width import WidthChoice
+from mlxspec.budget import Budget, CostCurve
+from mlxspec.device.turns import device_turn
+from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_target
+from mlxspec.drafters.grammar.drafter import constrained
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.prediction.drafter import predicting
+from mlxspec.drafts.round import Round
+from mlxspec.grammar.compiled import Grammars
+from mlxspec.kv.prefixes import PrefixCache
+from mlxspec.params import ChainRule, GenerationParams
+from mlxspec.reply.continuation import Continuation, StopWhen, never
+from mlxspec.reply.drafter_guard import Guard
+from mlxspec.reply.pending_round import wait_all
+from mlxspec.reply.reply import Reply
+from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.difference import common_length
+from mlxspec.trace.events import Event, GenerationFinished, PrefillProgress
+
+
+@dataclass(frozen=True)
+class Alone:
+    """How a reply is written that has the target for itself.
+
+    Attributes:
+        write_round: Writes a round, as `Engine.round` does.
+        budget: Decides how many draft nodes it verifies.
+    """
+
+    write_round: Callable[[Reply], Round]
+    budget: Budget
+
+
+class OpenBatch:
+    """Writes replies that join and leave between rounds. One thread uses it."""
+
+    def __init__(
+        self,
+        target: Decoder,
+        drafter: Drafter,
+        tokenizer: Tokenizer,
+        settings: BatchSettings,
+        costs: CostCurve | None = None,
+        *,
+        alone: Alone | None = None,
+        prefixes: PrefixCache | None = None,
+        chain_rule: ChainRule = "block",
+        grammars: Grammars | None = None,
+    ) -> None:
+        """Prepare a batch; neither the target's cache nor the drafter changes.
+
+        Args:
+            target: Gives the model, and the kind of cache.
+            drafter: Every slot gets a new one like it.
+            tokenizer: The target's tokenizer.
+            settings: Size of the batch.
+            costs: Cost curve of forwards; None verifies all drafts whole.
+            alone: How a reply is written while no other one is there; None as in a batch of one.
+            prefixes: Beginnings of texts that need not be read again.
+            chain_rule: Verifies sampled chains where the settings of a reply name no rule.
+            grammars: Compiles the grammars of replies; None for one of this batch alone.
+
+        Raises:
+            ValueError: The drafter cannot be made anew.
+        """
+        self._target, self._tokenizer, self._settings = target, tokenizer, settings
+        self._like = drafter
+        self._alone, self._chain_rule = alone, chain_rule
+        self._grammars = grammars or Grammars(tokenizer)
+        self._decoder = _decoder_for(target, drafter)
+        self._reader = PromptReader(prefixes if target.cache.can_be_cut else None)
+        # The cost of a forward for all says nothing of forwards one after the other.
+        self._width = WidthChoice(costs if isinstance(self._decoder, BatchDecoder) else None)
+        self._spare = [self._new_place()]  # now, so that a drafter is refused at once
+        self._places: dict[int, Place] = {}  # by slot, as `_running`
+        self._running: dict[int, BatchSequence] = {}
+        self._waiting: deque[BatchSequence] = deque()
+        self._over: list[BatchSequence] = []
+        self._lone: Reply | None = None  # writes the one sequence that runs
+
+    # ---- who is here -----------------------------------------------------------------------
+
+    @property
+    def drafter(self) -> str:
+        """Name of the drafter of which every reply has one."""
+        return self._like.name
+
+    @property
+    def num_replies(self) -> int:
+        """Replies that are not over: those that run, and those whose prompt is not read yet."""
+        return len(self._running) + len(self._waiting)
+
+    @property
+    def waiting(self) -> list[BatchSequence]:
+        """The sequences whose prompt is not read yet, the oldest first."""
+        return list(self._waiting)
+
+    @property
+    def num_waiting(self) -> int:
+        """Replies whose prompt is not read yet."""
+        return len(self._waiting)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more reply could run at once."""
+        return self.num_replies < self._settings.batch_size
+
+    @property
+    def running(self) -> list[BatchSequence]:
+        """The sequences whose prompt is read, slot by slot."""
+        return [self._running[slot] for slot in sorted(self._running)]
+
+    def join(
+        self,
+        prompt: str | Sequence[int],
+        params: GenerationParams | None = None,
+        stop_when: StopWhen = never,
+    ) -> BatchSequence:
+        """Add a reply; it waits while all slots are taken.
+
+        Args:
+            prompt: Text without a chat template, or token ids.
+            params: Settings.
+            stop_when: Called with every token before the events of its round; true makes that
+                token the last.
+
+        Raises:
+            ValueError: As in `jobs_of`.
+            ContextLengthError: The prompt is longer than the model's context.
+        """
+        (job,) = jobs_of([prompt], params, self._target, self._grammars, self._chain_rule)
+        return self.add(job, stop_when)
+
+    def add(self, job: Job, stop_when: StopWhen = never) -> BatchSequence:
+        """Do what `join` does, for a prompt that is checked already."""
+        target, tokenizer = self._target, self._tokenizer
+        continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
+        constraint = continuation.constrain(job.matcher, tokenizer)
+        sequence = BatchSequence(job, continuation, tokenizer.token_bytes, constraint)
+        self._waiting.append(sequence)
+        return sequence
+
+    def step(self) -> list[tuple[BatchSequence, Event]]:
+        """Read some of the prompts that wait, and write a round; return what happened.
+
+        Every reply tells its prefill, its rounds and its end; after `BatchSequence.cancel` too.
+        """
+        with device_turn():
+            present = [*self.running, *self._waiting]
+            num_read = 0
+            while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
+                num_read += self.read(PREFILL_CHUNK - num_read)
+            self.round()
+            self.leave()
+        self._over.clear()
+        return [(sequence, event) for sequence in present for event in sequence.take_events()]
+
+    def take_over(self) -> list[BatchSequence]:
+        """Return the sequences that left since the last call."""
+        over, self._over = self._over, []
+        return over
+
+    # ---- prompts ---------------------------------------------------------------------------
+
+    @property
+    def _may_read(self) -> bool:
+        return len(self._running) < self._settings.batch_size or self._waiting[0].is_over
+
+    def read(self, most: int = PREFILL_CHUNK) -> int:
+        """Read up to `most` tokens of the oldest prompt that waits; return how many were read.
+
+        All but its last token are read, which is the first root. Then it has its slot.
+        """
+        sequence = self._waiting[0]
+        if sequence.is_over:
+            self._waiting.popleft()
+            if self._reader.place is not None:
+                self._spare.append(self._reader.place)
+            self._reader.stop()
+            self._end(sequence)
+            return 0
+        self._end_solo()
+        place = self._reader.place
+        if place is None:
+            place = self._place_for(sequence.job.prompt)
+            drafter = predicting(place.drafter, sequence.job.predicted)
+            sequence.drafter = constrained(drafter, sequence.constraint)
+            self._reader.begin(sequence, place, self._supported(sequence.drafter))
+        num_read = self._reader.read(most)
+        if self._reader.sequence is None:
+            self._waiting.popleft()
+            self._enter(sequence, place)
+        return num_read
+
+    def _place_for(self, prompt: Sequence[int]) -> Place:
+        """Return a place; of those that are free the one that has read most of the prompt."""
+        if not self._spare:
+            return self._new_place()
+        known = [common_length(place.reader.history, prompt) for place in self._spare]
+        return self._spare.pop(max(range(len(known)), key=known.__getitem__))
+
+    def _new_place(self) -> Place:
+        reader = self._decoder.reader()
+        return Place(reader, fresh_drafter(self._like, reader))
+
+    def _supported(self, drafter: Drafter) -> Drafter:
+        """Return the drafter, or none where the target verifies no drafts: it reads no states."""
+        return NoDrafter() if self._target.draft_support == "none" else drafter
+
+    def _enter(self, sequence: BatchSequence, place: Place) -> None:
+        """Give a sequence whose prompt is read the first free slot, or a new one."""
+        slots = range(self._decoder.num_slots + 1)
+        slot = next(slot for slot in slots if slot not in self._running)
+        self._running[slot], self._places[slot] = sequence, place
+        self._seat(slot, place.reader)
+
+    def _seat(self, slot: int, reader: Decoder) -> None:
+        """Put a sequence into its slot with the rows of a decoder, and start its drafter."""
+        sequence = self._running[slot]
+        drafter = sequence.sound_drafter
+        target = self._target
+        drop = partial(self._detach, sequence)
+        guard = Guard(drafter, target.vocab_size, drop, target.draft_support)
+        self._decoder.seat(slot, reader, readers_of(guard.active))
+        sequence.draft_with(guard)
+
+    def _detach(self, sequence: BatchSequence) -> None:
+        """Give no more hidden states to the drafter of a sequence, which failed."""
+        for slot, other in self._running.items():
+            if other is sequence:
+                self._decoder.detach(slot)
+
+    # ---- slots -----------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Remove the sequences that are over from their slots."""
+        for slot, sequence in list(self._running.items()):
+            if not sequence.is_over and self._lone is None and self._room(slot) < 0:
+                sequence.continuation.finish_reason = "context"
+            if sequence.is_over:
+                self._keep_rows(slot, sequence)
+                del self._running[slot]
+                self._spare.append(self._places.pop(slot))
+                self._end(sequence)
+
+    def _end(self, sequence: BatchSequence) -> None:
+        if self._lone is not None and not self._running:
+            self._lone.leave()
+            self._lone = None
+        sequence.finish()
+        self._over.append(sequence)
+
+    def _keep_rows(self, slot: int, sequence: BatchSequence) -> None:
+        """Keep the rows of a reply: the next turn of its chat begins with them."""
+        tokens = sequence.continuation.tokens
+        if self._lone is not None:
+            self._reader.keep(tokens[: len(self._lone.target)], self._lone.target.cache.rows)
+        elif isinstance(self._decoder, BatchDecoder):
+            length = self._decoder.length(slot)
+            self._reader.keep(tokens[:length], partial(self._decoder.rows, slot))
+
+    def _shrink(self) -> None:
+        """Remove the slots in which nothing runs."""
+        kept = sorted(self._running)
+        if len(kept) < self._decoder.num_slots:
+            self._decoder.keep(kept)
+            self._running = {new: self._running[old] for new, old in enumerate(kept)}
+            self._places = {new: self._places[old] for new, old in enumerate(kept)}
+
+    def _room(self, slot: int) -> int:
+        """Tokens that still fit into the context after the root; negative when it is full."""
+        most = self._target.context_length
+        return (1 << 30) if most is None else most - self._decoder.length(slot) - 1
+
+    # ---- one reply alone -------------------------------------------------------------------
+
+    def _begin_solo(self) -> None:
+        """Let the only sequence be written as the engine writes a reply."""
+        assert self._alone is not None
+        (slot, sequence), target = next(iter(self._running.items())), self._target
+        drafter = sequence.sound_drafter
+        readers = readers_of(self._supported(drafter))
+        seat = self._decoder.lend(slot, sequence.continuation.tokens[:-1], readers)
+        token_bytes = self._tokenizer.token_bytes
+        self._lone = Reply(
+            sequence.continuation, drafter, self._alone.budget, token_bytes, target.context_length
+        )
+        self._lone.sit(seat, drafter, self._alone.budget)
+
+    def _end_solo(self) -> None:
+        """Give the sequence that was alone its slot again."""
+        if self._lone is None:
+            return
+        reply, self._lone = self._lone, None
+        reply.leave()
+        (slot,) = self._running
+        self._seat(slot, reply.target)
+
+    def _solo_round(self, sequence: BatchSequence) -> None:
+        if self._lone is None:
+            self._begin_solo()
+        assert self._lone is not None
+        assert self._alone is not None
+        for event in self._lone.step(self._alone.write_round):
+            if isinstance(event, GenerationFinished):
+                sequence.held_back = event.text
+            elif not isinstance(event, PrefillProgress):  # the sequence has told its own
+                sequence.tell(event)
+
+    # ---- the round -------------------------------------------------------------------------
+
+    def round(self) -> None:
+        """Write a round of all sequences that run."""
+        self.leave()
+        if not self._running:
+            return
+        is_alone = len(self._running) == 1 and not self._waiting
+        if self._lone is None:
+            self._shrink()
+        if self._alone is not None and is_alone:
+            self._solo_round(self.running[0])
+        else:
+            self._end_solo()
+            self._shared_round(self.running)
+
+    def _shared_round(self, sequences: Sequence[BatchSequence]) -> None:
+        """Draft, forward, verify, commit, update: one target forward, and one wait, for all."""
+        start = time.perf_counter()
+        most = self._settings.nodes_each(len(sequences))
+        num_allowed = [
+            min(most, sequence.continuation.draft_budget(self._room(slot)))
+            for slot, sequence in enumerate(sequences)
+        ]
+        drafts = self._width.cut(
+            [
+                sequence.propose(count)
+                for sequence, count in zip(sequences, num_allowed, strict=True)
+            ]
+        )
+        drafted = time.perf_counter()
+        hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
+        ends = list(accumulate(draft.tree.n_nodes for draft in drafts))
+        logits = mx.split(self._target.logits(hidden), ends[:-1])
+        pending = [
+            sequence.verify(draft, rows)
+            for sequence, draft, rows in zip(sequences, drafts, logits, strict=True)
+        ]
+        read = zip(sequences, wait_all(pending), pending, strict=True)
+        rounds = [sequence.emit(found, waited) for sequence, found, waited in read]
+        self._decoder.commit([round.path for round in rounds])
+        draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
+        num_rows = self._decoder.num_rows([draft.tree for draft in drafts])
+        self._width.learn(rounds, target_ms)
+        for slot, sequence in enumerate(sequences):
+            took = replace(
+                rounds[slot],
+                num_allowed=max(num_allowed),
+                num_rows=num_rows,
+                draft_ms=draft_ms,
+                target_ms=target_ms,
+                context=self._decoder.length(slot),
+            )
+            sequence.learn(took)
+
+
+def _decoder_for(target: Decoder, drafter: Drafter) -> BatchDecoder | SeparateDecoders:
+    """Return what runs the target; sequences share a forward where that is possible."""
+    is_shared = target.draft_support == "tree" and target.model.supports_batches
+    if not is_shared or target.cache.max_size is not None or stages_in_target(drafter):
+        return SeparateDecoders(target)
+    return BatchDecoder(target.model, target.cache, 0)

@@ -1,0 +1,152 @@
+"""Who may ask, how much, and what becomes of replies whose reader has gone."""
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import uvicorn
+
+from mlxspec.params import GenerationParams
+from mlxspec_server.server import Server
+from mlxspec_server.settings import ServerSettings
+from tests.support.served import JSON, MESSAGES, engine, serving, shelf, true_text
+
+CHAT = {"messages": MESSAGES}
+PATH = "/v1/chat/completions"
+
+
+def test_other_machines_need_a_key_or_a_word():
+    with pytest.raises(
+        ValueError, match=r"--host 0\.0\.0\.0 lets other machines ask: give --api-key"
+    ):
+        ServerSettings(host="0.0.0.0")
+    assert ServerSettings(host="0.0.0.0", api_key="k").api_key == "k"
+    assert ServerSettings(host="0.0.0.0", is_insecure=True).is_insecure
+    assert ServerSettings(host="::1").is_loopback
+
+
+def test_a_key_is_needed_where_there_is_one():
+    with serving(api_key="secret") as client:
+        assert client.post(PATH, json=CHAT).status_code == 401
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/events").status_code == 401
+        assert client.get("/health").status_code == 200
+        for headers in ({"Authorization": "Bearer secret"}, {"x-api-key": "secret"}):
+            assert client.get("/v1/models", headers=headers).status_code == 200
+        wrong = {"Authorization": "Bearer secre"}
+        assert client.post(PATH, json=CHAT, headers=wrong).status_code == 401
+
+
+def test_a_page_of_another_origin_may_not_read_or_rename_this_machine():
+    origin = {"Origin": "http://evil.example"}
+    with serving() as client:
+        assert "access-control-allow-origin" not in client.get("/health", headers=origin).headers
+        assert client.get("/health", headers={"Host": "evil.example"}).status_code == 400
+    with serving(origins=("http://evil.example",)) as client:
+        found = client.get("/health", headers=origin).headers
+        assert found["access-control-allow-origin"] == "http://evil.example"
+
+
+def test_a_body_that_is_too_large_is_refused():
+    with serving(max_body_bytes=1000) as client:
+        body = b'{"messages": "' + b"a" * 2000
+        assert client.post(PATH, content=body, headers=JSON).status_code == 413
+
+
+def test_a_queue_that_is_full_says_when_to_ask_again():
+    may_load, is_loading = threading.Event(), threading.Event()
+
+    def load(offer):
+        is_loading.set()
+        assert may_load.wait(60)
+        return engine()
+
+    sizes = {"batch_size": 1, "max_waiting": 1}
+    with serving(shelf(load_engine=load), **sizes) as client, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, PATH, json={**CHAT, "n": 2})
+        assert is_loading.wait(60)
+        found = client.post(PATH, json=CHAT)
+        may_load.set()
+        assert first.result().status_code == 200
+        assert client.post(PATH, json=CHAT).status_code == 200  # there is room again
+    assert found.status_code == 429
+    assert int(found.headers["retry-after"]) > 0
+
+
+def test_a_model_that_cannot_be_loaded_is_said_so():
+    def load(offer):
+        raise RuntimeError("too little memory")
+
+    with serving(shelf(load_engine=load)) as client:
+        found = client.post(PATH, json=CHAT)
+    assert found.status_code == 503
+    assert "tiny cannot be loaded: too little memory" in found.json()["error"]["message"]
+
+
+def test_while_a_model_loads_a_stream_says_that_it_is_alive():
+    def load(offer):
+        time.sleep(1.2)
+        return engine()
+
+    with serving(shelf(load_engine=load), keep_alive_s=0.2) as client:
+        text = client.post(PATH, json={**CHAT, "stream": True}).text
+    assert text.startswith(": the model is loading\n\n")
+    assert text.endswith("data: [DONE]\n\n")
+
+
+# ---- over a real socket ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def address():
+    """Host and port of a server in a thread, and the server."""
+    settings = ServerSettings(port=0, params=GenerationParams(max_tokens=10))
+    server = Server.of(shelf(), settings)
+    config = uvicorn.Config(server.app(), host="127.0.0.1", port=0, log_level="error")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not running.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    yield ("127.0.0.1", port), server
+    running.should_exit = True
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def request_of(body):
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+def test_a_client_that_goes_ends_its_reply(address):
+    where, server = address
+    body = '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100000%s}'
+    for stream in (', "stream": true', ""):
+        with socket.create_connection(where, timeout=30) as connection:
+            connection.sendall(request_of(body % stream))
+            deadline = time.monotonic() + 30
+            while not server.thread.num_replies and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert server.thread.num_replies == 1
+        deadline = time.monotonic() + 30
+        while server.thread.num_replies and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.thread.num_replies == 0
+
+
+def test_a_reader_that_stalls_holds_nobody_back(address):
+    where, _ = address
+    body = '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 300, "stream": true}'
+    with socket.create_connection(where, timeout=60) as stalled:
+        stalled.sendall(request_of(body))  # and never reads
+        short = '{"messages": [{"role": "user", "content": "Hi"}]}'
+        with socket.create_connection(where, timeout=60) as other:
+            other.sendall(request_of(short))
+            received = b"".join(iter(lambda: other.recv(65536), b""))
+    assert b"200 OK" in received
+    assert true_text(MESSAGES).encode()[:1] in received
