@@ -64,7 +64,7 @@ class Forwards:
         self.cache = cache
         self.capture: tuple[int, ...] = ()
         self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
-        self.wait: Callable[..., None] = mx.eval
+        self.wait: Callable[..., None] = lambda *arrays: mx.eval(*arrays)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None
 
