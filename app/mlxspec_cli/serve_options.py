@@ -51,7 +51,7 @@ def _add_network(group: argparse._ActionsContainer) -> None:
     group.add_argument("--api-key", default="", metavar="KEY", help="requests have to state it")
     text = "let other machines ask without a key"
     group.add_argument("--insecure", action="store_true", help=text)
-    text = "web origins that may read replies, with commas between; left out, none"
+    text = "web origins that may read replies, separated by commas; defaults to none"
     group.add_argument("--allowed-origins", default="", metavar="LIST", help=text)
 
 

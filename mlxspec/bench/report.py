@@ -116,7 +116,7 @@ def _table(result: BenchResult, temp: float) -> str:
     ]
     if (cost := result.cost) is not None:
         cells = [_number(_estimate(cost, figures), 1) for figures in columns]
-        lines.append(_line("estimate, tok/s", cells))
+        lines.append(_line("estimate, tokens/s", cells))
     return "\n".join(line.rstrip() for line in lines)
 
 

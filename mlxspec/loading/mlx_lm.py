@@ -222,7 +222,7 @@ def _check_weights(module: nn.Module) -> None:
         ) from error
 
 
-def _key(module: nn.Module, shared: str) -> str | None:
+def _key(module: nn.Module, shared: str = "") -> str | None:
     """Return what an examination depends on: type, source, arguments, weights, versions, device.
 
     None where the source cannot be read, as that of a class which was typed in.

@@ -25,6 +25,8 @@ NO_GRAMMAR = "-"
 """What a person types for no grammar."""
 
 _MAX_VALUES = 100_000
+_MOST_DIGITS = 4000  # Python writes no longer numbers
+_LARGEST = 10**_MOST_DIGITS
 _ALLOWED = (
     "a JSON schema (a dict, a pydantic model or the path of a file), or a Grammar, such as "
     "Grammar.regex('[0-9]+')"
@@ -117,13 +119,16 @@ def grammar_of(name: str, value: object) -> Grammar | None:
     Raises:
         ValueError: It is neither, or a schema that cannot be read.
     """
-    if value == NO_GRAMMAR:
+    if isinstance(value, str) and value == NO_GRAMMAR:  # an array has no one answer to ==
         return None
     if isinstance(value, Grammar):
         return value
-    if isinstance(value, Mapping | PathLike | str) or _pydantic_schema(value):
+    if not (isinstance(value, Mapping | PathLike | str) or _pydantic_schema(value)):
+        raise wrong_type(name, _ALLOWED, value)
+    try:
         return Grammar.json_schema(value)
-    raise wrong_type(name, _ALLOWED, value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _escaped(char: str) -> str:
@@ -179,12 +184,14 @@ def _faults(root: object) -> Iterator[str]:
             yield f"{place[:200]} is nested more than {MAX_DEPTH} levels deep"
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
-                yield f"{place} has a name that is no text"
+                yield f"{place} has a name that is not a text"
             waiting += [
                 (item, f"{place}/{_pointer(key)}", depth + 1) for key, item in value.items()
             ]
         elif isinstance(value, list | tuple):
             waiting += [(item, f"{place}/{i}", depth + 1) for i, item in enumerate(value)]
+        elif isinstance(value, int) and abs(value) >= _LARGEST:
+            yield f"{place} is a number of more than {_MOST_DIGITS} digits"
         elif not _is_plain(value):
             yield f"{place} is {value!r:.60}, which JSON does not have"
     yield f"it has more than {_MAX_VALUES} values"

@@ -191,7 +191,7 @@ def test_what_fails_with_single_tokens_is_refused(monkeypatch):
 
 def test_the_text_is_longer_than_every_window_that_can_be_read_in_time():
     model = adapted(WINDOWED | {"sliding_window": 60})
-    exam = admission._Exam(model, lambda done, total: None)
+    exam = admission._Exam(model, lambda done, total: None, lambda error: error)
     assert len(exam._prompt) > 60
 
 

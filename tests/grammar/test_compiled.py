@@ -116,7 +116,7 @@ def doubled(levels):
         (dict, "must be a JSON schema"),
         ({"const": float("nan")}, "#/const is nan"),
         ({"properties": {"a/b": {"enum": [{1}]}}}, "#/properties/a~1b/enum/0 is"),
-        ({3: "x"}, "a name that is no text"),
+        ({3: "x"}, "a name that is not a text"),
         (deep(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} levels"),
         (doubled(40), "has more than|levels deep"),
         ({"const": "x" * (MAX_LENGTH + 1)}, "characters; allowed are"),

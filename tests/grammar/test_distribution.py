@@ -17,6 +17,7 @@ from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
+from mlxspec.reply.host_round import HostRound
 from mlxspec.target.decoder import Decoder
 from tests.adapted.test_joint import FixedTrees, SampledTrees
 from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, RandomTrees, UniformChain
@@ -98,15 +99,20 @@ def test_a_greedy_reply_is_the_best_allowed_token_after_each_prefix(drafter, kin
 
 
 class Laws:
-    """Stands in for `verify` and keeps the last distributions that it was given."""
+    """Stands in for what verifies, on the device or the host, and keeps the last distributions."""
 
     def __init__(self, monkeypatch):
         self._verify = continuation.verify
         monkeypatch.setattr(continuation, "verify", self)
+        monkeypatch.setattr(continuation, "HostRound", self.on_host)
 
     def __call__(self, draft, distributions, noise, rule):
         self.last = draft, distributions
         return self._verify(draft, distributions, noise, rule)
+
+    def on_host(self, draft, tree, distributions, *others):
+        self.last = draft, distributions
+        return HostRound(draft, tree, distributions, *others)
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

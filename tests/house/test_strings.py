@@ -14,7 +14,7 @@ NOT_SAID = {
     r"(chat|message|round|phase|version) before (this|it)\b": "the previous one",
     r"\bthe (hit|message|round|phase|version) (before|after|above|below)\b": "previous, next",
     r"left out, ": "defaults to",
-    r"all the same": "anyway",
+    r"\ball the same": "anyway",
     r"\bfor good\b|\bfor now; ": "in this session; keeps",
     r"look for words": "search",
     r"something else": "rename",

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.batch import BatchSettings
-from mlxspec.params import DraftLimits, GenerationParams, Options, SamplingParams
+from mlxspec.params import DraftLimits, GenerationParams, Grammar, Options, SamplingParams
 
 
 def is_whole(value):
@@ -108,6 +108,15 @@ def template_args(value):
     )
 
 
+def schema(value):
+    if isinstance(value, str):
+        return value == "-"
+    return value is None or (
+        isinstance(value, dict)
+        and all(isinstance(name, str) and is_json(one) for name, one in value.items())
+    )
+
+
 share = number(lambda value: 0 <= value <= 1)
 chain_rule = ("block", "token").__contains__
 FIELDS = {
@@ -138,6 +147,7 @@ FIELDS = {
         "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
         "exact_seed": flag,
         "stop_repeats": flag,
+        "grammar": schema,
         "prediction": or_none(lambda value: isinstance(value, str)),
         "chat_template_args": template_args,
         "ignore_eos": flag,
@@ -160,6 +170,7 @@ FIELDS = {
         ),
         "port": lambda value: isinstance(value, str) and value in ("auto", "own", "mlx-lm"),
         "adapter": or_none(name_or_path),
+        "hosts": or_none(lambda value: isinstance(value, str)),
         "branching": or_none(whole(1)),
         "depth": or_none(whole(1)),
         "chain_rule": lambda value: isinstance(value, str) and chain_rule(value),
@@ -217,6 +228,8 @@ def taken(value, kind):
         return tuple(value)
     if kind is template_args and not isinstance(value, dict):
         return argument_texts(value)
+    if kind is schema:
+        return Grammar("json-schema", json.dumps(value)) if isinstance(value, dict) else None
     if kind is strings:
         return (value,) if isinstance(value, str) else tuple(value)
     return value

@@ -371,7 +371,7 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
 
 def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(tmp_path, capsys):
     assert main(["doctor", "--mac-report", str(tmp_path / "no" / "mac.json")]) == 2
-    assert "no is no folder" in capsys.readouterr().err
+    assert "no is not a folder" in capsys.readouterr().err
 
 
 def test_one_report_at_a_time(tmp_path, capsys):

@@ -126,7 +126,7 @@ def test_a_file_names_its_start_and_no_folder(loaded, shards, tmp_path):
 
 def test_a_file_of_another_kind_is_no_beginning(loaded, shards, tmp_path):
     out, _, _ = trained("exit", loaded, shards, tmp_path)
-    with pytest.raises(MlxspecError, match="no file of the kind 'medusa'"):
+    with pytest.raises(MlxspecError, match="not a file of the kind 'medusa'"):
         begin(loaded, shards, recipe_for("medusa", start=str(out)))
 
 
@@ -148,7 +148,7 @@ def test_a_file_trained_with_other_options_is_no_beginning(loaded, shards, tmp_p
 @pytest.mark.parametrize("start", ["none.safetensors", "damaged.safetensors"])
 def test_a_file_that_is_not_there_or_damaged_is_no_beginning(loaded, shards, tmp_path, start):
     (tmp_path / "damaged.safetensors").write_bytes(b"half")
-    with pytest.raises(MlxspecError, match="no file of the kind 'medusa'"):
+    with pytest.raises(MlxspecError, match="not a file of the kind 'medusa'"):
         begin(loaded, shards, recipe_for("medusa", start=str(tmp_path / start)))
 
 

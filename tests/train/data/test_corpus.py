@@ -130,7 +130,7 @@ def test_a_missing_corpus_says_how_to_make_one(tmp_path):
 def test_a_file_of_weights_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     mx.save_safetensors(str(path), {"weight": mx.zeros((2, 2), mx.bfloat16)})
-    with pytest.raises(MlxspecError, match="no corpus"):
+    with pytest.raises(MlxspecError, match="not a corpus"):
         load_corpus(path, VOCAB)
 
 
