@@ -263,7 +263,7 @@ async def test_a_download_outlives_the_picker_and_can_be_stopped_and_gone_on_wit
         await until(driver, "fetching org/Wanted-4bit 10 %")
         await driver.press("s")
         catalogue.gate.release()
-        await until(driver, "was not fetched: the download was stopped")
+        await until(driver, "was not downloaded: the download was stopped")
         assert driver.session.orders == ["start"]  # what the session does is left alone
         await driver.press("down")
         await read(driver)

@@ -72,7 +72,7 @@ async def test_a_chosen_key_does_what_the_usual_one_did(folder):
         assert isinstance(driver.app.screen, HelpScreen)
         await driver.press("escape")
         assert (
-            Key("F9, ?", "what the colours, keys and commands mean") in driver.screen.active_keys()
+            Key("F9, H", "what the colours, keys and commands mean") in driver.screen.active_keys()
         )
         assert "f9 Help" in driver.shown
 

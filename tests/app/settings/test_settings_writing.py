@@ -95,7 +95,7 @@ def test_a_change_that_is_not_allowed_changes_nothing(path, changes, words):
 
 def test_a_file_that_is_not_toml_is_left_to_its_owner(path):
     write(path, "ink = off  # oops")
-    with pytest.raises(SettingsError, match=r"is not TOML, so nothing was changed.*Mend or remove"):
+    with pytest.raises(SettingsError, match=r"is not TOML, so nothing was changed.*Fix or remove"):
         change_settings(path, {"ink": "off"})
     assert path.read_text() == "ink = off  # oops"
 

@@ -51,7 +51,7 @@ def _run_rows(name: str, outlook: Outlook, shown: range, k: int) -> list[Content
     words = {
         f"{name} tok/rd": [_tokens(one) for one in columns],
         "  ms/rd": [_ms(one) for one in columns],
-        "  tokens/s": [_tps(one) + ("*" if one and one == fastest else " ") for one in columns],
+        " tokens/s": [_tps(one) + ("*" if one and one == fastest else " ") for one in columns],
     }
     return [
         _row(
