@@ -135,7 +135,7 @@ async def test_no_blank_is_underlined_in_the_colours_of_the_terminal(theme, view
     async with chat(view=view, theme=theme) as driver:
         await driver.say("hello")
         assert [p for p in underlined(driver) if p.text.isspace()] == []
-        assert bool(underlined(driver)) == (view != "calm")
+        assert bool(underlined(driver)) == (view == "xray")
 
 
 @pytest.mark.usefixtures("_no_color")

@@ -64,7 +64,7 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
         assert "no longer fits the model's context of 8 tokens" in driver.shown
         box = driver.app.screen.query_one(TickBox)
         assert (box.value, box.BUTTON_INNER) == (False, " ")
-        for words in ("Drop the oldest", "what the target itself says", "Start a new chat"):
+        for words in ("Drop the oldest", "what the model itself says", "Start a new chat"):
             assert words in driver.shown
 
 

@@ -189,7 +189,7 @@ def test_two_chats_of_one_engine_do_not_mix():
 
 
 def test_regenerate_needs_a_turn():
-    with pytest.raises(ValueError, match="send a message first"):
+    with pytest.raises(ValueError, match="send one first"):
         chat().regenerate(PARAMS)
 
 
