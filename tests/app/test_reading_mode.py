@@ -99,7 +99,7 @@ async def test_g_goes_to_the_start_and_capital_g_to_the_end():
         (lambda state: HelpScreen([]), "esc Close"),
         (ContextScreen, "esc Close"),
         (lambda state: GoToScreen(7), "esc Back"),
-        (lambda state: ContextFullScreen(("drop", "new"), 99), "esc Leave it"),
+        (lambda state: ContextFullScreen(("drop", "new"), 99), "esc Cancel"),
     ],
 )
 async def test_the_keys_of_a_dialog_are_in_its_footer(make, words):
