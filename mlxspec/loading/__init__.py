@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import mlx.nn as nn
@@ -142,10 +141,12 @@ def load_model(
         limit_memory()
         room = replace(room or Room(), ranks=sharing.size)
         check_room(found.path, found.name, dtype, room, say)
-        if _is_own(found, port, adapter, changes):
-            loaded = _load_own(found, _checkpoint(found, changes), dtype, sharing)
+        stored = _Stored.of(found, changes)
+        if _is_for_mlx_lm(stored.config.get("model_type"), port, adapter):
+            loaded = _Adapting(stored, dtype, adapter).load(sharing, say)
         else:
-            loaded = _Adapting(found, dtype, adapter, changes).load(sharing, say)
+            ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
+            loaded = _load_own(found, stored.checkpoint(), dtype, sharing)
     return replace(loaded, sampling=recommended_sampling(found.path))
 
 
@@ -191,54 +192,62 @@ def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] 
     return port == "mlx-lm" or (port == "auto" and (model_type not in FAMILIES or bool(adapter)))
 
 
-def _header(found: Source) -> GgufHeader | None:
-    return None if found.path.is_dir() else read_header(found.path)
+@dataclass(frozen=True)
+class _Stored:
+    """What is known of a source before its weights are read.
 
+    Attributes:
+        found: The source.
+        changes: Changes of its config and tokenizer.
+        header: The header of a GGUF file, read once; None for a folder.
+        config: Its config with the changes.
+    """
 
-def _config(found: Source, changes: Changes) -> dict[str, Any]:
-    header = _header(found)
-    stored = read_config(found.path) if header is None else gguf_config(found.path, header, {})
-    return {**stored, **changes.config}
+    found: Source
+    changes: Changes
+    header: GgufHeader | None
+    config: dict[str, Any]
 
+    @staticmethod
+    def of(found: Source, changes: Changes) -> "_Stored":
+        path = found.path
+        header = None if path.is_dir() else read_header(path)
+        config = read_config(path) if header is None else gguf_config(path, header, {})
+        return _Stored(found, changes, header, {**config, **changes.config})
 
-def _is_own(
-    found: Source, port: Port, adapter: str | PathLike[str] | None, changes: Changes
-) -> bool:
-    config = _config(found, changes)
-    if _is_for_mlx_lm(config.get("model_type"), port, adapter):
-        return False
-    ModelConfig.from_dict(config)  # refuses an unknown type before the weights are read
-    return True
+    def checkpoint(self) -> Checkpoint:
+        """Read the weights and the tokenizer."""
+        if self.header is None:
+            return read_folder(self.found.path, self.changes)
+        stored = read_gguf(self.found.path, self.header)
+        return replace(stored, config={**stored.config, **self.changes.config})
 
 
 @dataclass(frozen=True)
 class _Adapting:
     """A model that mlx-lm's code runs, and how to load it; see `load_model`."""
 
-    found: Source
+    stored: _Stored
     dtype: str
     adapter: str | PathLike[str] | None
-    changes: Changes
 
     def load(self, sharing: Sharing, say: Say) -> LoadedModel:
         """Load it, adapt it and admit it."""
         mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
-        found, path = self.found, self.found.path
-        header = _header(found)
-        if header is None:
-            wrapped = read_tokenizer(path, self.changes)
-            module = mlx_lm.load_module(path, self.adapter, self.changes.config)
+        found, changes = self.stored.found, self.stored.changes
+        if self.stored.header is None:
+            wrapped = read_tokenizer(found.path, changes)
+            module = mlx_lm.load_module(found.path, self.adapter, changes.config)
         else:
-            checkpoint = _read(path, header, self.changes)
+            checkpoint = self.stored.checkpoint()
             wrapped = checkpoint.tokenizer
             module = mlx_lm.build_module(checkpoint, self.adapter)
             del checkpoint  # else the stored and the converted weights are in memory together
-        module, stored, shared = mlx_lm.evaluated(module, self.dtype, sharing)
-        ends = as_list(_config(found, self.changes).get("eos_token_id"))
-        tokenizer = Tokenizer(wrapped, ends)
+        module, words, shared = mlx_lm.evaluated(module, self.dtype, sharing)
+        tokenizer = Tokenizer(wrapped, as_list(self.stored.config.get("eos_token_id")))
         memory.give_back_memory()
-        model = mlx_lm.admitted(module, tokenizer, say, path, sharing=sharing, shared=shared)
-        weights = _in_words(words_of_loaded(stored, self.dtype), shared)
+        model = mlx_lm.admitted(module, tokenizer, say, found.path, sharing=sharing, shared=shared)
+        weights = _in_words(words_of_loaded(words, self.dtype), shared)
         return LoadedModel(
             model, model.config, tokenizer, found.name, weights, found.revision, shared=shared
         )
@@ -272,14 +281,3 @@ def _load_own(
     return LoadedModel(
         model, config, tokenizer, found.name, weights, found.revision, shared=shared[0]
     )
-
-
-def _checkpoint(found: Source, changes: Changes) -> Checkpoint:
-    return _read(found.path, _header(found), changes)
-
-
-def _read(path: Path, header: GgufHeader | None, changes: Changes) -> Checkpoint:
-    if header is None:
-        return read_folder(path, changes)
-    stored = read_gguf(path, header)
-    return replace(stored, config={**stored.config, **changes.config})

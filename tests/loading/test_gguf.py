@@ -75,6 +75,17 @@ def test_a_converted_model_has_the_logits_of_the_original(tmp_path, family, tied
     assert mx.array_equal(logits_of(loaded.model), logits_of(random_model(config)))
 
 
+@pytest.mark.parametrize("port", ["own", "mlx-lm"])
+def test_the_header_is_read_once(tmp_path, monkeypatch, port):
+    reads = []
+    monkeypatch.setattr(
+        "mlxspec.loading.read_header", lambda path: reads.append(path) or read_header(path)
+    )
+    path = tiny_file(tmp_path)
+    load_model(path, port=port)
+    assert reads == [path]
+
+
 def test_quantised_rows_go_back_as_plain_ones_do(tmp_path):
     config = tiny_config()
     _, _, raw = random_blocks(32, 2, 16)
