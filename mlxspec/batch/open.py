@@ -44,8 +44,8 @@ from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import ChainRule, GenerationParams
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
-from mlxspec.reply.pending_round import wait_all
 from mlxspec.reply.reply import Reply
+from mlxspec.reply.waited_round import wait_all
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length

@@ -17,8 +17,7 @@ from mlxspec.grammar.constraint import Constraint
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
-from mlxspec.reply.host_round import HostRound
-from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec.trace.stats import GenerationStats
@@ -95,11 +94,11 @@ class BatchSequence:
         guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
         return draft
 
-    def verify(self, draft: Draft, logits: mx.array) -> PendingRound | HostRound:
+    def verify(self, draft: Draft, logits: mx.array) -> WaitedRound:
         """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
         return self.continuation.verify(draft, logits, self._own_guard.active.num_top_tokens)
 
-    def emit(self, read: Round, pending: PendingRound | HostRound) -> Round:
+    def emit(self, read: Round, pending: WaitedRound) -> Round:
         """Emit the tokens of a round; the path of the result is the one to commit."""
         return self.continuation.emit(read, pending.distributions)
 

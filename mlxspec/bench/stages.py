@@ -24,10 +24,9 @@ from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.reply import continuation as continuation_room
 from mlxspec.reply import host_round as host_round_room
-from mlxspec.reply import pending_round as pending_round_room
+from mlxspec.reply import waited_round as waited_round_room
 from mlxspec.reply.continuation import Continuation
-from mlxspec.reply.host_round import HostRound
-from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.trace.events import GenerationFinished
@@ -159,9 +158,8 @@ def profile_rounds(
         (engine.target, "forward_tree", "build the forward"),
         (engine.target, "logits", "build the forward"),
         (continuation_room, "verify", "build the verification"),
-        (pending_round_room, "sync", "wait for the device"),
-        (PendingRound, "wait", "read out"),
-        (HostRound, "wait", "read out"),
+        (waited_round_room, "sync", "wait for the device"),
+        (WaitedRound, "wait", "read out"),
         (host_round_room, "walk", "verify on the host"),
         (host_round_room, "top_tokens", "top tokens on the host"),
         (Continuation, "emit", "emit"),

@@ -21,6 +21,7 @@ from mlxspec.reasoning import ChannelTracker
 from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.loops import LoopFinder
 from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.target.decoder import Decoder
 from mlxspec.text import TextStream
 from mlxspec.tokenizer import Tokenizer
@@ -153,7 +154,7 @@ class Continuation:
         num_top_tokens: int,
         safe: Draft | None = None,
         num_pending: int = 0,
-    ) -> PendingRound | HostRound:
+    ) -> WaitedRound:
         """Verify a draft; everything is lazy.
 
         Args:

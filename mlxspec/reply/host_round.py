@@ -13,14 +13,14 @@ from mlxspec.device.backend import on_host, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.reply.pending_round import checked, wait_all
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.on_host import top_tokens, walk
 
 
 @dataclass(frozen=True)
-class HostRound:
-    """A round that is not computed yet; every array is lazy.
+class HostRound(WaitedRound):
+    """A round that the host verifies.
 
     Attributes:
         draft: The draft as it was proposed.
@@ -38,24 +38,7 @@ class HostRound:
     noise: mx.array | None
     num_top_tokens: int
 
-    def launch(self) -> None:
-        """Start the computation on the device without waiting for it."""
-        mx.async_eval(*self.arrays)
-
-    def wait(self) -> Round:
-        """Wait for the device and return the round as Python values.
-
-        Raises:
-            NumericsError: The target computed NaN on the accepted path.
-        """
-        return wait_all([self])[0]
-
     def read(self) -> Round:
-        """Verify the draft; the arrays must be evaluated already.
-
-        Raises:
-            NumericsError: As in `wait`.
-        """
         distributions, proposed = self.distributions, self.draft.tree
         walked = walk(
             values(self.tree.tokens),
@@ -64,9 +47,9 @@ class HostRound:
             distributions.sampling,
             None if self.noise is None else on_host(self.noise),
         )
-        k, draft_probs = self.num_top_tokens, self.draft.node_probs
+        k = self.num_top_tokens
         top = top_tokens(on_host(distributions.logits), k) if k else ((), ())
-        return checked(
+        return self._of_draft(
             Round(
                 tokens=values(proposed.tokens),
                 parents=values(proposed.parents),
@@ -76,15 +59,11 @@ class HostRound:
                 top_probs=top[1],
                 from_residual=walked.from_residual,
                 target_probs=walked.target_probs,
-                draft_probs=None if draft_probs is None else values(draft_probs),
-                sources=self.draft.sources,
-                num_certain=self.draft.num_certain,
             )
         )
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The arrays that the host needs."""
         nodes = [(tree.tokens, tree.parents) for tree in (self.draft.tree, self.tree)]
         logits = self.distributions.logits, self.distributions.adjusted
         given = [array for array in (self.draft.node_probs, self.noise) if array is not None]

@@ -5,25 +5,22 @@ small arrays of it. They are evaluated together, here and nowhere else, so a rou
 device can start on them earlier.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
-from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.backend import sync, values
+from mlxspec.device.backend import values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import NumericsError
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.rules import Verdict
 
 
 @dataclass(frozen=True)
-class PendingRound:
-    """A round that is not computed yet; every array is lazy.
+class PendingRound(WaitedRound):
+    """A round that the device verifies.
 
     Attributes:
         draft: The draft as it was proposed.
@@ -83,28 +80,10 @@ class PendingRound:
             distributions=distributions if keeps_distributions else None,
         )
 
-    def launch(self) -> None:
-        """Start the computation on the device without waiting for it."""
-        mx.async_eval(*self.arrays)
-
-    def wait(self) -> Round:
-        """Wait for the device and return the round as Python values.
-
-        Raises:
-            NumericsError: The target computed NaN on the accepted path.
-        """
-        return wait_all([self])[0]
-
     def read(self) -> Round:
-        """Return the round as Python values; its arrays must be evaluated already.
-
-        Raises:
-            NumericsError: As in `wait`.
-        """
         *node_tokens, bonus_token = values(self.tokens)
         top_ids, top_probs = map(values, self.top) if self.top else ((), ())
-        draft_probs = self.draft.node_probs
-        return checked(
+        return self._of_draft(
             Round(
                 tokens=node_tokens,
                 parents=values(self.parents)[:-1],
@@ -114,48 +93,12 @@ class PendingRound:
                 top_probs=top_probs,
                 from_residual=values(self.verdict.from_residual),
                 target_probs=values(self.target_probs),
-                draft_probs=None if draft_probs is None else values(draft_probs),
-                sources=self.draft.sources,
-                num_certain=self.draft.num_certain,
             )
         )
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The arrays that the host needs."""
         verdict, probs = self.verdict, self.draft.node_probs
         drafted = [] if probs is None else [probs]
         arrays = [verdict.accepted, verdict.from_residual, self.tokens, self.parents]
         return [*arrays, self.target_probs, *drafted, *self.top]
-
-
-class Waited(Protocol):
-    """A round of which the host waits for some arrays."""
-
-    @property
-    def arrays(self) -> list[mx.array]:
-        """The arrays that the host needs."""
-
-    def read(self) -> Round:
-        """Return the round; its arrays must be evaluated already."""
-
-
-def wait_all(rounds: Sequence[Waited]) -> list[Round]:
-    """Wait for the device once and return the rounds of several sequences, in their order."""
-    sync(*(array for pending in rounds for array in pending.arrays))
-    return [pending.read() for pending in rounds]
-
-
-def checked(round: Round) -> Round:
-    """Return the round.
-
-    Raises:
-        NumericsError: The target computed NaN on the accepted path.
-    """
-    if any(isnan(round.target_probs[node]) for node in (*round.path[1:], -1)):
-        raise NumericsError(
-            "the target computed no numbers (NaN): its weights are damaged, or too large for "
-            "their type; load the model again, from another source or in a wider type: "
-            "--dtype float32, in Python load(dtype='float32')"
-        )
-    return round

@@ -24,8 +24,8 @@ from mlxspec.params import GenerationParams
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
-from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
@@ -62,7 +62,7 @@ class Reply:
         """
         self.drafter = drafter
         self.budget = budget
-        self.ahead: PendingRound | HostRound | None = None
+        self.ahead: WaitedRound | None = None
         self.is_over = False
         self._continuation = continuation
         self._token_bytes = token_bytes
@@ -215,7 +215,7 @@ class Reply:
         self._drafted_at = time.perf_counter()
         return draft
 
-    def verify(self, draft: Draft, num_pending: int = 0) -> PendingRound | HostRound:
+    def verify(self, draft: Draft, num_pending: int = 0) -> WaitedRound:
         """Verify a draft with one forward of the target over all of its nodes; all is lazy.
 
         Args:
@@ -229,7 +229,7 @@ class Reply:
         num_top_tokens = self._guard.active.num_top_tokens
         return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
 
-    def look_ahead(self, pending: PendingRound | HostRound) -> None:
+    def look_ahead(self, pending: WaitedRound) -> None:
         """Launch the next round if it is sure to follow and to be plain.
 
         A plain round commits its root alone, so the next position is certain before the host has
@@ -249,7 +249,7 @@ class Reply:
         self.ahead = self.verify(Draft(DraftTree.chain(root)), num_pending=1)
         self.ahead.launch()
 
-    def take(self, pending: PendingRound | HostRound) -> Round:
+    def take(self, pending: WaitedRound) -> Round:
         """Wait for the device, and emit the tokens of the round.
 
         Raises:
