@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import DraftLimits, SamplingParams
+from mlxspec.params import FREE, DraftLimits, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
@@ -26,6 +26,7 @@ __all__ = [
     "SamplingDrafter",
     "TargetDrafter",
     "TextDrafter",
+    "WrappingDrafter",
     "fresh_drafter",
     "limit",
     "readers_of",
@@ -148,6 +149,45 @@ class TargetDrafter(Drafter, Protocol):
 def stages_in_target(drafter: Drafter) -> bool:
     """Return whether drafting leaves rows staged in the target."""
     return isinstance(drafter, TargetDrafter) and drafter.stages_in_target
+
+
+class WrappingDrafter:
+    """What a drafter of one reply passes on, which drafts beside another drafter.
+
+    Attributes:
+        name: The word of the wrapping drafter, behind that of the other one.
+        num_top_tokens: What the other drafter needs.
+        drafters: The other drafter, in a tuple.
+        limits: See `LimitedDrafter`.
+    """
+
+    limits = FREE
+
+    def __init__(self, word: str, drafter: Drafter) -> None:
+        self.name = word if drafter.name == "none" else f"{drafter.name}+{word}"
+        self.num_top_tokens = drafter.num_top_tokens
+        self.drafters = (drafter,)
+        self._beside = drafter
+
+    @property
+    def samples(self) -> bool:
+        """Whether the other drafter samples; see `SamplingDrafter`."""
+        return getattr(self._beside, "samples", False)
+
+    @samples.setter
+    def samples(self, samples: bool) -> None:
+        if hasattr(self._beside, "samples"):
+            self._beside.samples = samples
+
+    @property
+    def stages_in_target(self) -> bool:
+        """Whether the other drafter leaves rows staged in the target."""
+        return stages_in_target(self._beside)
+
+    def couple(self, noise: Noise | None) -> None:
+        """Set the noise of the other drafter, if it takes any."""
+        if isinstance(self._beside, CoupledDrafter):
+            self._beside.couple(noise)
 
 
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:

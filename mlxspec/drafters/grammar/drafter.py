@@ -14,8 +14,8 @@ from dataclasses import replace
 import mlx.core as mx
 
 from mlxspec.drafters.base import (
-    CoupledDrafter,
     Drafter,
+    WrappingDrafter,
     fresh_drafter,
     readers_of,
     stages_in_target,
@@ -26,10 +26,9 @@ from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.stats import FORCED, GRAMMAR
-from mlxspec.verify.noise import Noise
 
 
 def constrained(drafter: Drafter, constraint: Constraint | None) -> Drafter:
@@ -37,15 +36,8 @@ def constrained(drafter: Drafter, constraint: Constraint | None) -> Drafter:
     return drafter if constraint is None else GrammarDrafter(constraint, drafter)
 
 
-class GrammarDrafter:
-    """Proposes what a grammar forces, and below it what another drafter proposes.
-
-    Attributes:
-        drafters: The other drafter, in a tuple.
-        limits: See `LimitedDrafter`.
-    """
-
-    limits = FREE
+class GrammarDrafter(WrappingDrafter):
+    """Proposes what a grammar forces, and below it what another drafter proposes."""
 
     def __init__(self, constraint: Constraint, drafter: Drafter) -> None:
         """Begin before the first reply.
@@ -54,34 +46,17 @@ class GrammarDrafter:
             constraint: The grammar, and the text of the reply so far.
             drafter: Guesses where the grammar leaves a choice.
         """
-        self.name = GRAMMAR if drafter.name == "none" else f"{drafter.name}+{GRAMMAR}"
-        self.num_top_tokens = drafter.num_top_tokens
-        self.drafters = (drafter,)
-        self._constraint, self._inner = constraint, drafter
+        super().__init__(GRAMMAR, drafter)
+        self._constraint = constraint
         self._told: Path = ()  # a run that the other drafter was told before its draft
         self._needs_text_alone = not (
             drafter.num_top_tokens or readers_of(drafter) or stages_in_target(drafter)
         )
 
     @property
-    def samples(self) -> bool:
-        """Whether the other drafter samples; see `SamplingDrafter`."""
-        return getattr(self._inner, "samples", False)
-
-    @samples.setter
-    def samples(self, samples: bool) -> None:
-        if hasattr(self._inner, "samples"):
-            self._inner.samples = samples
-
-    @property
-    def stages_in_target(self) -> bool:
-        """Whether the other drafter leaves rows staged in the target."""
-        return stages_in_target(self._inner)
-
-    @property
     def guesses(self) -> bool:
         """Whether another drafter guesses where the grammar leaves a choice."""
-        return self._inner.name != "none"
+        return self._beside.name != "none"
 
     def beside(self, drafter: Drafter) -> "GrammarDrafter":
         """Return a drafter of the same reply beside another drafter, which has been started."""
@@ -91,20 +66,15 @@ class GrammarDrafter:
         """Return how many tokens follow for certain, `most` at most."""
         return len(self._constraint.forced_run(most))
 
-    def couple(self, noise: Noise | None) -> None:
-        """Set the noise of the other drafter, if it takes any."""
-        if isinstance(self._inner, CoupledDrafter):
-            self._inner.couple(noise)
-
     def fresh(self) -> "GrammarDrafter":
-        return GrammarDrafter(self._constraint, fresh_drafter(self._inner))
+        return GrammarDrafter(self._constraint, fresh_drafter(self._beside))
 
     def fresh_for(self, target: Decoder) -> "GrammarDrafter":
-        return GrammarDrafter(self._constraint, fresh_drafter(self._inner, target))
+        return GrammarDrafter(self._constraint, fresh_drafter(self._beside, target))
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         self._told = ()
-        self._inner.start(prompt, sampling, key)
+        self._beside.start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
         """Return the forced run, and below it at most `budget` nodes less the run."""
@@ -112,16 +82,16 @@ class GrammarDrafter:
         left = budget - len(run)
         if not left:
             return Draft.empty(root).below(root, run, FORCED)
-        if isinstance(self._inner, HostDrafter):
-            return self._grown(root, run, left, self._inner.cursor(root))
+        if isinstance(self._beside, HostDrafter):
+            return self._grown(root, run, left, self._beside.cursor(root))
         if run and self._needs_text_alone:
             for before, token in zip((root, *run), run, strict=False):
-                self._inner.update(Round((before,), (-1,), (0,), token))
+                self._beside.update(Round((before,), (-1,), (0,), token))
             self._told = run
         end = (root, *run)[-1]
-        draft = self._inner.propose(end if self._told else root, left if self._told else budget)
+        draft = self._beside.propose(end if self._told else root, left if self._told else budget)
         if draft.sampled_from is None:
-            cursor: Cursor | None = read_draft(self._inner.name, draft)
+            cursor: Cursor | None = read_draft(self._beside.name, draft)
             return self._grown(root, run, left, cursor, is_told=bool(self._told))
         if run and not self._told:
             return Draft.empty(root).below(root, run, FORCED)
@@ -133,7 +103,7 @@ class GrammarDrafter:
             round = _from_node(round, told)
         elif told:  # the reply ended inside the run, all of which the drafter has read
             return
-        self._inner.update(round)
+        self._beside.update(round)
 
     def _grown(
         self, root: int, run: Path, most: int, cursor: Cursor | None, *, is_told: bool = False

@@ -17,16 +17,15 @@ from operator import mul
 
 import mlx.core as mx
 
-from mlxspec.drafters.base import CoupledDrafter, Drafter, fresh_drafter, stages_in_target
+from mlxspec.drafters.base import Drafter, WrappingDrafter, fresh_drafter
 from mlxspec.drafters.prediction.place import Place
 from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import MIN_PATH_PROB
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.stats import PREDICTION
-from mlxspec.verify.noise import Noise
 
 _LENGTHS = (2, 3, 4, 6, 10, 18)  # where the bins of the hit rates begin, the first one left out
 _BEGIN_LENGTH = 6
@@ -40,18 +39,12 @@ def predicting(drafter: Drafter, tokens: Sequence[int]) -> Drafter:
     return PredictionDrafter(tokens, drafter) if tokens else drafter
 
 
-class PredictionDrafter:
+class PredictionDrafter(WrappingDrafter):
     """Proposes a predicted text where the reply follows it, and else what another drafter proposes.
 
     Which of the two drafts is decided before either does, by what earlier rounds accepted. So a
     sampled draft of the other one stays what it states.
-
-    Attributes:
-        drafters: The other drafter, in a tuple.
-        limits: See `LimitedDrafter`.
     """
-
-    limits = FREE
 
     def __init__(self, tokens: Sequence[int], drafter: Drafter) -> None:
         """Begin before the first reply.
@@ -60,34 +53,12 @@ class PredictionDrafter:
             tokens: The predicted text.
             drafter: Drafts where the prediction promises less.
         """
-        self.name = PREDICTION if drafter.name == "none" else f"{drafter.name}+{PREDICTION}"
-        self.num_top_tokens = drafter.num_top_tokens
-        self.drafters = (drafter,)
-        self._tokens, self._beside = tuple(tokens), drafter
+        super().__init__(PREDICTION, drafter)
+        self._tokens = tuple(tokens)
         self._place = Place(self._tokens, _BEGIN_LENGTH)
         self._rates: list[HitRate] = []
         self._gain_beside = 0.0  # tokens that a draft of the other one gave, as a moving mean
         self._was_beside = False
-
-    @property
-    def samples(self) -> bool:
-        """Whether the other drafter samples; see `SamplingDrafter`."""
-        return getattr(self._beside, "samples", False)
-
-    @samples.setter
-    def samples(self, samples: bool) -> None:
-        if hasattr(self._beside, "samples"):
-            self._beside.samples = samples
-
-    @property
-    def stages_in_target(self) -> bool:
-        """Whether the other drafter leaves rows staged in the target."""
-        return stages_in_target(self._beside)
-
-    def couple(self, noise: Noise | None) -> None:
-        """Set the noise of the other drafter, if it takes any."""
-        if isinstance(self._beside, CoupledDrafter):
-            self._beside.couple(noise)
 
     def fresh(self) -> "PredictionDrafter":
         return PredictionDrafter(self._tokens, fresh_drafter(self._beside))
