@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -78,12 +79,7 @@ class Link:
         self.later(order)
         message = packed([self._waiting.popleft() for _ in range(len(self._waiting))])
         self.num_messages += 1
-        for rank, wire in enumerate(self._wires, 1):
-            try:
-                wire.send_orders(message)
-            except WireError as error:
-                self.lose(f"rank {rank}: {error}")
-        self.check()
+        self._send(lambda wire: wire.send_orders(message))
 
     def forget(self) -> None:
         """Drop the orders that wait: the decoders that they are for are gone."""
@@ -92,9 +88,12 @@ class Link:
     def tell(self, **facts: Any) -> None:
         """Send named facts to every rank; raise RankLostError where one is lost."""
         self.check()
+        self._send(lambda wire: wire.send(**facts))
+
+    def _send(self, send: Callable[[Wire], None]) -> None:
         for rank, wire in enumerate(self._wires, 1):
             try:
-                wire.send(**facts)
+                send(wire)
             except WireError as error:
                 self.lose(f"rank {rank}: {error}")
         self.check()
@@ -186,50 +185,33 @@ def attended(worker: "Worker", act: Callable[[], T], check: Callable[[], None]) 
 
     Then `act` is left behind.
     """
-    task = worker.begin(act)
-    while not task.done.wait(timeout=_LOOK_S):
+    done = worker.begin(act)
+    while not wait([done], timeout=_LOOK_S).done:
         check()
-    result: T = task.result()
-    return result
-
-
-class _Task:
-    """What the worker does, and what came of it."""
-
-    def __init__(self, act: Callable[[], Any]) -> None:
-        self.done = threading.Event()
-        self._act = act
-        self._error: BaseException | None = None
-        self._value: Any = None
-
-    def run(self) -> None:
-        try:
-            self._value = self._act()
-        except BaseException as error:  # raised again in the thread that waits
-            self._error = error
-        self.done.set()
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._value
+    return done.result()
 
 
 class Worker:
-    """A thread that does one thing after the other; the end of the process does not wait for it."""
+    """A thread that does one thing after the other; the end of the process does not wait for it.
+
+    For a pool of `concurrent.futures` it would wait.
+    """
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
-    def begin(self, act: Callable[[], Any]) -> _Task:
-        """Begin something; the task says when it is done."""
-        task = _Task(act)
-        self._tasks.put(task)
-        return task
+    def begin(self, act: Callable[[], T]) -> "Future[T]":
+        """Begin something; return what will be its result."""
+        done: Future[T] = Future()
+        self._tasks.put((act, done))
+        return done
 
     def _work(self) -> None:
         while True:
-            task = self._tasks.get()
-            task.run()
-            del task  # it holds arrays
+            act, done = self._tasks.get()
+            try:
+                done.set_result(act())
+            except BaseException as error:  # raised again in the thread that waits
+                done.set_exception(error)
+            del act, done  # they hold arrays
