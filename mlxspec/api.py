@@ -39,7 +39,6 @@ import mlx.nn as nn
 
 from mlxspec.budget import Budget
 from mlxspec.device import backend
-from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
@@ -55,7 +54,7 @@ from mlxspec.drafting.registry import (
 )
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import WARNING, UnsupportedOperationError
-from mlxspec.kv.cache import Cache
+from mlxspec.kv.cache import make_cache
 from mlxspec.loading import (
     UNCHANGED,
     Changes,
@@ -66,7 +65,6 @@ from mlxspec.loading import (
     wrapped_tokenizer,
 )
 from mlxspec.loading.room import context_that_fits
-from mlxspec.models import TargetConfig
 from mlxspec.params import (
     DEFAULT_KEEP,
     DEFAULT_LOOKAHEAD,
@@ -472,18 +470,6 @@ def _bound_context(engine: Engine, options: Options, say: Say) -> None:
         "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "
         "scroll down"
     )
-
-
-def make_cache(
-    config: TargetConfig,
-    *,
-    max_kv_size: int | None = None,
-    keep: int = DEFAULT_KEEP,
-    kv_bits: int | None = None,
-) -> Cache:
-    """Return an empty cache that fits a model; see `load` for the arguments."""
-    packing = None if kv_bits is None else Quantization.for_head_dim(kv_bits, config.head_dim)
-    return Cache.for_model(config, max_size=max_kv_size, keep=keep, quantization=packing)
 
 
 def stream_text(

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import mlx.core as mx
 
 from mlxspec.device import backend, memory
-from mlxspec.device.packed import Quantization
 from mlxspec.distributed.decoder import ShardedDecoder
 from mlxspec.distributed.follower import Follower, Orders
 from mlxspec.distributed.handshake import check_same, settings_of, weights_fingerprint
@@ -30,7 +29,7 @@ from mlxspec.distributed.processes import Processes
 from mlxspec.distributed.rendezvous import accept_ranks, join_rank_0
 from mlxspec.distributed.sharding import PIPELINE, sharing
 from mlxspec.errors import MlxspecError, RankLostError, UnsupportedOperationError
-from mlxspec.kv.cache import Cache
+from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.loading.room import Say
@@ -279,10 +278,11 @@ class _Following:
 
 
 def _decoder(loaded: LoadedModel, options: Options) -> Decoder:
-    bits = options.kv_bits
-    packing = None if bits is None else Quantization.for_head_dim(bits, loaded.config.head_dim)
-    cache = Cache.for_model(
-        loaded.config, max_size=options.max_kv_size, keep=options.keep, quantization=packing
+    cache = make_cache(
+        loaded.config,
+        max_kv_size=options.max_kv_size,
+        keep=options.keep,
+        kv_bits=options.kv_bits,
     )
     return Decoder(loaded.model, cache)
 

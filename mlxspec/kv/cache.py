@@ -25,6 +25,7 @@ from mlxspec.kv.slots import Slots, runs
 from mlxspec.kv.states import Snapshot, States
 from mlxspec.kv.storage import RowStore
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
+from mlxspec.params import DEFAULT_KEEP
 
 _NUM_MARKS = 8  # ends of texts that a chat may go back to; a state takes megabytes
 
@@ -43,6 +44,10 @@ class CachedModel(Protocol):
     @property
     def row_windows(self) -> Windows:
         """Per pair of keys and values, the latest rows that a new row may see; None for all."""
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of a key."""
 
 
 class Cache:
@@ -351,3 +356,15 @@ def cache_words(max_size: int | None = None, keep: int = 0, bits: int | None = N
     """Return the kind of a cache in words; arguments as in `Cache`, with the bits of its rows."""
     kind = "full" if max_size is None else f"rotating {max_size} ({keep} kept)"
     return kind if bits is None else f"{kind}, {bits}-bit"
+
+
+def make_cache(
+    config: CachedModel,
+    *,
+    max_kv_size: int | None = None,
+    keep: int = DEFAULT_KEEP,
+    kv_bits: int | None = None,
+) -> Cache:
+    """Return an empty cache that fits a model; see `mlxspec.load` for the arguments."""
+    packing = None if kv_bits is None else Quantization.for_head_dim(kv_bits, config.head_dim)
+    return Cache.for_model(config, max_size=max_kv_size, keep=keep, quantization=packing)
