@@ -29,26 +29,8 @@ def build_parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[debug])
 
-    chat = add("chat", "Chat with a model in the terminal.")
-    _add_settings(chat)
-    chat.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
-    chat.add_argument(
-        "--inline",
-        action="store_true",
-        help="draw below the shell's prompt, not on the whole terminal",
-    )
-    text = "continue the last chat"
-    chat.add_argument("-c", "--continue", dest="goes_on", action="store_true", help=text)
-    chat.add_argument(
-        "--plain", action="store_true", help="plain lines, for pipes and screen readers"
-    )
-    generate = add("generate", "Generate one reply: text to stdout, figures to stderr.")
-    _add_prompt_options(generate)
-    _add_settings(generate)
-    generate.add_argument("--json", action="store_true", help="print one JSON document instead")
-    text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
-    generate.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
-    _add_grammar_options(generate)
+    _add_chat_options(add("chat", "Chat with a model in the terminal."))
+    _add_generate_options(add("generate", "Generate one reply: text to stdout, figures to stderr."))
     replay = add("replay", "Replay a recorded trace; needs no model and no MLX.")
     replay.add_argument("file", help="a file written by --trace")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is as recorded")
@@ -56,17 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         add("race", "Play two recorded traces side by side and say whether they agree.")
     )
     _add_export_options(add("export", "Turn a recorded trace into a page, a picture or a table."))
-    reports = add(
-        "doctor", "Show what this machine runs on and what to improve."
-    ).add_mutually_exclusive_group()
-    text = "measure what only a Mac can tell, in ten minutes, and write a file to send"
-    reports.add_argument("--mac-report", metavar="FILE", help=text)
-    text = "compare such a file with what the tests assume"
-    reports.add_argument("--read-report", metavar="FILE", help=text)
-    text = "delete what was compared and measured here; the next load does it again"
-    reports.add_argument("--forget", action="store_true", help=text)
-    text = "measure the link to other ranks, and say what decoding with them gives"
-    add_flag(reports, "hosts", help=text)
+    _add_doctor_options(add("doctor", "Show what this machine runs on and what to improve."))
     _add_bench_options(
         add("bench", "Measure drafters, and other projects, against plain decoding.")
     )
@@ -83,6 +55,42 @@ def build_parser() -> argparse.ArgumentParser:
     for described in (completion, add("man", "Print the manual page.")):
         described.set_defaults(parser=parser)  # both commands print from the parser itself
     return parser
+
+
+def _add_chat_options(parser: argparse.ArgumentParser) -> None:
+    _add_settings(parser)
+    parser.add_argument("--data-dir", metavar="FOLDER", help="where chats and settings are kept")
+    parser.add_argument(
+        "--inline",
+        action="store_true",
+        help="draw below the shell's prompt, not on the whole terminal",
+    )
+    text = "continue the last chat"
+    parser.add_argument("-c", "--continue", dest="goes_on", action="store_true", help=text)
+    parser.add_argument(
+        "--plain", action="store_true", help="plain lines, for pipes and screen readers"
+    )
+
+
+def _add_generate_options(parser: argparse.ArgumentParser) -> None:
+    _add_prompt_options(parser)
+    _add_settings(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
+    parser.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
+    _add_grammar_options(parser)
+
+
+def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
+    reports = parser.add_mutually_exclusive_group()
+    text = "measure what only a Mac can tell, in ten minutes, and write a file to send"
+    reports.add_argument("--mac-report", metavar="FILE", help=text)
+    text = "compare such a file with what the tests assume"
+    reports.add_argument("--read-report", metavar="FILE", help=text)
+    text = "delete what was compared and measured here; the next load does it again"
+    reports.add_argument("--forget", action="store_true", help=text)
+    text = "measure the link to other ranks, and say what decoding with them gives"
+    add_flag(reports, "hosts", help=text)
 
 
 def _add_race_options(parser: argparse.ArgumentParser) -> None:
