@@ -132,6 +132,18 @@ def fitting(params: GenerationParams, schema: Mapping[str, Any]) -> GenerationPa
         raise Refusal(400, str(error), "response_format") from error
 
 
+def may_call(choice: Any) -> bool:
+    """Return whether the model may call tools.
+
+    Raises:
+        Refusal: A call is demanded, which needs a grammar.
+    """
+    if choice not in ("auto", "none"):
+        message = "tool_choice may be auto or none: a call cannot be demanded"
+        raise Refusal(400, message, "tool_choice")
+    return bool(choice == "auto")
+
+
 def _prediction(body: Body) -> str:
     """Return the predicted text: OpenAI's object with its content, or the text itself."""
     stated = body.get("prediction")

@@ -42,8 +42,8 @@ class Feed:
         """Send an event of a reply; called in the engine thread, costs nothing unwatched."""
         if not self._watchers:
             return
-        row = {"model": model, "reply": name, "event": json.loads(event_to_json(event))}
-        line = f"event: reply\ndata: {json.dumps(row, ensure_ascii=False)}\n\n"
+        names = f'"model": {json.dumps(model)}, "reply": {json.dumps(name)}'
+        line = f'event: reply\ndata: {{{names}, "event": {event_to_json(event)}}}\n\n'
         for watcher in list(self._watchers):
             with suppress(RuntimeError):  # its loop is closed
                 watcher.loop.call_soon_threadsafe(watcher.put, line)

@@ -1,7 +1,7 @@
 """What the clients get of a reply, whatever API they use: pieces, made of the events."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mlxspec.trace.events import Channel, Event, FinishReason, GenerationFinished
@@ -77,10 +77,7 @@ class ReplyPieces:
             found.append(Piece(self._index, "end", reason=event.reason, stats=event.stats))
         if logprobs:
             first = found[0] if found else Piece(self._index, "text")
-            found = [
-                Piece(first.index, first.kind, first.text, first.call, tuple(logprobs)),
-                *found[1:],
-            ]
+            found = [replace(first, logprobs=tuple(logprobs)), *found[1:]]
         return found
 
     def _said(self, text: str) -> list[Piece]:

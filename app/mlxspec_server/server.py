@@ -3,10 +3,11 @@
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -74,6 +75,7 @@ class Server:
         """Return the app, which an ASGI server runs."""
         post = {
             "/v1/chat/completions": self._chat,
+            "/chat/completions": self._chat,  # mlx-lm's server has this one too
             "/v1/completions": self._completion,
             "/v1/responses": self._response,
             "/v1/messages": self._message,
@@ -86,10 +88,9 @@ class Server:
             "/metrics": self._metrics,
         }
         routes = [
-            *(Route(path, self._guarded(act), methods=["POST"]) for path, act in post.items()),
-            *(Route(path, self._guarded(act), methods=["GET"]) for path, act in get.items()),
-            # mlx-lm's server has this one too.
-            Route("/chat/completions", self._guarded(self._chat), methods=["POST"]),
+            Route(path, partial(self._guarded, act), methods=[method])
+            for method, acts in (("POST", post), ("GET", get))
+            for path, act in acts.items()
         ]
         return Starlette(routes=routes, middleware=self._middleware(), lifespan=self._lifespan)
 
@@ -124,15 +125,8 @@ class Server:
         body = await read_body(request, self.settings.max_body_bytes)
         ask, messages = chat_ask(body, self.settings.params), chat_messages(body)
         tools = chosen_tools(body)
-        args = ask.params.chat_template_args
-        usage = _tells_usage(body)
-
-        def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            tokens = chat_tokens(loaded, messages, tools, args)
-            writing = Writing(self.thread, loaded, ask, tokens, tools)
-            return writing, ChatCompletion(writing, tells_usage=usage)
-
-        return await self._reply(request, ask, begin)
+        tell = partial(ChatCompletion, tells_usage=_tells_usage(body))
+        return await self._reply(request, ask, self._in_chat(ask, messages, tools, tell))
 
     async def _completion(self, request: Request) -> Response:
         body = await read_body(request, self.settings.max_body_bytes)
@@ -147,25 +141,13 @@ class Server:
     async def _response(self, request: Request) -> Response:
         body = await read_body(request, self.settings.max_body_bytes)
         ask, messages = response_ask(body, self.settings.params), response_chat(body)
-        tools = response_tools(body)
-
-        def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            tokens = chat_tokens(loaded, messages, tools, ask.params.chat_template_args)
-            writing = Writing(self.thread, loaded, ask, tokens, tools)
-            return writing, ResponsesReply(writing)
-
+        begin = self._in_chat(ask, messages, response_tools(body), ResponsesReply)
         return await self._reply(request, ask, begin)
 
     async def _message(self, request: Request) -> Response:
         body = await read_body(request, self.settings.max_body_bytes)
         ask, messages = message_ask(body, self.settings.params), message_chat(body)
-        tools = message_tools(body)
-
-        def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            tokens = chat_tokens(loaded, messages, tools, ask.params.chat_template_args)
-            writing = Writing(self.thread, loaded, ask, tokens, tools)
-            return writing, Message(writing, len(tokens))
-
+        begin = self._in_chat(ask, messages, message_tools(body), Message)
         return await self._reply(request, ask, begin)
 
     async def _count_tokens(self, request: Request) -> Response:
@@ -198,6 +180,22 @@ class Server:
         return StreamingResponse(lines, media_type="text/event-stream", headers=_UNBUFFERED)
 
     # ---- a reply ---------------------------------------------------------------------------
+
+    def _in_chat(
+        self,
+        ask: Ask,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        tell: Callable[[Writing], Api],
+    ) -> Begin:
+        """Return what begins the replies in a chat, which `tell` tells."""
+
+        def begin(loaded: Loaded) -> tuple[Writing, Api]:
+            tokens = chat_tokens(loaded, messages, tools, ask.params.chat_template_args)
+            writing = Writing(self.thread, loaded, ask, tokens, tools)
+            return writing, tell(writing)
+
+        return begin
 
     async def _reply(self, request: Request, ask: Ask, begin: Begin) -> Response:
         running = self._num_asked
@@ -285,12 +283,7 @@ class Server:
 
     # ---- guards ----------------------------------------------------------------------------
 
-    def _guarded(
-        self, act: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        return partial(self._act_guarded, act)
-
-    async def _act_guarded(
+    async def _guarded(
         self, act: Callable[[Request], Awaitable[Response]], request: Request
     ) -> Response:
         is_message = request.url.path.startswith("/v1/messages")

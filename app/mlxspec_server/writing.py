@@ -27,6 +27,7 @@ class Writing:
         name: Names the request.
         ask: What it asks for.
         loaded: The model that writes.
+        prompt: Its tokens.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class Writing:
             Refusal: The prompt does not fit the model.
         """
         self.name = token_hex(12)
-        self.ask, self.loaded = ask, loaded
-        self._thread, self._prompt = thread, prompt
+        self.ask, self.loaded, self.prompt = ask, loaded, prompt
+        self._thread = thread
         self._queue: asyncio.Queue[tuple[int, Event, Sequence[TokenLogprob]]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         params = ask.all_params()

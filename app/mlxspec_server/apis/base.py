@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from mlxspec_server.figures import timings_of, usage_of
 from mlxspec_server.pieces import Piece, TokenLogprob
 from mlxspec_server.writing import Writing
 
@@ -42,6 +43,26 @@ def event(data: object, name: str = "") -> str:
 
 COMMENT = ": keep-alive\n\n"
 """A line that clients of server-sent events ignore."""
+
+
+DONE = "data: [DONE]\n\n"
+"""What the streams of OpenAI's completions end with."""
+
+REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
+"""Why a reply ended, as OpenAI's completions tell it; for any other reason "length"."""
+
+
+def failure(message: str) -> Lines:
+    """Return what the streams of OpenAI's completions say of an error."""
+    return [event({"error": {"message": message, "type": "server_error"}})]
+
+
+def figures_of(writing: Writing, ends: Sequence[Piece]) -> dict[str, Any]:
+    """Return `usage` and `timings` as OpenAI's completions tell them, from the ends of replies."""
+    stats = [end.stats for end in ends]
+    has_prediction = writing.ask.params.prediction is not None
+    usage = usage_of(stats, has_prediction=has_prediction)
+    return {"usage": usage, "timings": timings_of(stats[0], writing.loaded.drafter)}
 
 
 def now() -> int:

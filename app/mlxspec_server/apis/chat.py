@@ -4,16 +4,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, logprob_row, now, said
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.apis.base import (
+    COMMENT,
+    DONE,
+    REASONS,
+    Lines,
+    ends_of,
+    event,
+    failure,
+    figures_of,
+    logprob_row,
+    now,
+    said,
+)
+from mlxspec_server.asking import Ask, ask_of, may_call
 from mlxspec_server.body import Body
-from mlxspec_server.figures import timings_of, usage_of
 from mlxspec_server.pieces import Piece
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tool_calls import ToolCall
 from mlxspec_server.writing import Writing
 
-_REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
 MOST_LOGPROBS = 20
 
 
@@ -40,12 +50,7 @@ def chosen_tools(body: Body) -> list[Mapping[str, Any]]:
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise Refusal(400, "a tool must be a function with a name", "tools")
-    if choice == "none" or not tools:
-        return []
-    if choice not in (None, "auto"):
-        message = "tool_choice may be auto or none: a call cannot be demanded"
-        raise Refusal(400, message, "tool_choice")
-    return tools
+    return tools if tools and may_call("auto" if choice is None else choice) else []
 
 
 class ChatCompletion:
@@ -79,12 +84,16 @@ class ChatCompletion:
     def end(self) -> Lines:
         lines = []
         if self._tells_usage:
-            told = {"object": "chat.completion.chunk", "choices": [], **self._figures(self._ends)}
+            told = {
+                "object": "chat.completion.chunk",
+                "choices": [],
+                **figures_of(self._writing, self._ends),
+            }
             lines = [event(self._head | told)]
-        return [*lines, "data: [DONE]\n\n"]
+        return [*lines, DONE]
 
     def fail(self, message: str) -> Lines:
-        return [event({"error": {"message": message, "type": "server_error"}})]
+        return failure(message)
 
     def keep_alive(self) -> Lines:
         return [COMMENT]
@@ -93,7 +102,7 @@ class ChatCompletion:
         count = self._writing.ask.num_replies
         choices = [self._choice(i, [p for p in pieces if p.index == i]) for i in range(count)]
         body = self._head | {"object": "chat.completion", "choices": choices}
-        return body | self._figures(ends_of(pieces))
+        return body | figures_of(self._writing, ends_of(pieces))
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": said(pieces, "text")}
@@ -109,19 +118,13 @@ class ChatCompletion:
     def _reason(self, end: Piece) -> str:
         if end.index in self._num_calls:
             return "tool_calls"
-        return _REASONS.get(end.reason, "length")
+        return REASONS.get(end.reason, "length")
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         if self._writing.ask.num_logprobs is None:
             return {"logprobs": None}
         rows = [logprob_row(self._writing, row) for piece in pieces for row in piece.logprobs]
         return {"logprobs": {"content": rows}}
-
-    def _figures(self, ends: Sequence[Piece]) -> dict[str, Any]:
-        stats = [end.stats for end in ends]
-        has_prediction = self._writing.ask.params.prediction is not None
-        usage = usage_of(stats, has_prediction=has_prediction)
-        return {"usage": usage, "timings": timings_of(stats[0], self._writing.loaded.drafter)}
 
     def _chunk(
         self, index: int, delta: Mapping[str, Any], piece: Piece | None = None, reason: Any = None

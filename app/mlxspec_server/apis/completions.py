@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now, token_text
+from mlxspec_server.apis.base import (
+    COMMENT,
+    DONE,
+    REASONS,
+    Lines,
+    ends_of,
+    event,
+    failure,
+    figures_of,
+    now,
+    token_text,
+)
 from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
-from mlxspec_server.figures import timings_of, usage_of
 from mlxspec_server.pieces import Piece, TokenLogprob
 from mlxspec_server.writing import Writing
 
-_REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
 _MOST_LOGPROBS = 20
 
 
@@ -41,18 +50,18 @@ class Completion:
     def tell(self, piece: Piece) -> Lines:
         if piece.kind == "end":
             self._ends.append(piece)
-        reason = _REASONS.get(piece.reason, "length") if piece.kind == "end" else None
+        reason = REASONS.get(piece.reason, "length") if piece.kind == "end" else None
         choice = {"index": piece.index, "text": piece.text, "finish_reason": reason}
         choice["logprobs"] = self._logprobs(piece.logprobs)
         return [event(self._head | {"choices": [choice]})]
 
     def end(self) -> Lines:
-        told = {"choices": [], **self._figures(self._ends)}
+        told = {"choices": [], **figures_of(self._writing, self._ends)}
         lines = [event(self._head | told)] if self._tells_usage else []
-        return [*lines, "data: [DONE]\n\n"]
+        return [*lines, DONE]
 
     def fail(self, message: str) -> Lines:
-        return [event({"error": {"message": message, "type": "server_error"}})]
+        return failure(message)
 
     def keep_alive(self) -> Lines:
         return [COMMENT]
@@ -66,11 +75,11 @@ class Completion:
                 {
                     "index": end.index,
                     "text": "".join(piece.text for piece in own),
-                    "finish_reason": _REASONS.get(end.reason, "length"),
+                    "finish_reason": REASONS.get(end.reason, "length"),
                     "logprobs": self._logprobs(rows),
                 }
             )
-        return self._head | {"choices": choices, **self._figures(ends_of(pieces))}
+        return self._head | {"choices": choices, **figures_of(self._writing, ends_of(pieces))}
 
     def _logprobs(self, rows: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         if self._writing.ask.num_logprobs is None:
@@ -84,9 +93,3 @@ class Completion:
 
     def _text(self, token: int) -> str:
         return token_text(self._writing, token)[0]
-
-    def _figures(self, ends: Sequence[Piece]) -> dict[str, Any]:
-        stats = [end.stats for end in ends]
-        has_prediction = self._writing.ask.params.prediction is not None
-        usage = usage_of(stats, has_prediction=has_prediction)
-        return {"usage": usage, "timings": timings_of(stats[0], self._writing.loaded.drafter)}

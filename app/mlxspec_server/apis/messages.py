@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import Lines, ends_of, event, said
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.asking import Ask, ask_of, may_call
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
@@ -26,12 +26,9 @@ def message_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 def message_tools(body: Body) -> list[Mapping[str, Any]]:
     """Return the tools in the form that templates take; none where the choice is none."""
-    choice = body.object("tool_choice").get("type", "auto")
-    if choice not in ("auto", "none"):
-        message = "tool_choice may be auto or none: a call cannot be demanded"
-        raise Refusal(400, message, "tool_choice")
     tools: list[Mapping[str, Any]] = []
-    for tool in body.items("tools") if choice == "auto" else ():
+    is_offered = may_call(body.object("tool_choice").get("type", "auto"))
+    for tool in body.items("tools") if is_offered else ():
         if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
             raise Refusal(400, "a tool must have a name and an input_schema", "tools")
         function = {"name": tool["name"], "description": tool.get("description", "")}
@@ -79,14 +76,14 @@ def _blocks(role: str, content: Any) -> list[dict[str, Any]]:
 class Message:
     """Tells a reply as a message."""
 
-    def __init__(self, writing: Writing, num_prompt: int) -> None:
-        self._writing, self._num_prompt = writing, num_prompt
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
         self._index, self._kind = -1, ""
         self._end: Piece | None = None
         self._has_calls = False
 
     def begin(self) -> Lines:
-        usage = {"input_tokens": self._num_prompt, "output_tokens": 0}
+        usage = {"input_tokens": len(self._writing.prompt), "output_tokens": 0}
         message = {**self._head(), "content": [], "stop_reason": None, "usage": usage}
         return [_event("message_start", message=message)]
 

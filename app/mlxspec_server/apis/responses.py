@@ -6,7 +6,7 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now
-from mlxspec_server.asking import Ask, ask_of, fitting, schema_of
+from mlxspec_server.asking import Ask, ask_of, fitting, may_call, schema_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
@@ -31,12 +31,8 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 def response_tools(body: Body) -> list[Mapping[str, Any]]:
     """Return the tools in the form that templates take; none where the choice is none."""
-    choice = body.get("tool_choice") or "auto"
-    if choice not in ("auto", "none"):
-        message = "tool_choice may be auto or none: a call cannot be demanded"
-        raise Refusal(400, message, "tool_choice")
     tools: list[Mapping[str, Any]] = []
-    for tool in body.items("tools") if choice == "auto" else ():
+    for tool in body.items("tools") if may_call(body.get("tool_choice") or "auto") else ():
         if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
             raise Refusal(400, "a tool must be a function with a name", "tools")
         names = ("name", "description", "parameters")
