@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from mlxspec.budget import FixedBudget
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
@@ -165,7 +166,10 @@ def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
     assert capsys.readouterr().out == "one two\none two\n"
 
 
-def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys):
+def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys, monkeypatch):
+    # By its times a model as small as this one might draft nothing after a first miss.
+    monkeypatch.setattr("mlxspec.api.budget_for", lambda loaded, cache: FixedBudget())
+
     def said(*more):
         words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "none", "--json"]
         assert main([*words, "--max-tokens", "24", "--temp", "0", *more]) == 0
@@ -174,12 +178,10 @@ def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys):
     plain = said()
     path = tmp_path / "expected.txt"
     path.write_text(plain["text"])
-    assert plain["stats"]["target_forwards"] == 24
     predicted = said("--prediction", str(path))
     assert predicted["tokens"] == plain["tokens"]
-    stats = predicted["stats"]
-    # Whether a draft pays is measured, so on a busy machine nothing may be drafted.
-    assert (stats["target_forwards"] < 24) == (stats["accepted_prediction_tokens"] > 0)
+    assert predicted["stats"]["target_forwards"] < plain["stats"]["target_forwards"] == 24
+    assert predicted["stats"]["accepted_prediction_tokens"] > 0
 
 
 def test_a_prediction_that_cannot_be_read_is_an_error_in_one_line(model, tmp_path, capsys):
