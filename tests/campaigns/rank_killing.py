@@ -85,6 +85,13 @@ class Rank0:
             raise AssertionError(f"rank 0 has ended: {self._errors.read()[-2000:]}")
         return json.loads(line)
 
+    def wait(self, after_tokens, after_s):
+        """Wait for so many tokens, or where that is None for seconds from the start."""
+        if after_tokens is None:
+            time.sleep(after_s)
+        else:
+            self.wait_for_tokens(after_tokens)
+
     def wait_for_tokens(self, number) -> None:
         """Wait until so many tokens are written."""
         while self.next().get("count", 0) < number:
@@ -110,10 +117,7 @@ class Rank0:
 def kill_follower(folder, after_tokens=None, after_s=0.0) -> dict:
     """Kill rank 1 after some tokens, or after seconds from its start; return what rank 0 tells."""
     with Rank0(folder) as rank_0:
-        if after_tokens is None:
-            time.sleep(after_s)
-        else:
-            rank_0.wait_for_tokens(after_tokens)
+        rank_0.wait(after_tokens, after_s)
         os.kill(rank_0.followers[0], signal.SIGKILL)
         told = rank_0.end()
         told["left"] = not gone_within(rank_0.followers, NOTICED_S)
@@ -123,10 +127,7 @@ def kill_follower(folder, after_tokens=None, after_s=0.0) -> dict:
 def kill_rank_0(folder, after_tokens=None, after_s=0.0) -> dict:
     """Kill rank 0; rank 1 has to be gone."""
     with Rank0(folder) as rank_0:
-        if after_tokens is None:
-            time.sleep(after_s)
-        else:
-            rank_0.wait_for_tokens(after_tokens)
+        rank_0.wait(after_tokens, after_s)
         rank_0.process.kill()
         rank_0.process.wait()
         return {"left": not gone_within(rank_0.followers, NOTICED_S)}
