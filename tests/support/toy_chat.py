@@ -79,7 +79,9 @@ def toy_target(**config) -> LoadedModel:
 
 def byte_tokenizer(template: str) -> Tokenizer:
     """A real tokenizer with one token per byte and the special tokens of all templates above."""
-    ids = {letter: index for index, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    # Sorted, as the letters come in another order in every process.
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids = {letter: index for index, letter in enumerate(letters)}
     backend = Backend(BPE(ids, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
