@@ -244,7 +244,8 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(
         max_tokens=12, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=7
     )
     tokens = list(PROMPT)
-    atol = 1e-3 if "int" in kind else 2e-4  # packing makes a step of a rounding
+    # A number on the edge of two codes falls to the one or the other as a BLAS rounds it.
+    atol = 1e-2 if "int" in kind else 2e-4
     for event in engine.generate(PROMPT, params):
         if not hasattr(event, "emit"):
             continue
