@@ -1,6 +1,6 @@
-# `make chat` sets everything up once and starts the chat; `make test` runs the whole test suite,
-# and `make test-gpu-facts` once more as if MLX computed on a GPU.
-# Both need Python 3.11 or later and nothing else, on macOS (Apple Silicon) or Linux (x86-64).
+# `make chat` sets everything up once and starts the chat; `make test` runs the test suite,
+# `make test-slow` the tests that take longer, and `make test-gpu-facts` the suite once more as if
+# MLX computed on a GPU. All need Python 3.11 or later and nothing else, on macOS (Apple Silicon) or Linux (x86-64).
 
 CANDIDATES := python3.12 python3.13 python3.11 python3.14 python3 python
 CHECK := -I mlxspec/device/machine_check.py
@@ -13,18 +13,21 @@ SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
 HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
 	'import sys; from mlxspec.device import backend; sys.exit(backend.facts().is_stock_blas)'
 
-.PHONY: chat test test-gpu-facts lint model openblas
+.PHONY: chat test test-slow test-gpu-facts lint model openblas
 
 chat: $(INSTALLED) openblas model
 	@$(BIN)/mlxspec chat
 
 # Two workers of one BLAS thread each use two cores better than one worker of two threads.
 test: $(INSTALLED) openblas model
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow"
+
+test-slow: $(INSTALLED) openblas model
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slow
 
 # What does as a GPU would, though a CPU may still compute: nearly all that differs on a Mac.
 test-gpu-facts: $(INSTALLED) openblas model
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
 		--device-facts gpu
 
 lint: $(LINTERS)

@@ -23,6 +23,7 @@ from tests.support.device_facts import (  # isort: skip
     believe_everywhere,
     compute_on_cpu_everywhere,
 )
+from tests.support.slow import is_slow  # isort: skip
 
 # The same examples in every run: a suite that passed stays passed until the code changes.
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
@@ -57,8 +58,12 @@ def pytest_configure(config):
         believe_everywhere()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Run the slow tests first, so that no worker waits for the last of them."""
+    """Mark the slow tests, and run them first, so that no worker waits for the last of them."""
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

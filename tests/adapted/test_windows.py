@@ -92,7 +92,6 @@ def test_drafts_300_tokens_past_a_window_give_the_text_of_mlx_lm(name):
     assert_same_text(name, [RandomTrees], 20, eviction=AT_ONCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_WINDOWS)
 def test_300_tokens_past_any_window_any_drafter_gives_the_text_of_mlx_lm(name):
     assert_same_text(name, [RandomTrees, lambda _: PoolDrafter([SuffixDrafter()])], LENGTH)
@@ -178,13 +177,11 @@ def test_replies_of_a_batch_that_evicts_are_those_of_mlx_lm(name):
     assert_same_batch(name, (40, 3, 20, 17), 12, AT_ONCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gemma3_text", "gpt_oss"])
 def test_long_replies_of_a_batch_are_those_of_mlx_lm(name):
     assert_same_batch(name, (260, 3, 90, 330, 17), LENGTH, USUAL_EVICTION)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_WINDOWS)
 def test_replies_of_a_batch_300_tokens_past_any_window_are_those_of_mlx_lm(name):
     assert_same_batch(name, (311, 3, 320, 17), 12, AT_ONCE)

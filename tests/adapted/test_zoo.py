@@ -97,7 +97,6 @@ def true_text(source) -> list[int]:
         return [int(token) for token, _ in steps]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_DRAFTS)
 def test_greedy_text_equals_that_of_mlx_lm_with_any_drafter(name):
     assert_greedy_text(name)

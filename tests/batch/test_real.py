@@ -25,7 +25,6 @@ from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
 ]
 PROMPTS = [

@@ -152,7 +152,6 @@ def test_verifying_leaves_the_decoder_as_it_was(forwards):
     assert forwards.of(decoder.model) == before + 1
 
 
-@pytest.mark.slow
 def test_the_default_model_is_measured(own_facts):
     code = "from mlxspec_cli.commands import doctor; print(doctor.measure({'pool': 9.0}))"
     path = os.pathsep.join(sys.path)

@@ -13,7 +13,6 @@ from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.loading.fetch.default_model import has_default_model
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.usefixtures("own_facts"),
     pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
 ]

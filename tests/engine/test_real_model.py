@@ -35,8 +35,6 @@ from tests.support.halves import cut_sums, in_dtype, lose_a_row
 from tests.support.paths import ROOT
 from tests.support.tiny import emitted
 
-pytestmark = pytest.mark.slow
-
 PROMPTS = [
     "The capital of France is",
     "Once upon a time there was a",

@@ -69,7 +69,6 @@ def test_the_blocks_of_the_page_run_one_after_the_other(capsys, monkeypatch, tmp
     assert "tokens a round with a draft" in shown
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("own_facts")
 def test_the_first_blocks_of_the_page_run_with_the_default_model(capsys):
     names = run_page(BLOCKS[:3])

@@ -9,8 +9,6 @@ from mlxspec.loading.gguf.header import read_header
 from mlxspec.loading.gguf.tensors import read_tensors
 from mlxspec.target.decoder import Decoder
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def loaded():

@@ -11,7 +11,6 @@ SECONDS = 5.0
 NAMES = ("forwards", "lossless", "products")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("own_facts")
 def test_the_real_parts_find_something_and_nothing_that_is_broken(tmp_path):
     parts = [part for part in PARTS if part.name in NAMES]
