@@ -2,9 +2,9 @@
 
 A list of types that work is a promise that the next release of mlx-lm breaks. So a model is
 examined on its real weights. The truth is mlx-lm's own cache, read token by token. Compared are a
-text, a draft tree, the tree after a commit and after a rollback, a root alone, and a batch. What
-fails with trees is tried with chains, then with single tokens; what fails then is refused. Other
-kinds of cache than the full one follow (`cache_kinds.py`).
+text, a draft tree, the tree after a commit (its nodes in another order) and after a rollback, a
+root alone, and a batch. What fails with trees is tried with chains, then with single tokens; what
+fails then is refused. Other kinds of cache than the full one follow (`cache_kinds.py`).
 """
 
 import copy
@@ -18,6 +18,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.adapted.cache_kinds import refused_caches, relative_error
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.verdict import Verdict
+from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
@@ -90,22 +91,21 @@ class _Exam:
 
     def fault_of(self, parents: Sequence[int]) -> tuple[str, float]:
         """Return what is wrong with drafts of this shape, or "", and the largest error."""
-        tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
-        path = _committed(parents)
+        tree, path = self._draft(range(len(parents)), parents), _committed(parents)
         self._planned |= self._texts(parents)
         decoder = self._decoder()
         worst, start = 0.0, len(self._prompt)
         try:
             decoder.observe(self._prompt)
-            root = DraftTree.from_lists(self._tokens[:1], [-1])
+            root, deep = self._draft([0], parents), self._draft(_depth_first(parents), parents)
             for name, act, draft in (
                 ("the draft", lambda: None, tree),
-                ("the draft after a commit", lambda: _commit(decoder, tree, path), tree),
+                ("the draft after a commit", lambda: _commit(decoder, tree, path), deep),
                 ("the draft after a rollback", lambda: decoder.rollback_to(start), tree),
                 ("a root alone", lambda: None, root),  # it gets another mask, or none
             ):
                 act()
-                error = self._error(decoder, draft, parents)
+                error = self._error(decoder, draft)
                 worst = max(worst, error)
                 if not error <= self._tolerance:  # NaN is a fault, too
                     return f"{name} is {error:.1e} off, {self._tolerance:.1e} is allowed", worst
@@ -116,39 +116,45 @@ class _Exam:
     def is_batch_exact(self) -> bool:
         """Return whether trees behind two texts in one forward have the logits of each alone."""
         decoders = [self._decoder() for _ in range(2)]
-        tree = DraftTree.from_lists(self._tokens, _TREE)
+        trees = [self._draft(order, _TREE) for order in (range(_NODES), _depth_first(_TREE))]
+        shapes: list[list[int]] = [values(tree.parents) for tree in trees]
         try:
             cache = BatchCache.like(decoders[0].cache, len(decoders))
             for sequence, decoder in enumerate(decoders):
                 decoder.observe(self._prompt[3 * sequence :])  # of different lengths
                 cache.fill(sequence, decoder.cache)
-            cache.states.expect_rows([_TREE] * len(decoders))
-            layout = batch_layout(
-                cache.offsets, [_TREE] * len(decoders), self._model.config.layer_windows
-            )
-            tokens = mx.array([self._tokens] * len(decoders), mx.int32)
+            cache.states.expect_rows(shapes)
+            layout = batch_layout(cache.offsets, shapes, self._model.config.layer_windows)
+            tokens = mx.stack([tree.tokens for tree in trees])
             hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
-            pairs = zip(self._model.logits(hidden), decoders, strict=True)
-            errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder in pairs]
+            found = zip(self._model.logits(hidden), decoders, trees, strict=True)
+            errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder, tree in found]
         except Exception:  # as in `fault_of`: then sequences have forwards of their own
             return False
         return max(errors) <= self._tolerance
 
     def refused_caches(self, parents: Sequence[int]) -> dict[CacheKind, str]:
         """Return the kinds of cache over which drafts of this shape are not exact, and why."""
-        tree = DraftTree.from_lists(self._tokens[: len(parents)], parents)
-        path = _path(parents, len(parents) - 1)
+        tree, path = self._draft(range(len(parents)), parents), _path(parents, len(parents) - 1)
         return refused_caches(self._model, tree, path, self._tolerance, self._off)
 
     def _decoder(self) -> Decoder:
         return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))
 
-    def _error(self, decoder: Decoder, tree: DraftTree, parents: Sequence[int]) -> float:
+    def _draft(self, order: Sequence[int], parents: Sequence[int]) -> DraftTree:
+        """Return a draft of this shape, or a part of one, whose nodes stand in another order."""
+        at = {node: index for index, node in enumerate(order)}
+        above = [at.get(parents[node], -1) for node in order]
+        return DraftTree.from_lists(self._drafted(order), above)
+
+    def _error(self, decoder: Decoder, tree: DraftTree) -> float:
         before = decoder.history[len(self._prompt) :]
+        tokens: list[int] = values(tree.tokens)
+        parents: list[int] = values(tree.parents)
         got = decoder.tree_logits(tree)
         worst = 0.0
         for node in range(tree.n_nodes):
-            drafted = self._drafted(_path(parents, node))
+            drafted = [tokens[at] for at in _path(parents, node)]
             worst = max(worst, self._off(got[node], self._after((*before, *drafted))))
             if worst != worst:
                 return worst
@@ -203,6 +209,11 @@ def _commit(decoder: Decoder, tree: DraftTree, path: Sequence[int]) -> None:
 def _committed(parents: Sequence[int]) -> list[int]:
     """Return the nodes of a draft that are committed before it is compared again."""
     return _path(parents, (len(parents) - 1) // 2)
+
+
+def _depth_first(parents: Sequence[int]) -> list[int]:
+    """Return the nodes of a draft, each followed by all nodes below it: not level by level."""
+    return sorted(range(len(parents)), key=lambda node: _path(parents, node))
 
 
 def _path(parents: Sequence[int], node: int) -> list[int]:

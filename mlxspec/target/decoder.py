@@ -263,8 +263,11 @@ class Decoder:
             ValueError: The history is empty.
         """
         self._check_history()
-        if self._last_hidden is None and len(self.cache.states):
-            self._read_anew(self._history)  # a state has the token in it, and cannot go back
+        reads_anew = len(self.cache.states) > 0 or self.draft_support != "tree"
+        if self._last_hidden is None and reads_anew:
+            # A state has the token in it and cannot go back; without trees a model may count its
+            # rows, of which one is there twice in a forward over the last one.
+            self._read_anew(self._history)
         if self._last_hidden is None:
             self._last_hidden = self._forwards.last_row(self._history[-1])
         return self._last_hidden[0]

@@ -134,10 +134,25 @@ def rope_base_changed(monkeypatch, model):
     override(rope, wrong)
 
 
+def mask_for_trees_by_level(monkeypatch, model):
+    make_mask = RowsLeaf.make_mask
+
+    def wrong(self, N, **named):
+        mask, positions = make_mask(self, N, **named), self._current.positions
+        if positions is None or not isinstance(mask, mx.array) or mask.ndim != 2:
+            return mask
+        by_level = mx.argsort(positions * N + mx.arange(N))
+        staged = mask[:, -N:][by_level][:, by_level]
+        return mx.concatenate([mask[:, :-N], staged], axis=1)
+
+    monkeypatch.setattr(RowsLeaf, "make_mask", wrong)
+
+
 BREAKS = [
     (WINDOWED, depth_off),
     (WINDOWED, mask_off_by_one),
     (WINDOWED, window_ignored),
+    (WINDOWED, mask_for_trees_by_level),
     (HYBRID, state_not_restored),
     (HYBRID, state_of_the_last_row),
     (HYBRID, rope_base_changed),

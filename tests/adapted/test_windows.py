@@ -18,7 +18,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import PrefillProgress
 from tests.adapted.test_zoo import WITH_WINDOWS
-from tests.support.adversaries import RandomTrees
+from tests.support.adversaries import AlwaysRight, RandomTrees
 from tests.support.batches import for_each_sequence
 from tests.support.tiny import ToyTokenizer, emitted
 from tests.support.zoo import PARENTS, PATH, TOLERANCE, Specimen, build, error, text_of, tree_of
@@ -95,6 +95,21 @@ def test_drafts_300_tokens_past_a_window_give_the_text_of_mlx_lm(name):
 @pytest.mark.parametrize("name", WITH_WINDOWS)
 def test_300_tokens_past_any_window_any_drafter_gives_the_text_of_mlx_lm(name):
     assert_same_text(name, [RandomTrees, lambda _: PoolDrafter([SuffixDrafter()])], LENGTH)
+
+
+def test_replies_across_chunks_of_attention_and_300_tokens_past_one_are_those_of_mlx_lm():
+    source = build("llama4")  # a token sees its chunk of 8 in three layers of four
+    prompts = {20: text_of(311), 60: text_of(5)}
+    expected = {length: greedy(source, prompt, length) for length, prompt in prompts.items()}
+    model = AdaptedModel(source)
+    model.draft_support = "chain"
+    for length, prompt in prompts.items():
+        text = [*prompt, *expected[length]]
+        mostly = [(token + (at % 5 == 0)) % 96 for at, token in enumerate(text)]
+        engine = Engine(Decoder(model), AlwaysRight(mostly), ToyTokenizer(96))
+        events = reply(engine, prompt, length)
+        assert emitted(events) == expected[length]
+        assert sum(len(getattr(event, "path", ())) for event in events) > length / 2  # accepted
 
 
 @pytest.mark.parametrize("name", WITH_WINDOWS)

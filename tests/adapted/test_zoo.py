@@ -16,7 +16,6 @@ from tests.support.zoo import (
     NOT_RUN,
     PAGE,
     PARENTS,
-    PATH,
     PROMPT,
     SETTINGS,
     TOLERANCE,
@@ -38,9 +37,6 @@ WITH_TREES = [name for name, row in ROWS.items() if row.split(" | ")[1] == "tree
 WITH_DRAFTS = [name for name, row in ROWS.items() if row.split(" | ")[1] in ("tree", "chain")]
 WITH_CHAINS = [name for name, row in ROWS.items() if row.split(" | ")[1] == "chain"]
 WITH_WINDOWS = [name for name in WITH_TREES if "window" in ROWS[name]]
-# One of each cache kind: rows, windows, a state, both, both in one module, rows read as sequences,
-# rows that are picked by an index.
-EACH_KIND = ["llama", "gemma3_text", "mamba2", "qwen3_5", "falcon_h1", "ministral3", "deepseek_v32"]
 LENGTH = 20
 
 
@@ -56,20 +52,6 @@ def test_the_zoo_has_at_least_75_types_with_trees_and_95_with_drafts():
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name not in NOT_RUN])
 def test_a_type_supports_what_its_row_of_the_page_says(name):
     assert row_of(name) == ROWS[name]
-
-
-@pytest.mark.parametrize("name", EACH_KIND)
-def test_a_rollback_at_every_depth_leaves_the_logits_of_plain_reading(name):
-    specimen = Specimen(name)
-    truth = specimen.truth["tree"][0]
-    decoder = decoder_at(specimen.model, PROMPT)
-    for kept in range(len(PATH), 0, -1):
-        decoder.forward_tree(tree_of(PARENTS))
-        decoder.commit(PATH)
-        decoder.rollback_to(len(PROMPT) + kept)
-        assert error(decoder.next_logits(), truth[PATH[kept - 1]]) < TOLERANCE
-        decoder.rollback_to(len(PROMPT))
-        assert error(decoder.tree_logits(tree_of(PARENTS)), truth) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt2", "ministral3", "deepseek_v3"])

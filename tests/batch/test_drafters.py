@@ -6,9 +6,14 @@ shows that every sequence has the hidden states, the rows and the drafter that a
 
 import mlx.core as mx
 import pytest
+from mlx_lm.generate import generate_step
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
+from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.base import EagleBase
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
@@ -19,7 +24,7 @@ from tests.support.adversaries import RandomTrees
 from tests.support.batches import MODEL, PROMPTS, VOCAB, for_each_sequence
 from tests.support.limited_targets import LimitedModel
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, make_engine, tiny_model
-from tests.support.tiny_adapted import adapted, greedy
+from tests.support.tiny_adapted import adapted, source
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
 from tests.support.tiny_heads_medusa import medusa_drafter
@@ -99,25 +104,67 @@ def test_sampled_replies_are_those_of_each_alone(drafter, kind):
     assert max(length for _, length in found) > 1
 
 
+def random_exit(target):
+    """An early exit for a model whose layers have no form that is known here."""
+    config = ExitConfig(
+        layer=1, num_blocks=1, hidden_size=target.model.config.hidden_size, intermediate_size=48
+    )
+    mx.random.seed(3)
+    return EarlyExitDrafter(target, ExitHead(config, None), threshold=0.01)
+
+
+def random_trees(target):
+    return for_each_sequence(RandomTrees, VOCAB)
+
+
+RING = {"max_size": 12, "keep": 2}
+INT8 = {"quantization": Quantization.for_head_dim(8, 32)}
 ADAPTED = {
-    "qwen3, eagle3": ("qwen3", eagle3_drafter),
-    "lfm2, random trees": ("lfm2", lambda target: for_each_sequence(RandomTrees, VOCAB)),
+    "qwen3, eagle3": ("qwen3", eagle3_drafter, {}),
+    "lfm2, random trees": ("lfm2", random_trees, {}),
     "lfm2, a draft model with states": (
         "lfm2",
         lambda target: DraftModelDrafter(Decoder(adapted("lfm2")), VOCAB),
+        {},
     ),
+    "lfm2, random trees over a ring that wraps": ("lfm2", random_trees, RING),
+    "qwen3, medusa over a ring that wraps": ("qwen3", medusa_drafter, RING),
+    "qwen3, an exit over 8-bit rows": ("qwen3", random_exit, INT8),
 }
 
 
+def true_replies(kind, settings, size):
+    """The greedy replies of mlx-lm, over a cache of its own of the same kind."""
+    model = source(kind, **size)
+
+    def own_cache():
+        if "quantization" in settings:
+            return [QuantizedKVCache(group_size=32, bits=8) for _ in model.layers]
+        caches = make_prompt_cache(model)
+        if settings != RING:
+            return caches
+        return [RotatingKVCache(**RING) if isinstance(c, KVCache) else c for c in caches]
+
+    # The prompt in steps of one token: over a ring, mlx-lm lets the rows of one forward see more.
+    step = {"max_tokens": LENGTH, "prefill_step_size": 1}
+    texts = [generate_step(mx.array(p), model, prompt_cache=own_cache(), **step) for p in SOME]
+    return [[token for token, _ in text] for text in texts]
+
+
 @pytest.mark.parametrize("case", ADAPTED)
-@pytest.mark.parametrize("max_size", [None, 64])
-def test_models_of_mlx_lm_reply_in_a_batch_as_alone(case, max_size):
-    kind, make_drafter = ADAPTED[case]
-    model = adapted(kind)
-    target = Decoder(model, Cache.for_model(model.config, max_size=max_size))
-    engine = Engine(target, make_drafter(target), ToyTokenizer(VOCAB))
-    found = in_a_batch(engine, [params_of(0)] * len(SOME))
-    assert [tokens for tokens, _ in found] == [greedy(kind, tuple(p), LENGTH) for p in SOME]
+def test_models_of_mlx_lm_reply_in_a_batch_as_alone(case):
+    kind, make_drafter, settings = ADAPTED[case]
+    size = {"head_dim": 32} if "quantization" in settings else {}
+
+    def make():
+        model = adapted(kind, **size)
+        target = Decoder(model, Cache.for_model(model.config, **settings))
+        return Engine(target, make_drafter(target), ToyTokenizer(VOCAB))
+
+    params = [params_of(0)] * len(SOME)
+    found = in_a_batch(make(), params)
+    assert [tokens for tokens, _ in found] == true_replies(kind, settings, size)
+    assert found == alone(make, params)
     if "draft model" in case:
         assert all(length > 3 for _, length in found)
 

@@ -160,6 +160,15 @@ def test_adapters_change_the_model_as_in_mlx_lm(tmp_path):
     assert text != text_of(mlxspec.load(folder, drafter="pool"))
 
 
+def test_shards_answer_as_one_file_with_an_adapter_and_without(tmp_path):
+    whole, parts = save(tmp_path / "whole"), save(tmp_path / "parts", shards=3)
+    assert len(list(parts.glob("*.safetensors"))) == 3
+    for adapter in (None, save_adapter(tmp_path / "adapter")):
+        module, _ = mlx_lm_load(str(whole), adapter_path=adapter and str(adapter))
+        engine = mlxspec.load(parts, adapter=adapter, drafter="pool")
+        assert text_of(engine) == greedy(module, engine.tokenizer.eos_token_ids)
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes", "settings"),
     [

@@ -24,11 +24,11 @@ QWEN3 = {
 }
 
 
-def save_qwen3(folder, seed=3, **changes):
+def save_qwen3(folder, seed=3, *, shards=1, **changes):
     """Write the folder, with random weights that make confident texts; `changes` are its config."""
     config, model = _model(seed, changes)
     weights = {name: 6 * array for name, array in tree_flatten(model.parameters())}
-    return save_folder(folder, config, weights)
+    return save_folder(folder, config, weights, shards=shards)
 
 
 def save_foreign(folder, *, bits=0, dtype=mx.float32, extra=None, **changes):

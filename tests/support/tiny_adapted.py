@@ -41,6 +41,24 @@ SETTINGS = {
         "time_step_limit": [0.01, 10],
         "time_step_rank": "auto",
     },
+    "deepseek_v3": {  # a row is a small vector, from which all heads make keys and values
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 16,
+        "n_routed_experts": None,
+        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+    },
+    "ministral3": {  # the model's own code scales queries by their position
+        "sliding_window": 4,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "rope_theta": 1000.0,
+            "llama_4_scaling_beta": 0.5,
+            "original_max_position_embeddings": 4,
+        },
+    },
     "falcon_h1": {  # attention and a state in every layer
         "num_hidden_layers": 2,
         "mamba_d_head": 8,
