@@ -61,7 +61,7 @@ def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any
     """
     found = Anatomy(list(layers))
     recorder = _Recorder(found)
-    undo = [override(module, recorder.around(module)) for module in _modules(model)]
+    undo = [override(module, recorder.around(module)) for module in modules_of(model)]
     try:
         run()
     finally:
@@ -71,7 +71,8 @@ def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any
     return found
 
 
-def _modules(model: nn.Module) -> list[nn.Module]:
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a model, each once, though several parts may share it."""
     return list({id(module): module for module in model.modules()}.values())
 
 

@@ -8,6 +8,7 @@ rows costs more than its tokens are worth. The products are the same up to round
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlxspec.adapted.anatomy import modules_of
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, mark
 from mlxspec.device import backend, ops
@@ -20,7 +21,7 @@ def faster_products(model: nn.Module, current: Current) -> list[Undo]:
     """
     if not backend.lacks_accelerate():
         return []
-    modules = list({id(module): module for module in model.modules()}.values())
+    modules = modules_of(model)
     linear = [_linear(module, current) for module in modules if type(module) is nn.Linear]
     return linear + [_head(module, current) for module in modules if type(module) is nn.Embedding]
 
