@@ -12,7 +12,17 @@ from mlxspec.device.packed import Quantization
 from mlxspec.kv.cache import Cache
 from mlxspec.target.decoder import Decoder
 from tests.support.tiny_adapted import adapted, source
-from tests.support.zoo import CHAIN, PARENTS, PATH, TOKENS, TOLERANCE, build, error, tree_of
+from tests.support.zoo import (
+    CHAIN,
+    PARENTS,
+    PATH,
+    TOKENS,
+    TOLERANCE,
+    build,
+    error,
+    path_to,
+    tree_of,
+)
 
 TEXT = [5, 9, 2, 7, 11, 8, 4, 12, 3, 3, 6, 10, 1]  # longer than each window, chunk and ring below
 VOCAB = 32
@@ -39,24 +49,28 @@ CHAINS = ("llama4",)
 def assert_rollbacks(decoder, module, make_cache, parents, tolerance):
     """Commit a whole path, go back into it at every depth, and to the text before it."""
     path = PATH if parents == PARENTS else list(range(len(parents)))
-    truth = true_logits(module, make_cache(), [TOKENS[node] for node in path])
+    after_text, *by_node = (
+        logits_after(module, make_cache(), [TOKENS[at] for at in to])
+        for to in ([], *(path_to(node, parents) for node in range(len(parents))))
+    )
     decoder.observe(TEXT)
     for kept in range(len(path), -1, -1):
         drafted = decoder.tree_logits(tree_of(parents))
-        for depth, node in enumerate(path, 1):
-            assert error(drafted[node], truth[depth]) < tolerance
+        assert error(drafted, mx.stack(by_node)) < tolerance
         decoder.forward_tree(tree_of(parents))
         decoder.commit(path)
         decoder.rollback_to(len(TEXT) + kept)
-        assert error(decoder.next_logits(), truth[kept]) < tolerance
+        truth = by_node[path[kept - 1]] if kept else after_text
+        assert error(decoder.next_logits(), truth) < tolerance
         decoder.rollback_to(len(TEXT))
 
 
-def true_logits(module, cache, path):
-    """mlx-lm's logits after the text, and after each token of a path behind it."""
-    logits = [module(mx.array([[token]]), cache=cache)[0, -1] for token in [*TEXT, *path]]
-    mx.eval(logits)
-    return logits[len(TEXT) - 1 :]
+def logits_after(module, cache, path):
+    """mlx-lm's logits after the text and a path behind it, read token by token."""
+    for token in [*TEXT, *path]:
+        logits = module(mx.array([[token]]), cache=cache)[0, -1]
+        mx.eval(logits)
+    return logits
 
 
 @pytest.mark.parametrize("kind", KINDS)

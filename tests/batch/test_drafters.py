@@ -127,6 +127,13 @@ ADAPTED = {
         lambda target: DraftModelDrafter(Decoder(adapted("lfm2")), VOCAB),
         {},
     ),
+    "qwen3, eagle3 over a ring": ("qwen3", eagle3_drafter, {"max_size": 64}),
+    "lfm2, random trees over a ring": ("lfm2", random_trees, {"max_size": 64}),
+    "lfm2, a draft model with states, over a ring": (
+        "lfm2",
+        lambda target: DraftModelDrafter(Decoder(adapted("lfm2")), VOCAB),
+        {"max_size": 64},
+    ),
     "lfm2, random trees over a ring that wraps": ("lfm2", random_trees, RING),
     "qwen3, medusa over a ring that wraps": ("qwen3", medusa_drafter, RING),
     "qwen3, an exit over 8-bit rows": ("qwen3", random_exit, INT8),
@@ -141,9 +148,9 @@ def true_replies(kind, settings, size):
         if "quantization" in settings:
             return [QuantizedKVCache(group_size=32, bits=8) for _ in model.layers]
         caches = make_prompt_cache(model)
-        if settings != RING:
+        if "max_size" not in settings:
             return caches
-        return [RotatingKVCache(**RING) if isinstance(c, KVCache) else c for c in caches]
+        return [RotatingKVCache(**settings) if isinstance(c, KVCache) else c for c in caches]
 
     # The prompt in steps of one token: over a ring, mlx-lm lets the rows of one forward see more.
     step = {"max_tokens": LENGTH, "prefill_step_size": 1}
