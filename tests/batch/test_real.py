@@ -24,9 +24,9 @@ from tests.support.device_facts import believed
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted
 
-pytestmark = [
-    pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
-]
+pytestmark = pytest.mark.skipif(
+    not has_default_model(), reason="the default model was not downloaded"
+)
 PROMPTS = [
     "The capital of France is",
     "def fibonacci(n):",

@@ -16,9 +16,9 @@ from tests.support.device_facts import believed
 from tests.support.nearness import assert_as_near, errors
 from tests.support.reference import ConcatCache, path_to, tree_masks
 
-pytestmark = [
-    pytest.mark.skipif(not has_default_model(), reason="the default model was not downloaded"),
-]
+pytestmark = pytest.mark.skipif(
+    not has_default_model(), reason="the default model was not downloaded"
+)
 TEXT = "The old lighthouse keeper climbed the 217 steps every evening, and every evening he"
 
 
