@@ -127,7 +127,7 @@ def rope_base_changed(monkeypatch, model):
     base = rope.base
 
     def wrong(call, x, offset):
-        is_tree = model._current.positions is not None
+        is_tree = model._hooked._current.positions is not None
         rope.base = base * 3 if is_tree else base
         return call(x, offset=offset)
 

@@ -7,7 +7,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
+from mlx.utils import tree_flatten
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
@@ -86,6 +87,32 @@ MODELS = {
         {"sliding_window": 4, "sliding_window_pattern": "LG"},
         {"sliding_window": 4, "sliding_window_pattern": [True, False]},
     ),
+    "gpt_oss": (
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "sliding_window": 4,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 4096,
+                "beta_fast": 4.0,
+                "beta_slow": 2.0,
+            },
+        },
+        {
+            "expert_count": 4,
+            "expert_used_count": 2,
+            "expert_feed_forward_length": 32,
+            "sliding_window": 4,
+            "rope_scaling_type": gguf.RopeScalingType.YARN,
+            "rope_scaling_factor": 4.0,
+            "rope_scaling_orig_ctx_len": 4096,
+            "rope_scaling_yarn_beta_fast": 4.0,
+            "rope_scaling_yarn_beta_slow": 2.0,
+        },
+    ),
     "glm4": (
         {"partial_rotary_factor": 0.5, "attention_bias": True},
         {"rope_dimension_count": 4},
@@ -139,6 +166,21 @@ def test_a_file_of_k_quants_gives_the_logits_of_its_decoded_weights(tmp_path, ki
     checkpoint = read_gguf(path)
     assert mx.array_equal(checkpoint.tensors[name], weights)
     assert mx.allclose(rebuilt(checkpoint)(TOKENS), original(TOKENS), atol=1e-4)
+
+
+def test_experts_of_gpt_oss_in_mxfp4_give_the_logits_of_their_numbers(tmp_path):
+    changes, settings = MODELS["gpt_oss"]
+    config = {**BASE, "model_type": "gpt_oss", **changes}
+    original, packed = random_model(config), {}
+    for name, array in tree_flatten(original.parameters()):
+        if "experts" in name and name.endswith("weight"):
+            raw = quantize(np.array(array), GGMLQuantizationType.MXFP4)
+            packed[name] = raw, GGMLQuantizationType.MXFP4
+            numbers = dequantize(raw, GGMLQuantizationType.MXFP4)
+            original.load_weights([(name, mx.array(numbers))], strict=False)
+    assert len(packed) == 6
+    path = write(tmp_path / "m.gguf", config, original, settings, packed=packed)
+    assert mx.allclose(rebuilt(read_gguf(path))(TOKENS), original(TOKENS), atol=1e-4)
 
 
 def test_long_rotary_factors_of_phi_3_are_read(tmp_path):

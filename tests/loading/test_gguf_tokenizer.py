@@ -47,6 +47,7 @@ def refusal_of(**changes) -> str:
         ("dbrx", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
         ("smaug-bpe", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
         ("glm4", ["It", "'s", " ", "202", "4", " now", ",", "  ", " ok"]),
+        ("gpt-4o", ["It's", " ", "202", "4", " now", ",", "  ", " ok"]),
         ("qwen2", ["It", "'s", " ", "2", "0", "2", "4", " now", ",", "  ", " ok"]),
     ],
 )
@@ -108,6 +109,14 @@ def test_tokens_known_to_end_a_text_are_end_tokens():
     tokens[24:] = ["<end_of_turn>", "[|endofturn|]"]
     types[25] = 3
     assert build(tokens=tokens, token_type=types).eos_token_ids == (23, 24, 25)
+
+
+def test_where_a_token_returns_the_end_of_a_part_ends_no_reply():
+    tokens = [*TOKENIZER["tokenizer.ggml.tokens"][:-2], "<|return|>", "<|end|>"]
+    changes = {"tokens": tokens, "token_type": [1] * 22 + [3, 3], "eos_token_id": 22}
+    assert build(**changes).eos_token_ids == (22,)
+    tokens[22] = "x"
+    assert build(**changes).eos_token_ids == (22, 23)
 
 
 def test_the_template_of_the_file_is_used():

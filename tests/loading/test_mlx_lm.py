@@ -24,6 +24,7 @@ from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading import load_model, mlx_lm
 from mlxspec.models import Model
 from mlxspec.trace.events import GenerationFinished
+from tests.loading.test_gguf_architectures import MODELS
 from tests.support.gguf_models import BASE, random_model, write
 from tests.support.model_folders import save_folder, tiny_config
 from tests.support.qwen3_folder import save_adapter
@@ -174,8 +175,9 @@ def test_shards_answer_as_one_file_with_an_adapter_and_without(tmp_path):
     [
         ("qwen3", {}, {}),
         ("phi3", {"partial_rotary_factor": 0.5}, {"rope_dimension_count": 4}),
+        ("gpt_oss", *MODELS["gpt_oss"]),
     ],
-    ids=["qwen3", "phi3"],
+    ids=["qwen3", "phi3", "gpt_oss"],
 )
 def test_a_gguf_file_of_a_type_without_a_port_writes_mlx_lms_text(
     tmp_path, model_type, changes, settings

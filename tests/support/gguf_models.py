@@ -29,7 +29,12 @@ BASE = {
     "attention_bias": False,
     "mlp_bias": False,
 }
-_NAMES = {"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
+_NAMES = {
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "gemma3_text": "gemma3",
+    "gpt_oss": "gpt-oss",
+}
 _PERMUTED = ("llama", "granite", "smollm3")
 _ADDS_ONE = ("gemma2", "gemma3_text")
 
@@ -86,6 +91,8 @@ def write(path, config, model, settings, *, packed=None, factors=None):
         spelling = name.replace("switch_mlp", "experts")
         found = names.get_name(spelling, (".weight", ".bias"))
         assert found is not None, name
+        if name.endswith(".sinks"):  # a parameter without a module
+            found += ".weight"
         if packed and name in packed:
             raw, raw_type = packed[name]
             writer.add_tensor(found, raw, raw_dtype=raw_type)

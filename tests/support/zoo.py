@@ -12,6 +12,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -43,12 +44,12 @@ PATH = [0, 1, 3, 6]
 CHAIN = list(range(-1, 6))
 
 
-def build(name: str) -> nn.Module:
-    """Return a model of a type with random weights that depend on nothing but the type."""
+def build(name: str, **changes: Any) -> nn.Module:
+    """Return a model of a type with random weights that depend on nothing but its settings."""
     module = importlib.import_module(f"mlx_lm.models.{name}")
     mx.random.seed(0)
     # A model's code may change its settings, so it gets a copy.
-    settings = json.loads(json.dumps(SETTINGS[name]))
+    settings = json.loads(json.dumps(SETTINGS[name])) | changes
     model = module.Model(module.ModelArgs.from_dict(settings))
     # Zeros and ones of a new model would hide norms, gates and biases.
     model.update(tree_map(_stirred, model.parameters()))

@@ -162,6 +162,18 @@ def _glm4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[st
     return {"rope_traditional": True}
 
 
+def _gpt_oss(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    experts = _experts(numbers, config, factors)
+    types = ("sliding_attention", "full_attention")  # in turn; no file states it
+    return {
+        **experts,
+        "num_local_experts": experts["num_experts"],
+        "intermediate_size": experts["moe_intermediate_size"],
+        "sliding_window": numbers.count("attention.sliding_window"),
+        "layer_types": [types[layer % 2] for layer in range(config["num_hidden_layers"])],
+    }
+
+
 _GEMMA2_NAMES = {**names.POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 _OLMO2_NAMES = {**names.POST_NORMS, **names.HEAD_NORMS}
 
@@ -202,5 +214,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         _glm4,
         rotates_part=True,
     ),
+    "gpt-oss": Architecture("gpt_oss", names.GPT_OSS, _gpt_oss, has_experts=True),
 }
 """The architectures by their `general.architecture`."""

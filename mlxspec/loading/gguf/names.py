@@ -26,6 +26,7 @@ _LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_PARAMETERS = ("self_attn.sinks",)  # no modules, so there is no `.weight` behind their names
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(\w+)")
 
 HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
@@ -39,6 +40,14 @@ EXPERTS = {
     "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
     "ffn_up_exps": "mlp.switch_mlp.up_proj",
     "ffn_down_exps": "mlp.switch_mlp.down_proj",
+}
+GPT_OSS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_sinks": "self_attn.sinks",
+    "ffn_gate_inp": "mlp.router",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 SHARED_EXPERT = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
@@ -66,4 +75,6 @@ def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
     part = match and differing.get(match[2], _LAYER_NAMES.get(match[2]))
     if match is None or part is None:
         raise UnsupportedModelError(f"{path} holds the tensor {name}, which no model here has")
+    if part in _PARAMETERS:
+        return f"model.layers.{match[1]}.{part}"
     return f"model.layers.{match[1]}.{part}.{match[3]}"

@@ -27,6 +27,9 @@ def stated_scaling(numbers: Numbers) -> dict[str, Any] | None:
     original = numbers.value("rope.scaling.original_context_length")
     if original is not None:
         scaling["original_max_position_embeddings"] = original
+    for key in ("beta_fast", "beta_slow"):
+        if (value := numbers.value(f"rope.scaling.yarn_{key}")) is not None:
+            scaling[key] = value
     return scaling
 
 

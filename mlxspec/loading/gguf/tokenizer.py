@@ -23,9 +23,19 @@ _END_TOKENS = {
     *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"),
     *("<end_of_turn>", "<|end|>", "[|endofturn|]"),  # Gemma, Phi-3, EXAONE
 }
+_TURN_ENDS = {"<|return|>", "<|call|>", "<|endoftext|>"}
+"""Where `<|return|>` is a token, as in gpt-oss, `<|end|>` ends a part of a turn only."""
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_CASED = (  # capitals begin a word, and an ending stays with it
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    + _ENDING
+    + r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    + _ENDING
+    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -38,7 +48,15 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
 
 
 def _words(longest_number: int) -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(_WORDS % longest_number), behavior="isolated")
+    return _split(_WORDS % longest_number)
+
+
+def _gpt4o() -> pre_tokenizers.PreTokenizer:
+    return _split(_CASED)
+
+
+def _split(rule: str) -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(rule), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, to_bytes])
 
@@ -67,6 +85,7 @@ _SPLITTERS = {
     "smaug-bpe": _olmo2,
     "glm4": _olmo2,
     "chatglm-bpe": _olmo2,
+    "gpt-4o": _gpt4o,
     "qwen2": _qwen2,
     "deepseek-r1-qwen": _qwen2,
 }
@@ -78,8 +97,9 @@ def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
     tokens, types = (metadata.get(_PREFIX + key) for key in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not isinstance(types, list):
         tokens, types = [], []  # building the tokenizer refuses these
+    ends = _TURN_ENDS if "<|return|>" in tokens else _END_TOKENS
     for index, (token, kind) in enumerate(zip(tokens, types, strict=False)):
-        if kind == _CONTROL and token in _END_TOKENS:
+        if kind == _CONTROL and token in ends:
             found.append(index)
     return sorted({token for token in found if isinstance(token, int)})
 

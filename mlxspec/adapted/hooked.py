@@ -1,0 +1,204 @@
+"""A model of mlx-lm with hooks in its parts, and one forward of it over a cache of ours.
+
+A short forward is recorded to find the parts (`anatomy.py`). Its caches are leaves that answer for
+our cache (`leaves.py`); rotary modules, recurrent layers and decoder layers are overridden, each
+instance on its own. The head needs no name: it is the model with the backbone replaced by its
+result.
+"""
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
+from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
+from mlxspec.adapted.current import AnyCache, Current, Part
+from mlxspec.adapted.layers import catch, watch
+from mlxspec.adapted.leaves import LeafPlan
+from mlxspec.adapted.mixers import branch
+from mlxspec.adapted.override import mark, places, restore
+from mlxspec.adapted.positions import position_embedding, position_rotation
+from mlxspec.adapted.products import faster_products
+from mlxspec.device.packed import Quantization
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.kv.cache import Cache
+from mlxspec.kv.masks import Masks
+
+
+class HookedModel:
+    """A model of mlx-lm whose parts are overridden for as long as this object lives.
+
+    Attributes:
+        source: The model of mlx-lm.
+        parts: Its parts.
+        plan: Its caches of keys and values, and its recurrent states.
+        row_shapes: Heads and width of the keys of each cache, then those of the values.
+        vocab_size: Width of its logits, V.
+        dtype: The floating-point type of its logits.
+    """
+
+    vocab_size: int
+    dtype: mx.Dtype
+
+    def __init__(self, source: nn.Module) -> None:
+        """Find the parts of a model and override them.
+
+        Raises:
+            UnsupportedModelError: Its caches are of a kind that is not known, or it cannot run.
+        """
+        self.source = source
+        self._current = Current()
+        self.plan = LeafPlan(self._current)
+        self._leaves = [self.plan.leaf(cache) for cache in make_prompt_cache(source)]
+        self.parts = self._recorded()
+        self._override()
+
+    def config(self, eos_token_ids: Sequence[int]) -> AdaptedConfig:
+        """Return the facts of the model."""
+        source, plan, parts = self.source, self.plan, self.parts
+        args = getattr(source, "args", None)
+        numbers = [heads * size for heads, size in self.row_shapes]  # of all keys, then values
+        pairs = zip(numbers[: plan.num_rows], numbers[plan.num_rows :], strict=True)
+        row_numbers = tuple(map(sum, pairs))
+        return AdaptedConfig(
+            model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
+            vocab_size=self.vocab_size,
+            hidden_size=parts.hidden_size if parts.backbone is not None else self.vocab_size,
+            num_hidden_layers=len(parts.layers),
+            num_row_stores=plan.num_rows,
+            num_states=plan.num_states,
+            head_dim=math.gcd(*(size for _, size in self.row_shapes)),
+            kv_numbers=sum(row_numbers),
+            row_numbers=row_numbers,
+            max_position_embeddings=context_length(args),
+            layer_windows=tuple(parts.windows),
+            row_windows=plan.row_windows,
+            eos_token_ids=tuple(eos_token_ids),
+            **named_sizes(args),
+            **named_numbers(args),
+        )
+
+    # ---- running ---------------------------------------------------------------------------
+
+    def forward(
+        self,
+        tokens: mx.array,
+        cache: AnyCache,
+        positions: int | mx.array,
+        masks: Masks,
+        *,
+        capture: Sequence[int] = (),
+        part: Part | None = None,
+        folded: tuple[int, int] | None = None,
+        packing: Quantization | None = None,
+    ) -> tuple[mx.array, list[mx.array]]:
+        """Run the model, or a part of it.
+
+        Args:
+            tokens: (B, L) int32.
+            cache: Where its rows and states go.
+            positions: As in `mlxspec.models.Model.hidden_states`.
+            masks: The attention mask of each layer window.
+            capture: Layers whose entering states are kept.
+            part: The layers that run; None for all.
+            folded: (B, L) where each row runs as a sequence of its own.
+            packing: How the rows are packed that attention gets; None for plain ones.
+
+        Returns:
+            (B, L, D) output of the backbone, or of the model where it has none, and (B, L, D)
+            states that enter the captured layers. B and L are B*L and 1 where rows are folded.
+
+        Raises:
+            UnsupportedOperationError: The code of the model does not call a captured layer.
+        """
+        offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
+        rows = tokens if folded is None else tokens.reshape(-1, 1)
+        try:
+            with self._current.run(cache, positions, offset, masks, capture, part, folded):
+                self._current.packing = packing
+                result: mx.array = self.source(rows, cache=self._leaves)
+                final = result if self.parts.backbone is None else self._current.final
+                captured = [self._entering(layer) for layer in capture]
+        finally:
+            for leaf in self.plan.row_leaves:
+                leaf.release()
+        assert final is not None
+        return final, captured
+
+    def head(self, rows: mx.array) -> mx.array:
+        """Return the logits (1, n, V) of (1, n, D) outputs of the backbone."""
+        self._current.replay = rows
+        try:
+            logits: mx.array = self.source(mx.zeros(rows.shape[:2], mx.int32))
+        finally:
+            self._current.replay = None
+        return logits
+
+    def _entering(self, layer: int) -> mx.array:
+        if layer not in self._current.entering:
+            raise UnsupportedOperationError(
+                f"the states that enter layer {layer} of this model cannot be read, because its "
+                "code does not call that layer: choose a drafter that reads none, such as 'pool' "
+                "or a draft model, or train a table"
+            )
+        return self._current.entering[layer]
+
+    # ---- hooks -----------------------------------------------------------------------------
+
+    def _recorded(self) -> Anatomy:
+        cache = Cache(self.plan.num_rows, num_states=self.plan.num_states)
+        cache.states.expect_text(2)
+        masks = MasksAsked()
+        tokens = mx.array([[3, 2]], mx.int32)
+
+        def run() -> None:
+            with self._current.run(cache, 0, 0, masks):
+                logits = self.source(tokens, cache=self._leaves)
+                self.vocab_size, self.dtype = logits.shape[-1], logits.dtype
+
+        layers = getattr(self.source, "layers", None)
+        if not isinstance(layers, list):
+            raise UnsupportedModelError("the model names no `layers`")
+        found = anatomy(self.source, layers, run)
+        self.row_shapes = [(plane.shape[1], plane.shape[3]) for plane in cache.row_arrays]
+        held = [leaf.window for leaf in self.plan.row_leaves if leaf.window is not None]
+        found.windows = list(dict.fromkeys([*masks.windows, *held]))
+        return found
+
+    def _override(self) -> None:
+        current, parts = self._current, self.parts
+        last = len(parts.layers) - 1
+        undo = faster_products(self.source, current)
+        undo += [position_rotation(module, current) for module in parts.rotations]
+        undo += [position_embedding(module, current) for module in parts.position_embeddings]
+        undo += [branch(module, current) for module in parts.mixers]
+        undo += [
+            watch(layer, index, current, is_last=index == last)
+            for index, layer in enumerate(parts.layers)
+        ]
+        if parts.backbone is not None:
+            undo.append(catch(parts.backbone, current))
+        self._undo = undo
+        self._finalizer = weakref.finalize(self, restore, undo)
+        self._finalizer.atexit = False
+        self._overridden = places(self.source, parts.all_overridden)
+
+    def unhook(self) -> None:
+        """Leave the model as it was; this object is of no use then."""
+        self._finalizer()
+
+    def mark(self, **attributes: Any) -> None:
+        """Give the class of the model more attributes, until it is unhooked."""
+        self._undo.append(mark(self.source, **attributes))
+
+    def replaced(self) -> str:
+        """Return the name of a part that is overridden no more, because another took its place."""
+        for name, holder, key, part in self._overridden:
+            if holder[key] is not part:
+                return name
+        return ""
