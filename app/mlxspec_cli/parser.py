@@ -164,7 +164,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--k", type=int, metavar="N", help=text)
     add_flag(group, "draft_model", help="checkpoint of the arm 'model'")
     add_flags(group, ("lookahead", "branching", "depth", "exit_threshold", "chain_rule"))
-    add_flags(parser, ("dtype", "hosts"))
+    add_flags(parser, ("dtype", "port", "adapter", "hosts"))
     group = parser.add_argument_group("other measurements")
     text = "where the time of a round goes, for the first arm that drafts"
     group.add_argument("--profile", action="store_true", help=text)
@@ -207,7 +207,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "lookahead")
     add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
     add_flag(group, "kv_bits", default=8, help="4 or 8, of 'quantised' (8)")
-    add_flag(group, "dtype")
+    add_flags(group, ("dtype", "port", "adapter"))
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:

@@ -80,6 +80,11 @@ class Current(threading.local):
         self.part: Part | None = None
         self.packing: Quantization | None = None
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the model is called for us: it runs a forward, or its head alone."""
+        return self.is_running or self.replay is not None
+
     @contextmanager
     def run(
         self,

@@ -24,6 +24,7 @@ from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
 from mlxspec.adapted.override import mark, places, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
+from mlxspec.adapted.products import faster_products
 from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
@@ -313,7 +314,8 @@ class AdaptedModel:
     def _override(self, parts: Anatomy) -> None:
         """Override the parts of the model for as long as this object lives."""
         current, last = self._current, len(parts.layers) - 1
-        undo = [position_rotation(module, current) for module in parts.rotations]
+        undo = faster_products(self.source, current)
+        undo += [position_rotation(module, current) for module in parts.rotations]
         undo += [position_embedding(module, current) for module in parts.position_embeddings]
         undo += [branch(module, current) for module in parts.mixers]
         undo += [

@@ -32,10 +32,15 @@ def log_sum_exp(x: mx.array) -> mx.array:
 
 def product(layer: nn.Module, x: mx.array) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix."""
+    products: mx.array
     if isinstance(layer, nn.Linear):
-        return nn.Linear.__call__(layer, x)
-    is_head = isinstance(layer, nn.Embedding | nn.QuantizedEmbedding)
-    products: mx.array = layer.as_linear(x) if is_head else layer(x)
+        products = nn.Linear.__call__(layer, x)
+    elif isinstance(layer, nn.Embedding):
+        products = nn.Embedding.as_linear(layer, x)
+    elif isinstance(layer, nn.QuantizedEmbedding):
+        products = layer.as_linear(x)
+    else:
+        products = layer(x)
     return products
 
 

@@ -159,7 +159,8 @@ class Forwards:
         return HiddenStates(final[0], dict(entering))
 
     def _whole(self, tree: DraftTree) -> HiddenStates:
-        if self.model.draft_support != "tree":  # its rows follow each other, as those of a text do
+        # Rows that follow each other, as those of a text do, cost less: one position says all.
+        if self.model.draft_support != "tree" or tree.n_nodes == 1:
             return self._line(tree.tokens)
         positions = self.cache.offset + tree.depths
         return self._run(tree.tokens, positions, self._tree_masks(tree, 0))

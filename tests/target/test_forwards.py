@@ -266,3 +266,20 @@ def test_a_pass_that_breaks_off_leaves_no_lower_rows(layer, passes, kind, error)
     np.testing.assert_array_equal(finish(other, tree), finish(whole, tree))
     other.commit(path)
     assert other.history == (*TEXT[:20], 9, 1, 2)
+
+
+def test_a_root_alone_runs_as_a_text_does(monkeypatch):
+    """One position says all then, and a layer needs no array of them."""
+    decoder, given = decoder_after("llama", "full"), []
+    model = decoder.model
+    right = type(model).hidden_states
+
+    def spy(self, tokens, cache, positions, masks, **options):
+        given.append((positions, masks[None]))
+        return right(self, tokens, cache, positions, masks, **options)
+
+    monkeypatch.setattr(type(model), "hidden_states", spy)
+    decoder.forward_tree(DraftTree.from_lists([9], [-1]))
+    [(position, mask)] = given
+    assert isinstance(position, int)
+    assert (position, mask) == (N_READ, None)

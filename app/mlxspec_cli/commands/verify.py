@@ -36,7 +36,8 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    result = check(load_model(args.model, dtype=args.dtype), plan, say, _progress)
+    loaded = load_model(args.model, dtype=args.dtype, port=args.port, adapter=args.adapter)
+    result = check(loaded, plan, say, _progress)
     print(json.dumps(report.document(result)) if args.json else report.text(result))
     return int(not verdict(result).is_lossless)
 
