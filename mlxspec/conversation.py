@@ -11,6 +11,7 @@ to the beginning that both texts share.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -28,7 +29,7 @@ from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.trace.alternatives import Alternative
-from mlxspec.trace.events import Event, TurnStarted
+from mlxspec.trace.events import Event, TokensKept, TurnStarted
 from mlxspec.trace.proof import Proof
 from mlxspec.trace.reply_text import ReplyText
 
@@ -49,6 +50,7 @@ class _Exchange:
         params: Settings of the reply.
         first: Index of the first turn that is in the prompt.
         tokens: Tokens of the reply.
+        num_kept: First of these that were given, not written.
         said: Text of the reply.
     """
 
@@ -59,6 +61,7 @@ class _Exchange:
     params: GenerationParams = field(default_factory=GenerationParams)
     first: int = 0
     tokens: list[int] = field(default_factory=list)
+    num_kept: int = 0
     said: ReplyText = field(default_factory=ReplyText)
 
     @property
@@ -75,6 +78,11 @@ class _Exchange:
     def pieces(self) -> list[Any]:
         """Text of the reply, in pieces."""
         return self.said.pieces
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it was written in another session: its prompt and settings are not known."""
+        return bool(self.reply) and not self.added
 
     @property
     def prompt(self) -> list[int]:
@@ -149,6 +157,11 @@ class Conversation:
         return [(exchange.user, exchange.reply) for exchange in self._exchanges]
 
     @property
+    def reply_tokens(self) -> list[list[int]]:
+        """Token ids of each reply, none where only its text is known; as `restore` takes them."""
+        return [list(exchange.tokens) for exchange in self._exchanges]
+
+    @property
     def num_forgotten(self) -> int:
         """Number of turns that the last prompt left out, because they no longer fit."""
         return self._exchanges[-1].first if self._exchanges else 0
@@ -157,12 +170,19 @@ class Conversation:
         """Forget all turns; the system prompt stays."""
         self._exchanges = []
 
-    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
+    def restore(
+        self,
+        turns: Iterable[tuple[str, str]],
+        system: str | None = None,
+        tokens: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Replace the chat by an earlier one; the next turn encodes its text anew.
 
         Args:
             turns: Pairs of user text and reply, oldest first.
             system: Its system prompt.
+            tokens: Token ids of each reply, where they are known, for `alternatives` and `branch`.
+                Those that do not spell the reply, as ids of another model, are dropped.
 
         Raises:
             ValueError: A turn is no pair of texts; the chat stays as it is.
@@ -171,8 +191,14 @@ class Conversation:
         if any(len(pair) != 2 for pair in pairs):
             raise ValueError("a turn must be a pair of texts: the user's, and the reply")
         self.system = None if system is None else checks.text("system", system)
+        known = [*tokens[: len(pairs)], *[()] * (len(pairs) - len(tokens))]
         self._exchanges = [
-            _Exchange(messages_of(user), said=self._prompts.split(text)) for user, text in pairs
+            _Exchange(
+                messages_of(user),
+                tokens=self._spelling(text, ids),
+                said=self._prompts.split(text),
+            )
+            for (user, text), ids in zip(pairs, known, strict=True)
         ]
 
     def cut(self, num_turns: int) -> None:
@@ -221,6 +247,41 @@ class Conversation:
         *earlier, last = self._exchanges
         return self._ask(earlier, last.asked, params, should_stop, stop_when)
 
+    def branch(
+        self,
+        turn: int,
+        position: int,
+        token: int,
+        params: GenerationParams | None = None,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        stop_when: StopWhen = never,
+    ) -> Iterator[Event]:
+        """Answer a turn again with the beginning of its reply and another token after that.
+
+        The turns after it are forgotten. What follows the token is drawn from the target's
+        distribution after the prompt, the kept tokens and this one; a token that ends the text ends
+        the reply. With the seed of the reply, its own token in that place gives it once more.
+
+        Args:
+            turn: Index of the turn in `turns`.
+            position: Index of the place among the tokens of the reply; those before it are kept.
+            token: Token id for that place, such as one of `alternatives`.
+            params: Settings; `max_tokens` counts the kept tokens too.
+            should_stop: Called once a round; true cancels the reply.
+            stop_when: Called with every token, kept ones too; see `Engine.generate`.
+
+        Raises:
+            ValueError: There is no such place or token, the reply was restored as text, or the
+                grammar of `params` forbids a token; the chat stays as it is.
+            ContextLengthError: Prompt and kept tokens no longer fit; the chat stays as it is.
+            StaleReplyError: Raised by the iterator: the chat has gone on without this reply.
+        """
+        one = self._written(turn, position)
+        kept = [*one.tokens[:position], checks.whole("token", token)]
+        earlier = self._exchanges[:turn]
+        return self._ask(earlier, one.asked, params, should_stop, stop_when, kept)
+
     def prove(
         self,
         *,
@@ -235,16 +296,17 @@ class Conversation:
         if not self._exchanges:
             raise ValueError("there is no reply to verify: send a message first")
         last = self._exchanges[-1]
-        if last.reply and not last.tokens:
+        if last.is_restored:
             raise ValueError(
-                "this reply was written in another session, which stored only its text: write it "
-                "again to compare"
+                "this reply was written in another session, and its settings are not stored: write "
+                "it again to compare"
             )
         return prove(
             self.engine,
             last.prompt,
             last.tokens,
             last.params,
+            num_kept=last.num_kept,
             should_stop=should_stop,
             on_progress=on_progress,
         )
@@ -262,18 +324,34 @@ class Conversation:
         Raises:
             ValueError: There is no such token, or the reply was restored as text.
         """
-        if not 0 <= turn < len(self._exchanges):
+        one = self._written(turn, position)
+        before, written = one.tokens[:position], one.tokens[position]
+        find = partial(alternatives, self.engine, k=k, written=written)
+        if not one.is_restored:
+            return find(one.prompt, before, one.params)
+        anew = self._next_exchange(self._exchanges[:turn], one.asked, one.params)
+        return [replace(each, prob=None) for each in find(anew.prompt, before, one.params)]
+
+    def _written(self, turn: int, position: int) -> _Exchange:
+        """Return a turn whose reply has a token in a place; raise ValueError for any other."""
+        if not 0 <= checks.whole("turn", turn) < len(self._exchanges):
             raise ValueError(f"there is no turn {turn}; the chat has {len(self._exchanges)}")
         one = self._exchanges[turn]
         if one.reply and not one.tokens:
             raise ValueError(
-                "this reply was written in another session, which stored only its text: write it "
-                "again to see what else was possible"
+                "this reply was written in another session or with another model, and only its "
+                "text is known: write it again to see what else was possible"
             )
-        if not 0 <= position < len(one.tokens):
+        if not 0 <= checks.whole("position", position) < len(one.tokens):
             raise ValueError(f"there is no token {position}; the reply has {len(one.tokens)}")
-        before, written = one.tokens[:position], one.tokens[position]
-        return alternatives(self.engine, one.prompt, before, one.params, k=k, written=written)
+        return one
+
+    def _spelling(self, text: str, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens of a stored reply, none if they are not those of its text."""
+        if not all(0 <= token < self.engine.target.vocab_size for token in tokens):
+            return []
+        spelt = b"".join(map(self.engine.tokenizer.token_bytes, tokens)).decode("utf-8", "replace")
+        return list(tokens) if spelt.startswith(text) else []
 
     def race(
         self,
@@ -349,11 +427,16 @@ class Conversation:
         params: GenerationParams | None,
         should_stop: Callable[[], bool],
         stop_when: StopWhen,
+        kept: Sequence[int] = (),
     ) -> Iterator[Event]:
         """Begin a turn after `earlier`; from its first event on, these are the chat's exchanges."""
         exchange = self._next_exchange(earlier, asked, _settings(params))
         events = self.engine.generate(
-            exchange.prompt, exchange.params, should_stop=should_stop, stop_when=stop_when
+            exchange.prompt,
+            exchange.params,
+            kept=kept,
+            should_stop=should_stop,
+            stop_when=stop_when,
         )
         seen = [(one, len(one.pieces)) for one in self._exchanges]
         return self._follow([*earlier, exchange], events, seen)
@@ -385,6 +468,8 @@ class Conversation:
         for event in events:
             self._check_is_current(self._exchanges is exchanges)
             exchange.tokens += [token.token for token in getattr(event, "emit", ())]
+            if isinstance(event, TokensKept):
+                exchange.num_kept = len(event.emit)
             exchange.said.add(event)
             yield event
 
@@ -416,7 +501,7 @@ class Conversation:
         encode = self.engine.tokenizer.encode
         messages = [*self._messages_of(earlier[first:]), *asked]
         full = self._prompts.render(messages, self.tools, params.chat_template_args)
-        if earlier:
+        if earlier and not earlier[-1].is_restored:
             last = earlier[-1]
             known = self._text_to(last)
             # A template may rewrite earlier turns; then the whole chat is encoded anew below.

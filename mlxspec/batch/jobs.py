@@ -21,6 +21,7 @@ class Job:
         params: Settings of the reply.
         predicted: Tokens of the text that the reply is expected to repeat.
         matcher: Of the grammar of the reply; see `Grammars`.
+        kept: Tokens with which the reply begins.
     """
 
     index: int
@@ -28,6 +29,7 @@ class Job:
     params: GenerationParams
     predicted: Sequence[int] = ()
     matcher: Any = None
+    kept: Sequence[int] = ()
 
 
 def jobs_of(

@@ -30,7 +30,7 @@ from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
-from mlxspec.params.checks import function, wrong_type
+from mlxspec.params.checks import function, token_ids, wrong_type
 from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
@@ -96,6 +96,7 @@ class Engine:
         *,
         drafter: Drafter | None = None,
         budget: Budget | None = None,
+        kept: Sequence[int] = (),
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
@@ -111,6 +112,10 @@ class Engine:
             params: Settings.
             drafter: Proposes the drafts of this reply; None for the engine's drafter.
             budget: Decides how many draft nodes are verified; None for the engine's budget.
+            kept: Token ids with which the reply begins, such as the first tokens of an earlier
+                reply and another one. Penalties, stop strings, the grammar and `max_tokens` take
+                them for tokens of the reply; what follows has the target's distribution after the
+                prompt and them, and with the same seed the chance of its position.
             should_stop: Called once a round and once per chunk of the prompt; true cancels the
                 reply.
             stop_when: Called with every token before the events of its round; true makes that
@@ -118,20 +123,27 @@ class Engine:
 
         Raises:
             ValueError: An argument is of the wrong type, the prompt is empty or holds a token
-                outside the vocabulary, or the grammar cannot be served.
+                outside the vocabulary, or the grammar cannot be served or forbids a kept token.
             UnsupportedOperationError: There is a grammar, and the package for it is missing.
             ContextLengthError: The prompt is longer than the model's context.
         """
         params = check_params(params, self.target.vocab_size, self.chain_rule)
         tokens = prompt_tokens(prompt, self.tokenizer.encode)
         check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
+        kept = token_ids("kept", kept)
+        text = [*tokens, *kept]
+        name = "the prompt with the kept tokens"
+        check_prompt(text, self.target.vocab_size, self.context_length, self.name, name)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
         predicted = predicted_tokens(params.prediction, self.tokenizer.encode)
-        job = Job(0, tokens, params, predicted, self._grammars.matcher(params.grammar))
+        job = Job(0, tokens, params, predicted, self._grammars.matcher(params.grammar), kept)
         begin = partial(self._begin, job, drafter, budget, stop_when)
+        if kept and job.matcher is not None:
+            with device_turn():
+                self._begin(job, drafter, budget, never)  # refuses now what the grammar forbids
         return self._generate(begin, should_stop)
 
     def generate_text(
@@ -305,6 +317,7 @@ class Engine:
     ) -> Reply:
         continuation = Continuation(job.prompt, job.params, self.target, self.tokenizer, stop_when)
         constraint = continuation.constrain(job.matcher, self.tokenizer)
+        continuation.keep(job.kept)
         return Reply(
             continuation,
             constrained(predicting(drafter or self.drafter, job.predicted), constraint),
@@ -342,7 +355,7 @@ class Engine:
             )
         try:
             yield started
-            yield from reply.end()
+            yield from reply.begin()
             while not reply.is_over:
                 # Outside the step: the caller's function may wait, or use this engine itself.
                 is_cancelled = should_stop()

@@ -25,6 +25,7 @@ def prove(
     reply: Sequence[int],
     params: GenerationParams,
     *,
+    num_kept: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Progress = lambda done, total: None,
 ) -> Proof:
@@ -36,6 +37,7 @@ def prove(
         prompt: Tokens before the reply.
         reply: Tokens of the reply.
         params: The settings of the reply.
+        num_kept: First tokens of the reply that were given, not written; they count as the same.
         should_stop: Called once a token.
         on_progress: Called after each compared token.
 
@@ -49,9 +51,9 @@ def prove(
         )
     if not reply:
         raise ValueError("the reply is empty: there is nothing to compare")
-    num_same = 0
+    num_same = num_kept
     plainly = replace(params, max_tokens=len(reply))
-    for token in _plain_tokens(engine, prompt, plainly, should_stop):
+    for token in _plain_tokens(engine, prompt, reply[:num_kept], plainly, should_stop):
         if token != reply[num_same]:
             same, pair = reply[:num_same], (reply[num_same], token)
             found = difference_at(engine, prompt, same, pair, params.sampling)
@@ -64,11 +66,15 @@ def prove(
 def _plain_tokens(
     engine: Engine,
     prompt: Sequence[int],
+    kept: Sequence[int],
     params: GenerationParams,
     should_stop: Callable[[], bool],
 ) -> Iterator[int]:
     with device_turn():
         engine.target.reset()
-    for event in engine.generate(prompt, params, drafter=NoDrafter(), should_stop=should_stop):
+    events = engine.generate(
+        prompt, params, drafter=NoDrafter(), kept=kept, should_stop=should_stop
+    )
+    for event in events:
         if isinstance(event, PlainDecoded | DraftVerified):
             yield from (token.token for token in event.emit)

@@ -48,7 +48,8 @@ class Continuation:
         params: Settings of the reply.
         tokens: Prompt tokens and emitted tokens.
         root: The last of these, the root of the next draft tree. It is not in the cache yet.
-        num_emitted: Tokens emitted so far.
+        num_emitted: Tokens of the reply so far, kept ones included.
+        kept: The tokens with which the reply began.
         num_rounds: Target forwards so far.
         finish_reason: Why the reply is over, or None while it is not.
         text: The text stream.
@@ -75,6 +76,7 @@ class Continuation:
         self.tokens = list(prompt)
         self.root = prompt[-1]
         self.num_emitted = 0
+        self.kept: tuple[EmittedToken, ...] = ()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop)
@@ -110,6 +112,29 @@ class Continuation:
         if self.finish_reason is None and self._constraint.is_complete:
             self.finish_reason = "stop"
         return self._constraint
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Begin with tokens as if they had been emitted; call it before the first round.
+
+        Penalties, stop strings, channels and the grammar see them as tokens of the reply, and what
+        follows is drawn with the noise of its own position. Those after one that ends the reply
+        are left out.
+
+        Raises:
+            ValueError: The grammar forbids one of them.
+        """
+        emitted = list[EmittedToken]()
+        for token in tokens:
+            if self.finish_reason:
+                break
+            if self._constraint is not None and self._constraint.allowed((token,)) is None:
+                raise ValueError(
+                    f"the grammar forbids token {token} in place {self.num_emitted + 1} of the "
+                    "reply: keep fewer tokens, choose another one, or take the grammar away"
+                )
+            emitted.append(self._emit(token, "kept", None, None))
+        self.kept = tuple(emitted)
+        self._add([token.token for token in emitted])
 
     def seconds(self) -> float:
         """Return the seconds since this reply was created."""
@@ -231,7 +256,6 @@ class Continuation:
             emitted.append(self._emit(*_token_fields(read, node)))
             if self.finish_reason:
                 break
-        self.root = emitted[-1].token
         path = read.path[: len(emitted)]
         self._note([token.token for token in emitted], path, distributions)
         return replace(
@@ -243,17 +267,21 @@ class Continuation:
             emitted_nodes=tuple(read.path[1:][: len(emitted)]),
         )
 
+    def _add(self, tokens: list[int]) -> None:
+        self.tokens += tokens
+        self.root = self.tokens[-1]
+        if self._counts and tokens:
+            self._counts = self._counts.add(tokens)
+
     def _note(
         self, tokens: list[int], path: Sequence[int], distributions: NodeDistributions | None
     ) -> None:
-        self.tokens += tokens
-        if self._counts:
-            self._counts = self._counts.add(tokens)
+        self._add(tokens)
         if self.params.on_logits:
             assert distributions, "a round keeps its distributions where on_logits is set"
             self.params.on_logits(tokens, distributions.adjusted[mx.array(list(path), mx.int32)])
 
-    def _emit(self, token: int, kind: TokenKind, p: float, q: float | None) -> EmittedToken:
+    def _emit(self, token: int, kind: TokenKind, p: float | None, q: float | None) -> EmittedToken:
         self.num_emitted += 1
         text, channel = self.text.push(token), self._channels.next(token)
         emitted = EmittedToken(token, text, kind, p, q, channel)

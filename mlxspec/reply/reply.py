@@ -28,7 +28,13 @@ from mlxspec.reply.pending_round import PendingRound
 from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.difference import common_length
-from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
+from mlxspec.trace.events import (
+    DrafterFailed,
+    Event,
+    GenerationFinished,
+    PrefillProgress,
+    TokensKept,
+)
 
 _SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
 
@@ -145,8 +151,16 @@ class Reply:
         self._revision = self.target.revision
         return events
 
+    def begin(self) -> list[Event]:
+        """Return the events before any step: the tokens that it begins with, and its end if over.
+
+        A reply of no tokens is over, and so is one whose kept tokens end it.
+        """
+        seconds, kept = self._continuation.seconds(), self._continuation.kept
+        return [*([TokensKept(seconds, kept)] if kept else []), *self.end()]
+
     def end(self) -> list[Event]:
-        """Return the event of its end, or nothing; a reply of no tokens ends before any step."""
+        """Return the event of its end, or nothing."""
         continuation = self._continuation
         if not continuation.finish_reason:
             return []

@@ -3,11 +3,12 @@
 The engine yields events; the app draws them, `stats.py` counts them, `file.py` writes them to a
 file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
 
-The events of a reply are: one `TurnStarted` if it belongs to a chat, `GenerationStarted`, some
-`PrefillProgress`, then for each target forward either `DraftProposed` and `DraftVerified` or
-`PlainDecoded`, and last `GenerationFinished` or `GenerationFailed`. If the drafter fails,
-`DrafterFailed` follows the forward of that round. `CostMeasured` comes between replies, when the
-cost of forwards is measured, and `SpeedupMeasured` after it, or without it.
+The events of a reply are: one `TurnStarted` if it belongs to a chat, `GenerationStarted`,
+`TokensKept` if it begins with tokens of an earlier reply, some `PrefillProgress`, then for each
+target forward either `DraftProposed` and `DraftVerified` or `PlainDecoded`, and last
+`GenerationFinished` or `GenerationFailed`. If the drafter fails, `DrafterFailed` follows the
+forward of that round. `CostMeasured` comes between replies, when the cost of forwards is measured,
+and `SpeedupMeasured` after it, or without it.
 """
 
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ from typing import Any, ClassVar, Literal
 
 TRACE_FORMAT = "mlxspec-trace/1"
 
-TokenKind = Literal["accepted", "corrected", "bonus", "plain", "forced"]
+TokenKind = Literal["accepted", "corrected", "bonus", "plain", "forced", "kept"]
 """Who wrote a token: `accepted`, a draft token that the target accepted; `corrected`, the target's
 token where all draft tokens of that position were rejected; `bonus`, the target's token after a
 path was accepted to its leaf; `plain`, decoded without a draft; `forced`, a node of the tree whose
-token was the only one that the grammar of the reply allowed."""
+token was the only one that the grammar of the reply allowed; `kept`, one of those with which the
+reply begins: the caller took them from an earlier reply, or chose them."""
 
 Channel = Literal["answer", "reasoning", "mark"]
 """The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its
@@ -123,8 +125,22 @@ class GenerationStarted:
 
 
 @dataclass(frozen=True)
+class TokensKept:
+    """The tokens with which a reply begins, as the caller gave them: no figure of speed has them.
+
+    Attributes:
+        ts: Seconds since the generation started.
+        emit: The tokens, in order.
+    """
+
+    t: ClassVar[str] = "kept"
+    ts: float
+    emit: tuple[EmittedToken, ...]
+
+
+@dataclass(frozen=True)
 class PrefillProgress:
-    """Progress of the prefill.
+    """Progress of the prefill. Kept tokens of the reply are read with the prompt, and counted here.
 
     Attributes:
         ts: Seconds since the generation started.
@@ -303,6 +319,7 @@ class SpeedupMeasured:
 Event = (
     TurnStarted
     | GenerationStarted
+    | TokensKept
     | PrefillProgress
     | DraftProposed
     | DraftVerified
@@ -318,7 +335,7 @@ Event = (
 def text_of(event: Event) -> str:
     """Return the text that an event adds to the reply; most events add none."""
     match event:
-        case DraftVerified() | PlainDecoded():
+        case TokensKept() | DraftVerified() | PlainDecoded():
             return "".join(token.text for token in event.emit)
         case GenerationFinished():
             return event.text

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterable
 
-from mlxspec.trace.events import Channel, DraftVerified, Event, GenerationFinished, PlainDecoded
+from mlxspec.trace.events import (
+    Channel,
+    DraftVerified,
+    Event,
+    GenerationFinished,
+    PlainDecoded,
+    TokensKept,
+)
 
 
 class ReplyText:
@@ -18,7 +25,7 @@ class ReplyText:
     def add(self, event: Event) -> None:
         """Add the text of an event; most events have none."""
         match event:
-            case DraftVerified() | PlainDecoded():
+            case TokensKept() | DraftVerified() | PlainDecoded():
                 self.pieces += [(token.channel, token.text) for token in event.emit]
             case GenerationFinished():
                 self.pieces.append((self.pieces[-1][0] if self.pieces else "answer", event.text))

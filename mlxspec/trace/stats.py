@@ -25,6 +25,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    TokensKept,
 )
 
 PREDICTION = "prediction"
@@ -43,8 +44,9 @@ class GenerationStats:
     """Figures of one reply, counted from its events.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt, reused ones included.
+        prompt_tokens: Tokens of the prompt, reused ones and kept ones of the reply included.
         reused_tokens: Prompt tokens whose rows were in the cache already.
+        kept_tokens: Tokens with which the reply began, given by the caller; in no other figure.
         generated_tokens: Emitted tokens.
         reasoning_tokens: Those of them between the marks of reasoning.
         rounds: Target forwards that verified a draft.
@@ -67,6 +69,7 @@ class GenerationStats:
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
+    kept_tokens: int = 0
     generated_tokens: int = 0
     reasoning_tokens: int = 0
     rounds: int = 0
@@ -92,6 +95,8 @@ class GenerationStats:
         match event:
             case GenerationStarted():
                 self.__init__()  # type: ignore[misc]  # a trace may hold several replies
+            case TokensKept():
+                self.kept_tokens = len(event.emit)
             case PrefillProgress():
                 self.prompt_tokens, self.reused_tokens = event.total, event.reused
                 self.prefill_s = event.ts

@@ -248,7 +248,7 @@ def test_the_last_turn_of_an_earlier_chat_is_answered_again():
 def test_a_reply_of_an_earlier_chat_cannot_be_compared():
     conversation = chat()
     conversation.restore([("abc", "de")])
-    with pytest.raises(ValueError, match="stored only its text"):
+    with pytest.raises(ValueError, match="another session"):
         conversation.prove()
 
 

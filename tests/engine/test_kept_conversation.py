@@ -37,7 +37,7 @@ class Model:
     num_forgotten = 0
 
     def __init__(self):
-        self.turns = []
+        self.turns, self.reply_tokens = [], []
         self.num_replies = 0
 
     def reply(self, text, ending, *, should_stop):
@@ -65,7 +65,7 @@ class Model:
     def reset(self):
         self.turns = []
 
-    def restore(self, turns, system=None):
+    def restore(self, turns, system=None, tokens=()):
         self.turns, self.system = list(turns), system
 
     def cut(self, num_turns):

@@ -87,5 +87,5 @@ def test_a_place_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="k must be"):
         one.alternatives(0, 0, k=0)
     one.restore([("ab", "cd")])
-    with pytest.raises(ValueError, match="stored only its text"):
+    with pytest.raises(ValueError, match="only its text"):
         one.alternatives(0, 0)

@@ -23,6 +23,7 @@ class FakeConversation:
         self.gate = threading.Semaphore(1_000_000)
         self.said = []
         self.turns = []
+        self.reply_tokens = []
         self.system = None
         self.forgets_oldest = False
         self.num_forgotten = 0
@@ -51,6 +52,12 @@ class FakeConversation:
             raise self.error
         return [Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25)]
 
+    def branch(self, turn, position, token, params, *, should_stop):
+        if self.error is not None:
+            raise self.error
+        self.said.append(("branch", turn, position, token, params))
+        return self._events("again", should_stop)
+
     def race(self, text, params, *, should_stop, on_run):
         if self.error is not None:
             raise self.error
@@ -67,8 +74,8 @@ class FakeConversation:
         self.said.clear()
         self.turns.clear()
 
-    def restore(self, turns, system=None):
-        self.turns = list(turns)
+    def restore(self, turns, system=None, tokens=()):
+        self.turns, self.reply_tokens = list(turns), list(tokens)
         self.system = system
 
     def cut(self, num_turns):

@@ -29,6 +29,9 @@ class ScriptedSession:
     def find_alternatives(self, turn, position):
         self.orders.append(("find_alternatives", turn, position))
 
+    def branch(self, turn, position, token):
+        self.orders.append(("branch", turn, position, token))
+
     def race(self, text):
         self.orders.append(("race", text))
 

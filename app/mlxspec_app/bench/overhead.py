@@ -1,29 +1,32 @@
-"""The cost of the app for the engine: `python -m mlxspec_app.bench.overhead [arguments of chat]`.
+"""What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of mlxspec]`.
 
-The app, on its own terminal, and `chat --plain` run in two processes and answer the same prompts
-in turn: one writes while the other is idle. The first one changes with every prompt, so that a
-machine that gets slower affects both equally. Both record traces, and the figures are the engine's
-tokens/s, without the prefill. The app's log has the delay of its frames. The last line is one JSON
-document.
+`mlxspec generate`, the app with a calm page and the app with the X-ray answer the same prompts in
+turn, each in a new process with new user data, so all have read and learned the same. The first one
+changes with every prompt: a machine that gets slower affects all equally. First output is the first
+frame of the app, and the first text of `generate`. Tokens/s are those of the trace, without the
+prefill. Ratios are of the arms of one prompt. The last line is one JSON document.
 """
 
+import argparse
 import fcntl
 import json
 import os
 import platform
 import pty
-import select
+import signal
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from tempfile import TemporaryDirectory
+from threading import Thread
 
 from mlxspec.trace.events import GenerationFinished, GenerationStarted
 from mlxspec.trace.file import read_trace
@@ -34,147 +37,155 @@ PROMPTS = (
     "Give me three tips for a good night's sleep.",
     "Tell me a short story about a lighthouse keeper.",
     "What is the difference between a lake and a pond?",
-    "Write a haiku about autumn leaves.",
     "How do I make a simple tomato sauce?",
-    "Name five animals that live in the desert.",
     "Why do we have leap years?",
-    "Write a polite email that asks for a day off.",
-    "What should I see in Lisbon in two days?",
-    "Explain what a hash table is.",
     "Describe a thunderstorm in the mountains.",
-    "What are the rules of chess, in short?",
-    "How does a bicycle stay upright?",
-    "Give me an idea for a birthday present.",
 )
-"""No prompt occurs twice: drafters copy from earlier replies, which would be faster."""
 COLUMNS, ROWS = 140, 45
 TIMEOUT_S = 600.0
 _LOOK_EVERY_S = 0.3
-_REST_S = 0.5
-_COMMAND = (sys.executable, "-m", "mlxspec", "chat", "--max-tokens", "96")
+_SCREEN_TAKEN, _NAME = b"\x1b[?1049h", b" mlxspec "
 _QUIT = b"\x11"
-_END, _COST = b'{"t":"end"', b'{"t":"cost"'
+_END = b'{"t":"end"'
+_MLXSPEC = (sys.executable, "-m", "mlxspec")
 
 
-class Arm(Protocol):
-    """A running chat.
+@dataclass(frozen=True)
+class Run:
+    """One reply of one arm.
 
     Attributes:
-        trace: File of its trace.
+        first_output_s: Seconds from the start of the process to its first frame, or first text.
+        tokens_per_s: The speed of the reply.
+        models: Model, drafter and device in words.
     """
 
-    trace: Path
-
-    def say(self, prompt: str) -> None:
-        """Send a prompt."""
-
-    def close(self) -> None:
-        """End the chat, and wait until it has ended."""
-
-
-class Lines:
-    """The chat without screens, `chat --plain`."""
-
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
-        """Start the chat and discard its output."""
-        self.trace = folder / "lines.jsonl"
-        data = ["--data-dir", str(folder / "lines")]  # not the settings of the user
-        self._process = subprocess.Popen(
-            [*_COMMAND, *data, "--plain", "--trace", str(self.trace), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def say(self, prompt: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{prompt}\n".encode())
-        self._process.stdin.flush()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    first_output_s: float
+    tokens_per_s: float
+    models: str
 
 
 class App:
-    """The app on a pseudo-terminal; a thread reads and discards its output."""
+    """The app on its own terminal; a thread reads what it draws."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
-        """Start the app."""
-        self.trace, self._data = folder / "app.jsonl", folder / "app"
-        self._data.mkdir()
-        (self._data / "chats.sqlite3").touch()  # else the app would show its first run
-        settings = ["--data-dir", str(self._data), "--trace", str(self.trace)]
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        """Start it."""
+        self.first_frame_s = 0.0
+        self._began = time.monotonic()
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
-            os.environ["TERM"] = "xterm-256color"
-            os.execv(_COMMAND[0], [*_COMMAND, *settings, *arguments])
-        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        threading.Thread(target=self._swallow, daemon=True).start()
+            os.execve(_MLXSPEC[0], [*_MLXSPEC, "chat", *arguments], environment)
+        size = struct.pack("HHHH", ROWS, COLUMNS, 0, 0)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def say(self, prompt: str) -> None:
-        os.write(self._terminal, f"{prompt}\r".encode())
+    def type(self, keys: bytes) -> None:
+        os.write(self._terminal, keys)
 
-    def close(self) -> None:
-        os.write(self._terminal, _QUIT)
-        os.waitpid(self._pid, 0)
+    def end(self) -> None:
+        """Quit, and wait until it has ended; kill it where it does not."""
+        deadline = time.monotonic() + TIMEOUT_S
+        self.type(_QUIT)
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            time.sleep(_LOOK_EVERY_S)
+            if time.monotonic() > deadline:
+                os.kill(self._pid, signal.SIGKILL)
+        self._reader.join()
+        os.close(self._terminal)
 
-    def frames(self) -> str:
-        """Return the line on late frames from the log, after `close`."""
-        log = (self._data / "logs" / "app.log").read_text(encoding="utf-8")
-        return log.splitlines()[-1].partition("INFO ")[2]
-
-    def _swallow(self) -> None:
-        while select.select([self._terminal], [], [])[0]:
-            try:
-                os.read(self._terminal, 1 << 16)
-            except OSError:  # the app has ended, which closes its side of the terminal
-                return
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Print tokens/s of both arms by prompt, and the ratios of the pairs."""
-    with tempfile.TemporaryDirectory() as name:
-        lines, app = Lines(arguments, Path(name)), App(arguments, Path(name))
-        _prepare(lines, app)
-        for number, prompt in enumerate(PROMPTS):
-            for arm in (lines, app) if number % 2 else (app, lines):
-                _answer(arm, prompt)
-        lines.close()
-        app.close()
-        speeds = {"lines": _speeds(lines.trace)[1:], "app": _speeds(app.trace)[1:]}
-        _report(_models(app.trace), app.frames(), speeds)
+    def _read(self) -> None:
+        drawn = b""
+        with suppress(OSError):  # the process has ended, which closes its side of the terminal
+            while data := os.read(self._terminal, 1 << 16):
+                if not self.first_frame_s:
+                    drawn += data
+                    if _NAME in drawn.partition(_SCREEN_TAKEN)[2]:
+                        self.first_frame_s = time.monotonic() - self._began
 
 
-def _prepare(lines: Lines, app: App) -> None:
-    """Let both load and write one reply, and the app measure its cost curve."""
-    _wait(app.trace.exists)
-    _answer(lines, "Good morning!")
-    _answer(app, "Good morning!")
-    _wait(lambda: _COST in app.trace.read_bytes())
+def generate(prompt: str, arguments: Sequence[str], folder: Path) -> Run:
+    """Answer a prompt with `mlxspec generate`."""
+    trace = folder / "trace.jsonl"
+    began = time.monotonic()
+    command = [*_MLXSPEC, "generate", "--prompt", prompt, "--trace", str(trace), *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(folder)
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        first_text_s = time.monotonic() - began
+        process.stdout.read()
+    return _run(first_text_s, trace)
 
 
-def _answer(arm: Arm, prompt: str) -> None:
-    """Let an arm answer while the other is idle."""
-    before = _count(arm.trace)
-    arm.say(prompt)
-    _wait(lambda: _count(arm.trace) > before)
-    time.sleep(_REST_S)
+def chat(prompt: str, arguments: Sequence[str], folder: Path, *, view: str) -> Run:
+    """Answer a prompt in the app, in a view."""
+    trace = folder / "trace.jsonl"
+    (folder / "chats.sqlite3").touch()  # else the app would show its first run
+    (folder / "settings.toml").write_text(f'view = "{view}"\n', encoding="utf-8")
+    app = App(["--trace", str(trace), *arguments], _environment(folder))
+    try:
+        _wait(lambda: app.first_frame_s > 0)
+        app.type(f"{prompt}\r".encode())
+        _wait(lambda: trace.exists() and _END in trace.read_bytes())
+    finally:
+        app.end()
+    return _run(app.first_frame_s, trace)
 
 
-def _report(models: str, frames: str, speeds: dict[str, list[float]]) -> None:
-    pairs = list(zip(speeds["lines"], speeds["app"], strict=True))
-    ratios = [app / lines for lines, app in pairs]
-    print(f"{models}; tokens/s")
-    for prompt, (lines, app), ratio in zip(PROMPTS, pairs, ratios, strict=True):
-        print(f"  {lines:7.2f} in lines {app:7.2f} in the app {ratio:6.3f}   {prompt}")
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"  app / lines, median of {len(ratios)} pairs: {middle:.3f} ({low:.3f} to {high:.3f})")
-    print(f"  {frames}")
+ARMS: dict[str, Callable[[str, Sequence[str], Path], Run]] = {
+    "generate": generate,
+    "calm": partial(chat, view="calm"),
+    "xray": partial(chat, view="xray"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print first output and tokens/s of each arm by prompt, and the ratios to `generate`."""
+    parser = argparse.ArgumentParser(prog="python -m mlxspec_app.bench.overhead")
+    parser.add_argument("--prompts", type=int, default=len(PROMPTS), metavar="COUNT")
+    own, given = parser.parse_known_args(arguments)
+    given = ["--temp", "0", "--max-tokens", "96", *given]
+    runs: dict[str, list[Run]] = {name: [] for name in ARMS}
+    for number, prompt in enumerate(PROMPTS[: own.prompts]):
+        names = list(ARMS)
+        turned = number % len(names)
+        for name in names[turned:] + names[:turned]:
+            with TemporaryDirectory() as folder:
+                runs[name].append(ARMS[name](prompt, given, Path(folder)))
+        print(_row(prompt, {name: found[-1] for name, found in runs.items()}), flush=True)
+    _report(runs)
+
+
+def _row(prompt: str, found: dict[str, Run]) -> str:
+    figures = (
+        f"{name} {run.first_output_s:5.2f} s {run.tokens_per_s:7.2f} tokens/s"
+        for name, run in found.items()
+    )
+    return f"  {' · '.join(figures)}   {prompt}"
+
+
+def _report(runs: dict[str, list[Run]]) -> None:
+    ratios = {}
+    for name in ("calm", "xray"):
+        pairs = zip(runs[name], runs["generate"], strict=True)
+        shares = sorted(app.tokens_per_s / alone.tokens_per_s for app, alone in pairs)
+        ratios[name] = statistics.median(shares)
+        frame_s = statistics.median(run.first_output_s for run in runs[name])
+        print(
+            f"{name}: first frame {frame_s:.2f} s; {ratios[name]:.3f} of the tokens/s of generate "
+            f"(median of {len(shares)}; {shares[0]:.3f} to {shares[-1]:.3f})"
+        )
+    print(f"{runs['generate'][0].models}")
     machine = {"machine": platform.machine(), "python": platform.python_version()}
-    figures = {"models": models, "tokens_per_s": speeds, "ratio": middle, "frames": frames}
-    print(json.dumps({**machine, **figures}))
+    found = {name: [asdict(run) for run in each] for name, each in runs.items()}
+    print(json.dumps({**machine, "ratios": ratios, "runs": found}))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process whose user data lie in a folder."""
+    return {**os.environ, "MLXSPEC_HOME": str(folder), "TERM": "xterm-256color"}
 
 
 def _wait(is_done: Callable[[], bool]) -> None:
@@ -190,20 +201,14 @@ def _wait(is_done: Callable[[], bool]) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _count(trace: Path) -> int:
-    return trace.read_bytes().count(_END) if trace.exists() else 0
-
-
-def _speeds(trace: Path) -> list[float]:
-    ends = [event for event in read_trace(trace) if isinstance(event, GenerationFinished)]
-    return [end.stats["generation_tps"] for end in ends]
-
-
-def _models(trace: Path) -> str:
-    started = next(e for e in read_trace(trace) if isinstance(e, GenerationStarted))
+def _run(first_output_s: float, trace: Path) -> Run:
+    events = list(read_trace(trace))
+    started = next(event for event in events if isinstance(event, GenerationStarted))
+    end = next(event for event in events if isinstance(event, GenerationFinished))
     parts = (started.target, started.drafter, started.weights, started.device, started.blas)
-    return ", ".join(part for part in parts if part)
+    models = ", ".join(part for part in parts if part)
+    return Run(first_output_s, end.stats["generation_tps"], models)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

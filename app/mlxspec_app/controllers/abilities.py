@@ -24,7 +24,9 @@ class Abilities:
             "draft": lambda: models.can_choose,
             "verify": lambda: feed.state.phase == "ready" and feed.state.reply is not None,
             "race": lambda: feed.state.phase == "ready",
-            "alternatives": lambda: feed.state.phase == "ready" and feed.state.reply is not None,
+            "alternatives": lambda: (
+                feed.state.phase in ("ready", "busy") and feed.state.reply is not None
+            ),
             "regenerate": self._can_regenerate,
             "new_chat": lambda: not feed.state.is_empty,
             "edit": lambda: not feed.state.is_empty,

@@ -1,4 +1,4 @@
-"""Asks the model what else it could have written in the place of the token one looks at."""
+"""What else the model could have written in the place of a token, and branches from there."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,10 @@ from mlxspec_app.conversation.token_facts import TokenFacts
 
 
 class Alternatives:
-    """Asks for one place at a time; an answer for another place than the present one is dropped."""
+    """Asks for one place at a time; an answer for another place than the present one is dropped.
+
+    A branch is another version of the reply: what stood before the place, and another token there.
+    """
 
     def __init__(self, feed: Feed, show: Callable[[AlternativesFound], None]) -> None:
         """Ask nothing yet; `show` is called with the answer."""
@@ -30,6 +33,18 @@ class Alternatives:
         self._place = turn, facts.index
         self._feed.note(OrderGiven())
         self._feed.session.find_alternatives(*self._place)
+
+    def branch(self, token: int) -> bool:
+        """Write the reply again from the place on, with a token there; return whether there is one.
+
+        Args:
+            token: Token id, one of those that were found.
+        """
+        if self._place is None:
+            return False
+        self._feed.note(OrderGiven())
+        self._feed.session.branch(*self._place, token)
+        return True
 
     def handle(self, event: Event | SessionEvent) -> None:
         if isinstance(event, AlternativesFound) and self._place == (event.turn, event.position):

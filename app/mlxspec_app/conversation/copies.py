@@ -37,6 +37,12 @@ class EarlierReplies:
         """Return the replies after one more."""
         return EarlierReplies((*self.replies, tuple(tokens))[-_MOST:])
 
-    def num_copied(self, tokens: Sequence[int]) -> int:
-        """Return how many first tokens of a reply are those of an earlier one."""
-        return max((common_length(tokens, seen) for seen in self.replies), default=0)
+    def num_copied(self, tokens: Sequence[int], num_kept: int = 0) -> int:
+        """Return how many first tokens of a reply are those of an earlier one.
+
+        Args:
+            tokens: Tokens of the reply.
+            num_kept: First of these that were given to the reply, and do not count.
+        """
+        alike = max((common_length(tokens, seen) for seen in self.replies), default=0)
+        return max(0, alike - num_kept)

@@ -131,6 +131,8 @@ def reply_figures(reply: Reply) -> list[Part]:
         Part(f"TTFT {seconds(stats.ttft_s)}", 4),
         Part(f"{stats.generated_tokens} tok", 2),
     ]
+    if stats.kept_tokens:
+        parts.append(Part(f"{stats.kept_tokens} kept", 3))
     if stats.rounds:
         parts.append(Part(f"{stats.mean_acceptance_length:.2f} tok/round", 3))
         parts.append(Part(f"{stats.acceptance_rate:.0%} accepted".replace("%", " %"), 1))

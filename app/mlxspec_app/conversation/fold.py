@@ -130,11 +130,18 @@ def _notice(state: ChatState, event: SessionNotice) -> None:
 
 
 def _discard(state: ChatState, event: ReplyDiscarded) -> None:
-    if state.messages and isinstance(state.messages[-1], Reply):
-        state.messages.pop()
+    last = _index_of_last(state)
+    if last is not None and isinstance(state.messages[last], Reply):
+        del state.messages[last]
         state.context = _context_of(state.messages)
     state.repeats_turn = True
     state.phase = "busy"
+
+
+def _index_of_last(state: ChatState) -> int | None:
+    """Return the index of the last message; a system prompt for the next one may stand after it."""
+    indices = reversed(range(len(state.messages)))
+    return next((index for index in indices if state.messages[index].role != "system"), None)
 
 
 def _clear(state: ChatState, event: ChatCleared) -> None:
@@ -234,8 +241,8 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "system":
         _set_system(state, event.text)
         return
-    last = state.messages[-1] if state.messages else None
-    if state.repeats_turn and last is not None and last.role == event.role:
+    last = _index_of_last(state)
+    if state.repeats_turn and last is not None and state.messages[last].role == event.role:
         return  # the session sends the turn of a regenerated reply again
     state.messages.append(Message(event.role, [Span(event.text)]))
 

@@ -13,12 +13,12 @@ from typing import Literal
 from mlxspec_app.conversation.messages import Span
 
 StyleName = Literal[
-    "accepted", "corrected", "bonus", "plain", "forced",
+    "accepted", "corrected", "bonus", "plain", "forced", "kept",
     "step-1", "step-2", "step-3", "step-4", "step-5",
     "over", "far-over", "under", "far-under",
     "text", "head", "model",
 ]  # fmt: skip
-"""The first five say who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
+"""The first six say who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
 surer than the target; `under`: less sure. The last three are kinds of drafters."""
 
 _SURE = (0.9, 0.7, 0.5, 0.3)  # lower bounds of p for `step-1` to `step-4`

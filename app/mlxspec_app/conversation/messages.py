@@ -13,6 +13,7 @@ from mlxspec.trace.events import (
     PrefillProgress,
     SpeedupMeasured,
     TokenKind,
+    TokensKept,
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.copies import is_copy
@@ -96,6 +97,7 @@ class Reply(Message):
 
     Attributes:
         started: Models and settings; None before the generation starts.
+        kept: The tokens with which it began: a branch of an earlier reply; None for no branch.
         prefill: The last progress of the prefill.
         stats: Its figures so far.
         rounds: All finished target forwards.
@@ -116,6 +118,7 @@ class Reply(Message):
 
     role: str = "assistant"
     started: GenerationStarted | None = None
+    kept: TokensKept | None = None
     prefill: PrefillProgress | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
     rounds: list[Round] = field(default_factory=list)
@@ -160,10 +163,12 @@ class Turn:
     Attributes:
         user: The message.
         reply: The reply; None if there is none.
+        tokens: Token ids of the reply, as far as they are known.
     """
 
     user: str
     reply: str | None = None
+    tokens: tuple[int, ...] = ()
 
 
 def turns_of(messages: Iterable[Message]) -> list[Turn]:
@@ -173,5 +178,5 @@ def turns_of(messages: Iterable[Message]) -> list[Turn]:
         if message.role == "user":
             turns.append(Turn(message.text))
         elif isinstance(message, Reply) and turns and (message.text or message.reason):
-            turns[-1] = Turn(turns[-1].user, message.text)
+            turns[-1] = Turn(turns[-1].user, message.text, tuple(message.tokens))
     return turns

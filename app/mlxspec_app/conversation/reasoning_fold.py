@@ -77,7 +77,9 @@ def fold_words(reply: Reply) -> str:
     """Return the line that stands for the reasoning of a reply: its time and tokens."""
     seconds = reasoning_seconds(reply)
     time = f"thought for {seconds:.1f} s" if seconds else "thought"
-    return f"{time}, {reply.stats.reasoning_tokens} tokens; z shows it"
+    kept = reply.kept.emit if reply.kept is not None else ()
+    tokens = reply.stats.reasoning_tokens + sum(token.channel == "reasoning" for token in kept)
+    return f"{time}, {tokens} tokens; z shows it"
 
 
 def reasoning_seconds(reply: Reply) -> float:

@@ -19,6 +19,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
     PrefillProgress,
     SpeedupMeasured,
+    TokensKept,
 )
 from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.messages import Reply, Span
@@ -37,6 +38,14 @@ def _started(state: ChatState, event: GenerationStarted) -> None:
     reply.started = event
     reply.stats.add(event)
     state.baseline = state.baseline.before(reply)
+
+
+def _kept(state: ChatState, event: TokensKept) -> None:
+    reply = _open_reply(state)
+    reply.kept = event
+    reply.stats.add(event)
+    reply.spans.extend(Span.of(token, 0, "") for token in event.emit if token.text)
+    reply.tokens += [token.token for token in event.emit]
 
 
 def _prefill(state: ChatState, event: PrefillProgress) -> None:
@@ -68,10 +77,11 @@ def _verdict(state: ChatState, event: DraftVerified | PlainDecoded) -> None:
 
 
 def _add_tokens(state: ChatState, reply: Reply, event: DraftVerified | PlainDecoded) -> None:
-    was_copy = reply.num_copied == len(reply.tokens)
+    num_kept = reply.stats.kept_tokens
+    was_copy = reply.num_copied == len(reply.tokens) - num_kept
     reply.tokens += [token.token for token in event.emit]
     if was_copy:  # else it has left every earlier reply already
-        reply.num_copied = state.earlier.num_copied(reply.tokens)
+        reply.num_copied = state.earlier.num_copied(reply.tokens, num_kept)
 
 
 def _measured(state: ChatState, event: CostMeasured) -> None:
@@ -126,6 +136,7 @@ def _open_reply(state: ChatState) -> Reply:
 
 REPLY_EVENTS: dict[type, Callable[[ChatState, Any], None]] = {
     GenerationStarted: _started,
+    TokensKept: _kept,
     PrefillProgress: _prefill,
     DraftProposed: _draft,
     DraftVerified: _verdict,

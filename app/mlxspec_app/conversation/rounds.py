@@ -1,7 +1,8 @@
 """One round as the draft lane and the tree show it: the verdict on each token.
 
 A draft node is *accepted*; or *rejected*, if its parent is the root or accepted; else *skipped*: it
-was never verified. The target's own token ends the round as *corrected*, *bonus* or *plain*.
+was never verified. The target's own token ends the round as *corrected*, *bonus* or *plain*. Tokens
+with which a branch begins are *kept*: they belong to no round.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, Emitte
 from mlxspec.trace.stats import FORCED
 from mlxspec_app.text.safe_text import token_label
 
-Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain", "forced"]
+Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain", "forced", "kept"]
 
 
 @dataclass(frozen=True)

@@ -323,6 +323,18 @@ class Session(Protocol):
             position: Index of the token among the tokens of the reply.
         """
 
+    def branch(self, turn: int, position: int, token: int) -> None:
+        """Write a reply again from a place on, with another token there.
+
+        `ChatCut` and `ReplyDiscarded` come first; `AlternativesFound` alone says why it is not
+        possible.
+
+        Args:
+            turn: Index of the user turn that the reply answers.
+            position: Index of the place among the tokens of the reply.
+            token: Token id for that place.
+        """
+
     def race(self, text: str) -> None:
         """Answer a prompt plainly and then with drafts, beside the chat; `RaceFinished` comes last.
 

@@ -18,7 +18,7 @@ class TokenFacts:
     Attributes:
         token: The emitted token, with its id and probabilities.
         text: The text that it released.
-        round: Number of the target forward.
+        round: Number of the target forward; 0 of a kept token.
         depth: Position in the round, from 1.
         index: Index among the tokens of the reply.
         source: Drafter that proposed it, or "".
@@ -37,6 +37,10 @@ class TokenFacts:
 def facts_of(reply: Reply, span: int) -> TokenFacts | None:
     """Return the facts about the token of a span; None for text that no token released."""
     number = index = 0
+    for index, token in enumerate(reply.kept.emit if reply.kept is not None else (), 1):
+        if token.text and number == span:
+            return TokenFacts(token, token.text, 0, index, "", index - 1)
+        number += bool(token.text)
     for round_ in reply.rounds:
         # a token that ends inside a character releases no text, so it has no span
         shown = [depth for depth, token in enumerate(round_.verdict.emit) if token.text]

@@ -36,7 +36,7 @@ from mlxspec_app.export.picture import (
     shapes,
     user_rows,
 )
-from mlxspec_app.export.recording import Recording, growth
+from mlxspec_app.export.recording import Recording, first_number, growth, has_kept
 from mlxspec_app.text.safe_text import safe_line
 
 HEIGHT = 20  # rows of the window
@@ -153,7 +153,8 @@ def render(recording: Recording, width: int = WIDTH) -> str:
     """Return the conversation as SVG that plays by itself, `width` cells wide."""
     shown = Animation(width, last_moment(recording) + PAUSE_S)
     top = film(shown, recording)
-    return _page(shown, _title(recording, width), min(HEIGHT, top - 1 + FALLEN_ROWS))
+    num_rows = min(HEIGHT, top - 1 + FALLEN_ROWS)
+    return _page(shown, _title(recording, width), num_rows, has_branch=has_kept(recording))
 
 
 def last_moment(recording: Recording) -> float:
@@ -183,10 +184,10 @@ def _title(recording: Recording, width: int) -> str:
     return set_cell_size(title, width).rstrip(" ")
 
 
-def _page(shown: Animation, title: str, num_rows: int) -> str:
+def _page(shown: Animation, title: str, num_rows: int, *, has_branch: bool) -> str:
     top = MARGIN + HEAD - ASCENT
     wide, bottom = page_width(shown.width), top + num_rows * ROW
-    legend = legend_rows(shown.width)
+    legend = legend_rows(shown.width, has_kept=has_branch)
     lines = bottom + MARGIN + ASCENT
     body = [
         # a nested <svg> clips the rows that have scrolled out
@@ -208,11 +209,11 @@ def paint(tint: dict[str, str]) -> list[str]:
 def _play(shown: Animation, reply: Reply, times: Sequence[float], rows: dict[int, Row]) -> None:
     """Add a reply round by round."""
     by_round = _by_round(rows)
-    for number, at in enumerate(times, 1):
+    for number, at in enumerate(times, first_number(reply)):
         if (written := by_round.get(number)) is None:  # no text of its own
             continue
         shown.write(at, written)
-        if number <= len(reply.rounds):
+        if 0 < number <= len(reply.rounds):
             _draft(shown, reply.rounds[number - 1], at, written)
     for at, figures in _figures(reply, times):
         shown.note(at, figures)
@@ -277,7 +278,8 @@ def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[float, list
     if reply.prefill is not None:
         so_far.stats.add(reply.prefill)
     noted = -_FIGURES_S
-    for round_, at in zip(reply.rounds, times, strict=False):  # text may come without a round
+    of_rounds = times[1 - first_number(reply) :]
+    for round_, at in zip(reply.rounds, of_rounds, strict=False):  # text may come without a round
         if round_.draft is not None:
             so_far.stats.add(round_.draft)
         so_far.stats.add(round_.verdict)

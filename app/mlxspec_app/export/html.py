@@ -21,7 +21,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, colours
-from mlxspec_app.export.recording import Recording
+from mlxspec_app.export.recording import Recording, has_kept
 from mlxspec_app.text.safe_text import safe_line
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
@@ -38,7 +38,7 @@ def render(recording: Recording) -> str:
         inks="".join(_choice("ink", ink.name) for ink in INKS),
         themes="".join(_choice("theme", name) for name in ("auto", "light", "dark")),
         headline=headline(recording.replies[-1], stats),
-        legends="".join(_legend(ink) for ink in INKS),
+        legends="".join(_legend(ink, has_kept(recording)) for ink in INKS),
         chat=chat(recording.messages),
         statistics=statistics(stats, _counted_words(recording.replies, replies)),
         trace="\n".join(_embedded(event) for event in recording.events),
@@ -136,9 +136,13 @@ _KEYS = {
 }
 
 
-def _legend(ink: Ink) -> str:
+_KEPT = ("kept", "kept", "from an earlier reply, its last token chosen")
+
+
+def _legend(ink: Ink, has_branch: bool) -> str:
+    is_shown = has_branch and ink is INKS[0]
     keys = "".join(
         f'<li><b class="{ink.name}-{style}">{name}</b>{f" {meaning}" if meaning else ""}</li>'
-        for style, name, meaning in _KEYS[ink.name]
+        for style, name, meaning in (*_KEYS[ink.name], *([_KEPT] if is_shown else []))
     )
     return f'<ul class="legend {ink.name}" aria-label="what the colours mean">{keys}</ul>'

@@ -34,6 +34,7 @@ LOOKS: dict[StyleName, Look] = {
     "corrected": Look("corrected", bold=True, underline=True),
     "bonus": Look("bonus", italic=True),
     "forced": Look("step-1", italic=True),
+    "kept": Look("muted"),
     "step-1": Look("step-1"),
     "step-2": Look("step-2"),
     "step-3": Look("step-3"),

@@ -50,6 +50,7 @@ def _table(reply: Reply) -> str:
     rows = [
         ("drafter", _name(drafter) or "unknown"),
         ("tokens", f"{stats.generated_tokens} in {stats.target_forwards} target forwards"),
+        *([("kept", f"{stats.kept_tokens} tokens of an earlier reply")] if reply.kept else []),
         (
             "speed",
             f"{stats.generation_tps:.1f} tokens/s, first token after {seconds(stats.ttft_s)}",

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from mlxspec_app.conversation.inks import INKS, StyleName
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.looks import LOOKS, colours
-from mlxspec_app.export.recording import written_by_round
+from mlxspec_app.export.recording import first_number, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.wrap import WrappedText
 
@@ -29,7 +29,8 @@ _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberat
 _PROMPT_SIGN = "\u276f "
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML allows them neither raw nor escaped
 _KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
-_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
+_KEPT: StyleName = "kept"
+_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·", "kept": "="}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Piece:
         column: Cell of the first character.
         text: The characters.
         look: Name of a CSS rule.
-        round: Number of the round that emitted them, from 1; 0 for other text.
+        round: Number of the round that emitted them, from 1; 0 for kept tokens and other text.
         token_index: Index of their token in that round, from 0.
     """
 
@@ -145,7 +146,7 @@ def reply_rows(reply: Reply, width: int) -> list[Row]:
     """Return the rows of a reply, each token in the look of its kind."""
     wrapped = WrappedText(width)
     tokens: list[tuple[str, int, int]] = []
-    for number, written in enumerate(written_by_round(reply), 1):
+    for number, written in enumerate(written_by_round(reply), first_number(reply)):
         for index, span in written:
             tokens.append((INKS[0].style_of(span), number, index))
             wrapped.append(safe_text(span.text), len(tokens) - 1)
@@ -166,10 +167,15 @@ def line_rows(text: str, width: int, look: str) -> list[Row]:
     return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
 
 
-def legend_rows(width: int) -> list[Row]:
-    """Return the signs of the kinds of tokens, in as many rows as the width needs."""
+def legend_rows(width: int, *, has_kept: bool = False) -> list[Row]:
+    """Return the signs of the kinds of tokens, in as many rows as the width needs.
+
+    Args:
+        width: Cells of a row.
+        has_kept: Whether a reply is a branch, which begins with kept tokens.
+    """
     rows, column = [Row()], 0
-    for kind in _KINDS:
+    for kind in (*_KINDS, *([_KEPT] if has_kept else [])):
         text = f"{_SIGNS[kind]} {kind}"
         if column and column + len(text) > width:
             rows.append(Row())

@@ -68,6 +68,11 @@ def chat_title(events: Iterable[Event]) -> str:
     return next((title for text in users if (title := title_of(text))), "")
 
 
+def has_kept(recording: Recording) -> bool:
+    """Return whether a reply is a branch of an earlier one, and begins with kept tokens."""
+    return any(reply.kept is not None for reply in recording.replies)
+
+
 class Written(NamedTuple):
     """A span and the index of its token among the tokens of its round, from 0."""
 
@@ -76,15 +81,16 @@ class Written(NamedTuple):
 
 
 def written_by_round(reply: Reply) -> list[list[Written]]:
-    """Return the spans of each round; text that came with the end belongs to the last token."""
+    """Return the spans of each round; text that came with the end belongs to the last token.
+
+    The kept tokens of a branch come before those of its first round; see `first_number`.
+    """
     spans = iter(reply.spans)
+    verdicts = [round_.verdict for round_ in reply.rounds]
+    told = verdicts if reply.kept is None else [reply.kept, *verdicts]
     found = [
-        [
-            Written(index, next(spans))
-            for index, token in enumerate(round_.verdict.emit)
-            if token.text
-        ]
-        for round_ in reply.rounds
+        [Written(index, next(spans)) for index, token in enumerate(event.emit) if token.text]
+        for event in told
     ]
     rest = list(spans)
     if rest and not found:
@@ -93,6 +99,11 @@ def written_by_round(reply: Reply) -> list[list[Written]]:
         last = len(reply.rounds[-1].verdict.emit) - 1 if reply.rounds else 0
         found[-1].append(Written(max(0, last), span))
     return found
+
+
+def first_number(reply: Reply) -> int:
+    """Return the number of the first item of `written_by_round`: 0 for kept tokens, else 1."""
+    return 0 if reply.kept is not None else 1
 
 
 class Grown(NamedTuple):
@@ -119,6 +130,8 @@ def growth(recording: Recording) -> Iterator[Grown]:
             yield Grown(message, [], now)
             continue
         grown = [times[id(round_.verdict)] for round_ in message.rounds]
+        if message.kept is not None:
+            grown.insert(0, times[id(message.kept)])
         now = grown[-1] if grown else now
         yield Grown(message, grown or [now] * len(written_by_round(message)), now)
         now += PAUSE_BETWEEN_REPLIES_S

@@ -20,6 +20,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    TokensKept,
     TurnStarted,
 )
 from mlxspec_app.text.safe_text import safe_line, token_label
@@ -74,7 +75,7 @@ def replies_of(events: Iterable[Event]) -> list[RecordedReply]:
                 found[-1].started = event
             case PrefillProgress():
                 found[-1].prompt_tokens = event.total
-            case DraftVerified() | PlainDecoded():
+            case TokensKept() | DraftVerified() | PlainDecoded():
                 found[-1].tokens += event.emit
             case GenerationFinished():
                 found[-1].reason = event.reason

@@ -41,6 +41,8 @@ def _events_of_message(message: Message) -> Iterator[Event]:
         return
     if message.started is not None:
         yield message.started
+    if message.kept is not None:
+        yield message.kept
     if message.prefill is not None:
         yield message.prefill
     for round_ in message.rounds:
@@ -64,5 +66,7 @@ def _ending(reply: Reply) -> Iterator[Event]:
 
 def _held_back(reply: Reply) -> str:
     """Return the text that came with the end of the reply and not with a token."""
-    emitted = sum(len(token.text) for round_ in reply.rounds for token in round_.verdict.emit)
+    verdicts = [round_.verdict for round_ in reply.rounds]
+    told = verdicts if reply.kept is None else [reply.kept, *verdicts]
+    emitted = sum(len(token.text) for event in told for token in event.emit)
     return reply.text[emitted:]

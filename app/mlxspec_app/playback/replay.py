@@ -174,6 +174,10 @@ class ReplaySession:
         why = "this is a recording: no model is here to ask, and it has only what was drafted"
         self._news.append(AlternativesFound(turn, position, message=why))
 
+    def branch(self, turn: int, position: int, token: int) -> None:
+        why = "this is a recording: no model is here to go on from there"
+        self._news.append(AlternativesFound(turn, position, message=why))
+
     def race(self, text: str) -> None:
         self._news.append(RaceFinished(message="this is a recording: no model is here to race"))
 

@@ -21,6 +21,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
     PrefillProgress,
     SpeedupMeasured,
+    TokensKept,
     TurnStarted,
 )
 from mlxspec_app.conversation.rounds import Round
@@ -188,7 +189,7 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
 
 
 def _phase(event: Event) -> Phase:
-    if isinstance(event, PrefillProgress):
+    if isinstance(event, PrefillProgress | TokensKept):
         return "prefill"
     if isinstance(event, DraftProposed):
         return "draft"

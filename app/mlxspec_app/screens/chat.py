@@ -12,6 +12,7 @@ from textual import events, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
+from mlxspec.trace.alternatives import Alternative
 from mlxspec_app.controllers.abilities import Abilities
 from mlxspec_app.controllers.alternatives import Alternatives
 from mlxspec_app.controllers.branches import Branches
@@ -28,6 +29,7 @@ from mlxspec_app.conversation.finding import Hit, find_words
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.screen_events import OrderGiven, StopAsked
 from mlxspec_app.conversation.session import Session
+from mlxspec_app.conversation.token_cursor import Step
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat_navigation import ChatNavigation
 from mlxspec_app.screens.conversation import ConversationScreen
@@ -324,9 +326,28 @@ class ChatScreen(ConversationScreen):
         inspector, reply = self.query_one(Inspector), self.transcript.pointed_message
         if inspector.facts is None or not isinstance(reply, Reply):
             return
-        inspector.ask()
-        self._alternatives.ask(reply, inspector.facts)
-        self.after_order()
+        if self.state.phase == "busy":
+            self.notify("the model is at work: Esc stops it, then try again", timeout=4)
+        elif inspector.chosen is not None:
+            self._branch_from(inspector.chosen)
+        else:
+            inspector.ask()
+            self._alternatives.ask(reply, inspector.facts)
+            self.after_order()
+
+    def action_pick(self, step: Step) -> None:
+        if not self.query_one(Inspector).pick(step):
+            self.transcript.scroll_relative(y=step, animate=False)
+
+    @on(Inspector.Chosen)
+    def _follow_chosen(self) -> None:
+        self.action_alternatives()
+
+    def _branch_from(self, other: Alternative) -> None:
+        if self._alternatives.branch(other.token):
+            self.query_one(Inspector).ask()
+            self.transcript.follow()
+            self.after_order()
 
     def _verify(self) -> None:
         self.feed.note(OrderGiven())

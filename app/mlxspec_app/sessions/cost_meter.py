@@ -18,6 +18,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     SpeedupMeasured,
+    TokensKept,
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import PlainCosts, are_similar, comparison, plain_speed
@@ -65,6 +66,8 @@ class CostMeter:
             case GenerationStarted():
                 self._tokens, self._is_compared = [], True
                 self._is_sampled = event.lossless != GREEDY
+            case TokensKept():
+                self._tokens += [token.token for token in event.emit]
             case DraftVerified() | PlainDecoded():
                 self._tokens += [token.token for token in event.emit]
                 self._context = event.context
@@ -117,7 +120,7 @@ class CostMeter:
         if self._is_compared:
             return None
         self._is_compared = True
-        copied = self._earlier.num_copied(self._tokens)
+        copied = self._earlier.num_copied(self._tokens, self._stats.kept_tokens)
         self._earlier = self._earlier.after(self._tokens)
         self._is_copy = is_copy(copied, self._stats.generated_tokens)
         return comparison(self._stats, plain_speed(self._costs, self._stats, self._context), copied)

@@ -5,7 +5,7 @@ with the reason below it, but is not part of the conversation until the user tri
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -48,6 +48,10 @@ class ConversationLike(Protocol):
         """Messages of the user and their replies."""
 
     @property
+    def reply_tokens(self) -> Sequence[Sequence[int]]:
+        """Token ids of each reply, none where only its text is known."""
+
+    @property
     def num_forgotten(self) -> int:
         """Number of turns that the last prompt left out."""
 
@@ -72,6 +76,17 @@ class ConversationLike(Protocol):
     def alternatives(self, turn: int, position: int) -> list[Alternative]:
         """Return what else could have stood in a place of a reply."""
 
+    def branch(
+        self,
+        turn: int,
+        position: int,
+        token: int,
+        params: GenerationParams,
+        *,
+        should_stop: ShouldStop = lambda: False,
+    ) -> Iterator[Event]:
+        """Yield the events of a reply that keeps its beginning, and has this token after it."""
+
     def fits_alone(self, text: str) -> bool:
         """Return whether a message would fit the context without earlier turns."""
 
@@ -91,7 +106,12 @@ class ConversationLike(Protocol):
     def reset(self) -> None:
         """Forget the conversation."""
 
-    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
+    def restore(
+        self,
+        turns: Iterable[tuple[str, str]],
+        system: str | None = None,
+        tokens: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Go on with an earlier conversation."""
 
     def cut(self, num_turns: int) -> None:
@@ -127,7 +147,7 @@ class ConversationDriver:
         """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
         self._meter = CostMeter()
-        conversation.restore(before.turns, before.system)
+        conversation.restore(before.turns, before.system, before.reply_tokens)
         conversation.forgets_oldest = before.forgets_oldest
 
     def change_drafter(self) -> None:
@@ -145,7 +165,7 @@ class ConversationDriver:
         self._answer(text, partial(begin, params, should_stop=should_stop))
 
     def edit(self, turn: int, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._conversation.cut(sum(self._included[:turn]))  # the screen also counts refused turns
+        self._conversation.cut(self._own_turn(turn))
         del self._included[turn:]
         self._refused = ""
         self._publish(ChatCut(turn))
@@ -161,7 +181,8 @@ class ConversationDriver:
         self._included = [turn.reply is not None for turn in turns]
         self._refused = turns[-1].user if turns and turns[-1].reply is None else ""
         included = [(turn.user, turn.reply) for turn in turns if turn.reply is not None]
-        self._conversation.restore(included, chat.system)
+        tokens = [turn.tokens for turn in turns if turn.reply is not None]
+        self._conversation.restore(included, chat.system, tokens)
         self._publish(chat)
 
     def set_system(self, text: str) -> None:
@@ -182,15 +203,40 @@ class ConversationDriver:
         else:
             self._publish(ProofFinished(proof))
 
+    def _own_turn(self, turn: int) -> int:
+        """Return the turn of the conversation; the screen also counts refused turns."""
+        return sum(self._included[:turn])
+
     def find_alternatives(self, turn: int, position: int) -> None:
-        kept = sum(self._included[:turn])  # the screen also counts refused turns
         try:
-            found = self._conversation.alternatives(kept, position)
+            found = self._conversation.alternatives(self._own_turn(turn), position)
         except Exception as error:  # the thread's edge: an error ends this look, not the chat
             why = str(error) if isinstance(error, ValueError) else describe(error)
             self._publish(AlternativesFound(turn, position, message=why))
         else:
             self._publish(AlternativesFound(turn, position, tuple(found)))
+
+    def branch(
+        self,
+        turn: int,
+        position: int,
+        token: int,
+        params: GenerationParams,
+        should_stop: ShouldStop,
+    ) -> None:
+        own_turn = self._own_turn(turn)
+        try:
+            events = self._conversation.branch(
+                own_turn, position, token, params, should_stop=should_stop
+            )
+        except (ValueError, MlxspecError) as error:
+            self._publish(AlternativesFound(turn, position, message=str(error)))
+            return
+        del self._included[turn + 1 :]
+        self._refused = ""
+        self._publish(ChatCut(turn + 1))
+        self._publish(ReplyDiscarded())
+        self._answer("", lambda: events)
 
     def race(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         """Record a plain run and one with drafts; neither is part of the chat."""

@@ -141,6 +141,10 @@ class EngineSession:
     def find_alternatives(self, turn: int, position: int) -> None:
         self._enqueue(lambda stop: self._driver.find_alternatives(turn, position))
 
+    def branch(self, turn: int, position: int, token: int) -> None:
+        place = turn, position, token
+        self._enqueue(lambda stop: self._driver.branch(*place, self._settings.params, stop))
+
     def race(self, text: str) -> None:
         self._enqueue(lambda stop: self._driver.race(text, self._settings.params, stop))
 

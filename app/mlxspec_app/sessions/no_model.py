@@ -1,6 +1,6 @@
 """The conversation while no model is loaded: before the first, during a change, after a failure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from mlxspec.errors import MlxspecError
@@ -19,6 +19,7 @@ class NoModel:
         self.system = system
         self.forgets_oldest = False
         self.turns: list[tuple[str, str]] = []
+        self.reply_tokens: list[Sequence[int]] = []
         self.num_forgotten = 0
 
     def reply(
@@ -46,6 +47,17 @@ class NoModel:
     def alternatives(self, turn: int, position: int) -> list[Alternative]:
         _refuse()
 
+    def branch(
+        self,
+        turn: int,
+        position: int,
+        token: int,
+        params: GenerationParams,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Event]:
+        _refuse()
+
     def fits_alone(self, text: str) -> bool:
         return True
 
@@ -63,14 +75,20 @@ class NoModel:
         return None
 
     def reset(self) -> None:
-        self.turns = []
+        self.turns, self.reply_tokens = [], []
 
-    def restore(self, turns: Iterable[tuple[str, str]], system: str | None = None) -> None:
-        self.turns = list(turns)
+    def restore(
+        self,
+        turns: Iterable[tuple[str, str]],
+        system: str | None = None,
+        tokens: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.turns, self.reply_tokens = list(turns), list(tokens)
         self.system = system
 
     def cut(self, num_turns: int) -> None:
         del self.turns[num_turns:]
+        del self.reply_tokens[num_turns:]
 
 
 def _refuse() -> NoReturn:

@@ -18,6 +18,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     SpeedupMeasured,
+    TokensKept,
     TurnStarted,
 )
 from mlxspec_app.conversation.session import (
@@ -83,7 +84,7 @@ class Recorder:
                 self._add_turn(event)
             case GenerationStarted():
                 self._begin(event)
-            case DraftVerified() | PlainDecoded():
+            case TokensKept() | DraftVerified() | PlainDecoded():
                 self._extend("".join(token.text for token in event.emit))
             case GenerationFinished():
                 state: MessageState = "partial" if event.reason == "cancelled" else "finished"

@@ -351,7 +351,7 @@ def test_turns_pair_what_was_said_with_what_was_answered():
             GenerationFailed(0.0, "too long"),
         ]
     ).messages
-    assert turns_of(messages) == [Turn("one", "yes"), Turn("two", None)]
+    assert turns_of(messages) == [Turn("one", "yes", (1,)), Turn("two", None)]
 
 
 # ---- what is done on the screen ------------------------------------------------------------

@@ -507,6 +507,26 @@ def test_what_else_was_possible_is_asked_of_the_turn_that_the_model_knows(live):
     assert live.until_a(AlternativesFound).message == "no such token"
 
 
+def test_a_branch_is_of_the_turn_that_the_model_knows_and_a_refused_one_changes_nothing(live):
+    conversation = live.conversation
+    conversation.error = ModelNotFoundError("too long")
+    live.session.send("refused")
+    live.until_a(GenerationFailed)
+    conversation.error = None
+    for text in ("hi", "more"):
+        live.session.send(text)
+        live.until_a(GenerationFinished)
+    conversation.error = ValueError("the grammar forbids token 5")
+    live.session.branch(1, 3, 5)
+    assert live.until_a(AlternativesFound).message == "the grammar forbids token 5"
+    assert not any(isinstance(event, ChatCut | ReplyDiscarded) for event in live.news)
+    conversation.error = None
+    live.session.branch(1, 3, 5)
+    live.until_a(GenerationFinished)
+    assert conversation.said[-1] == ("branch", 0, 3, 5, PARAMS)
+    assert live.news[:2] == [ChatCut(2), ReplyDiscarded()]
+
+
 def test_every_event_is_in_the_trace(tmp_path):
     live = Live(trace=tmp_path / "t.jsonl")
     live.until_a(SessionReady)

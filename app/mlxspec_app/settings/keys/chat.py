@@ -267,7 +267,24 @@ TRANSCRIPT = (
         "Instead",
         id="transcript.alternatives",
         tooltip="in the transcript: what else the model could have written in the place of the "
-        "token, and how probable that was; in the X-ray a click does it too",
+        "token, and how probable that was; in the X-ray a click does it too, and Up, Down "
+        "and Enter branch the reply from there with one of them",
+    ),
+    Binding(
+        "up",
+        "screen.pick(-1)",
+        "Line up",
+        show=False,
+        id="transcript.up",
+        tooltip="in the transcript: a line up; where other tokens are shown: mark the previous one",
+    ),
+    Binding(
+        "down",
+        "screen.pick(1)",
+        "Line down",
+        show=False,
+        id="transcript.down",
+        tooltip="in the transcript: a line down; where other tokens are shown: mark the next one",
     ),
     Binding(
         "left_square_bracket",

@@ -121,7 +121,7 @@ class ExactPainter:
         span = self.text.spans[run.tag]
         name = "plain" if message.is_user else message.ink.style_of(span)
         band = ("band-b", "band-a")[span.round % 2]
-        has_band = message.ink.bands and span.kind not in (None, "plain")
+        has_band = message.ink.bands and span.kind not in (None, "plain", "kept")
         key = (name, band if has_band else "", look, span.channel != "answer")
         if key not in self._styles:
             self._styles[key] = self.mixed(*key)

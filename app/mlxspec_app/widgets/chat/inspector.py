@@ -1,16 +1,22 @@
 """The token inspector: the kind of a token, the drafts that it beat, and what else was possible.
 
 What else the model could have written there is shown once that was asked for: it costs a forward.
+In the X-ray one of these can be marked, and chosen.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
+from textual.style import Style
 from textual.widget import Widget
 
 from mlxspec.trace.alternatives import Alternative
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.session import AlternativesFound
+from mlxspec_app.conversation.token_cursor import Step
 from mlxspec_app.conversation.token_facts import TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.safe_text import safe_line, token_label
@@ -18,6 +24,9 @@ from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, SIGNS, marke
 from mlxspec_app.widgets.draft.legend import MEANINGS, PLAIN_WORDS
 
 _MOST_RIVALS = 6
+_META = "alternative"
+_HOW = "       ↑↓ mark one · Enter: branch from here with this token"
+_USUAL_WIDTH = 80
 _TERMS = ("target p", "drafter q", "over")
 _PLAIN = ("the model's probability", "the drafter's", "instead of")
 
@@ -37,18 +46,23 @@ class Inspector(Widget):
     """
     ALLOW_SELECT = False
 
+    @dataclass
+    class Chosen(Message):
+        """The marked token was clicked: the reply is to be written anew with it."""
+
     def __init__(self) -> None:
         """Make an empty inspector."""
         super().__init__()
         self._facts: TokenFacts | None = None
         self._others: AlternativesFound | None = None
         self._is_asked = False
+        self._marked: int | None = None
         self._view = DEFAULT_VIEW
 
     def set_view(self, view: View) -> None:
         """Use the words of a view: the field's in the X-ray, plain ones elsewhere."""
-        self._view = view
-        self.refresh()
+        self._view, self._marked = view, None
+        self.refresh(layout=True)
 
     @property
     def facts(self) -> TokenFacts | None:
@@ -59,16 +73,46 @@ class Inspector(Widget):
         self.display = facts is not None
         if facts != self._facts:
             self._facts, self._others, self._is_asked = facts, None, False
+            self._marked = None
             self.refresh(layout=True)
+
+    @property
+    def chosen(self) -> Alternative | None:
+        """The marked token, if there is one."""
+        return self._choices[self._marked] if self._marked is not None else None
+
+    @property
+    def _choices(self) -> Sequence[Alternative]:
+        """The tokens that can be chosen; none outside the X-ray."""
+        is_shown = self._others is not None and not self._view.is_rendered
+        return self._others.found if self._others is not None and is_shown else ()
+
+    def pick(self, step: Step) -> bool:
+        """Mark the next token, or the one before; return whether there are any."""
+        if not self._choices:
+            return False
+        at = -1 if self._marked is None and step > 0 else self._marked or 0
+        self._marked = (at + step) % len(self._choices)
+        self.refresh()
+        return True
+
+    def on_click(self, event: events.Click) -> None:
+        number = event.style.meta.get(_META)
+        if number is None or number >= len(self._choices):
+            return
+        if number == self._marked:
+            self.post_message(self.Chosen())
+        self._marked = number
+        self.refresh()
 
     def ask(self) -> None:
         """Show that the model is asked what else it could have written."""
-        self._is_asked = True
+        self._is_asked, self._others, self._marked = True, None, None
         self.refresh(layout=True)
 
     def show_alternatives(self, others: AlternativesFound) -> None:
         """Show what else the model could have written in the place of the shown token."""
-        self._others, self._is_asked = others, False
+        self._others, self._is_asked, self._marked = others, False, None
         self.refresh(layout=True)
 
     def render(self) -> Content:
@@ -81,13 +125,18 @@ class Inspector(Widget):
         if self._is_asked:
             rows.append(Content.styled("       asking the model ...", MUTED))
         elif self._others is not None:
-            rows += _instead(self._others, self._facts.token.token)
+            width = self.size.width or _USUAL_WIDTH
+            rows += _instead(self._others, self._facts.token.token, self._marked, width)
+        if self._choices:
+            rows.append(Content.styled(_HOW, MUTED))
         return Content("\n").join(rows)
 
 
 def _author(facts: TokenFacts) -> Content:
     """Return the token and who wrote it, in plain words."""
     name, style, meaning = PLAIN_WORDS[facts.token.kind == "accepted"]
+    if facts.token.kind == "kept":
+        name, meaning = "kept", MEANINGS["kept"]
     return Content.assemble(
         ("word   ", MUTED),
         (token_label(facts.text), style),
@@ -105,28 +154,60 @@ def _origin(facts: TokenFacts) -> Content:
         (f"{SIGNS[kind]}{token_label(facts.text)}", style),
         (f"  {kind}", style.split(" ")[0]),
         (f": {MEANINGS[kind]}{source}", MUTED),
-        (f"   round {facts.round}, depth {facts.depth}, id {facts.token.token}", MUTED),
+        (f"   {_place(facts)}id {facts.token.token}", MUTED),
     )
 
 
-def _instead(others: AlternativesFound, written: int) -> list[Content]:
-    """Return the probabilities under the model alone, and those from which the token was drawn."""
+def _place(facts: TokenFacts) -> str:
+    return f"round {facts.round}, depth {facts.depth}, " if facts.round else ""
+
+
+def _instead(
+    others: AlternativesFound, written: int, marked: int | None, width: int
+) -> list[Content]:
+    """Return the probabilities under the model alone, and those from which the token was drawn.
+
+    Args:
+        others: What was found.
+        written: The token in that place.
+        marked: Index of the token that would be chosen.
+        width: Cells of a row.
+    """
     if not others.found:
         return [Content.styled(f"       {safe_line(others.message)}", MUTED)]
-    rows = [_row("model  ", [(each, each.model_prob) for each in others.found], written)]
-    drawn = [(each, each.prob) for each in others.found if each.prob]
-    if drawn and any(f"{each.model_prob:.2f}" != f"{prob:.2f}" for each, prob in drawn):
-        rows.append(_row("drawn  ", drawn, written))
+    labels = [
+        _label(each, number, each.token == written, number == marked)
+        for number, each in enumerate(others.found)
+    ]
+    model_probs = [each.model_prob for each in others.found]
+    rows = _rows("model  ", labels, model_probs, width)
+    probs = [each.prob for each in others.found]
+    if any(
+        prob and f"{prob:.2f}" != f"{p:.2f}" for prob, p in zip(probs, model_probs, strict=True)
+    ):
+        rows += _rows("drawn  ", labels, probs, width)
     return rows
 
 
-def _row(name: str, probs: Sequence[tuple[Alternative, float | None]], written: int) -> Content:
-    parts = []
-    for each, value in probs:
-        style = "$foreground bold" if each.token == written else "$foreground"
-        label = safe_line(token_label(each.text))
-        parts.append(Content.assemble((label, style), (f" {prob(value) or '?'}", MUTED)))
-    return Content.styled(name, MUTED) + Content("   ").join(parts)
+def _label(each: Alternative, number: int, is_written: bool, is_marked: bool) -> Content:
+    style = "$foreground" + " bold" * is_written + " reverse" * is_marked
+    label = Content.styled(safe_line(token_label(each.text)), style)
+    return label.stylize(Style.from_meta({_META: number}))
+
+
+def _rows(
+    name: str, labels: Sequence[Content], probs: Sequence[float | None], width: int
+) -> list[Content]:
+    """Return the tokens that have a probability, in as many rows as they need."""
+    rows = [Content.styled(name, MUTED)]
+    for label, value in zip(labels, probs, strict=True):
+        if not value:
+            continue
+        part = label + Content.styled(f" {prob(value)}   ", MUTED)
+        if rows[-1].cell_length + part.rstrip().cell_length > width:
+            rows.append(Content(" " * len(name)))
+        rows[-1] += part
+    return rows
 
 
 def _against(facts: TokenFacts, words: tuple[str, str, str]) -> Content:

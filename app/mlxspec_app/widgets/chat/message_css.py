@@ -9,6 +9,7 @@ TokenMessage {
     .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
     .token-message--bonus { color: $spec-bonus; text-style: italic; }
     .token-message--forced { color: $spec-step-1; text-style: italic; }
+    .token-message--kept { color: $spec-muted; }
     .token-message--step-1 { color: $spec-step-1; }
     .token-message--step-2 { color: $spec-step-2; }
     .token-message--step-3 { color: $spec-step-3; }
@@ -35,6 +36,7 @@ TokenMessage {
     .token-message--gutter { color: $spec-muted; }
     .token-message--share { color: $spec-accepted 45%; }
     .token-message--caret { color: $foreground; }
+    &:nocolor .token-message--kept { text-style: dim; }
     &:nocolor .token-message--step-1 { text-style: dim; }
     &:ansi .token-message--step-1 { text-style: dim; }
     .token-message--mark { text-style: dim; }

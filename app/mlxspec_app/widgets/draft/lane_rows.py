@@ -16,6 +16,7 @@ SIGNS: dict[Mark, str] = {
     "bonus": "✚",
     "plain": "",
     "forced": "▸",
+    "kept": "=",
 }
 MARK_STYLES: dict[Mark, str] = {
     "accepted": "$spec-accepted bold",
@@ -25,6 +26,7 @@ MARK_STYLES: dict[Mark, str] = {
     "bonus": "$spec-bonus italic",
     "plain": "$spec-plain",
     "forced": "$spec-step-1 italic",
+    "kept": "$spec-muted",
 }
 QUIET_STYLES: dict[Mark, str] = {
     "accepted": "$spec-guess",
@@ -34,6 +36,7 @@ QUIET_STYLES: dict[Mark, str] = {
     "bonus": "$spec-plain",
     "plain": "$spec-plain",
     "forced": "$spec-plain",
+    "kept": "$spec-plain",
 }
 """Outside the X-ray: a tint for what was guessed right, neither bold nor underlined."""
 MUTED = "$spec-muted"

@@ -13,6 +13,7 @@ MEANINGS: dict[Mark, str] = {
     "rejected": "drafted, and not what the target says",
     "skipped": "drafted behind a rejected token, not judged",
     "forced": "all that the grammar of the reply allowed",
+    "kept": "the beginning of a branch: from the reply before, its last token chosen",
 }
 _EMITTED: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}

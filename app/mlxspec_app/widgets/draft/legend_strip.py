@@ -17,6 +17,7 @@ _KEYS: dict[str, tuple[tuple[str, str], ...]] = {
         ("corrected", "$spec-corrected bold underline"),
         ("bonus", "$spec-bonus italic"),
         ("plain", "$spec-plain"),
+        ("kept", "$spec-muted"),
     ),
     "exceptions": (
         ("corrected", "$spec-corrected bold underline"),
