@@ -7,12 +7,14 @@ import pytest
 
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.stats import FORCED
 from tests.support.adversaries import Adversary
-from tests.support.language import EndedTokenizer
+from tests.support.language import EndedTokenizer, Language
 from tests.support.tiny import emitted, make_engine, tiny_model
 
 PROMPT = [3, 7, 1]
@@ -94,6 +96,48 @@ def test_guesses_below_a_run_are_counted_by_their_own_depth():
     drafted = [node for event in events if event.t == "draft" for node in event.nodes]
     assert stats["drafted"] == sum(node.source != FORCED for node in drafted) > 0
     assert len(stats["drafted_at_depth"]) <= 2
+    first = [node.token for node in drafted if node.parent == 3]
+    assert sorted(first) == [3, 4]  # of few allowed tokens each one is tried
+
+
+def test_no_forbidden_token_is_drafted():
+    """The prompt repeats what the grammar forbids, so the drafter guesses that."""
+    words = Language("(ab|ac)(a|c|d)(b|c)(a|b|c)", 4, 5)
+    engine = make_engine(tiny_model(), SuffixDrafter())
+    params = GenerationParams(grammar=Grammar.regex(words.pattern))
+    said, num_guessed = (), 0
+    for event in engine.generate([0, 1, 1, 3, 0, 1, 1, 3, 0, 2, 2], params):
+        if event.t == "draft":
+            paths = {0: said}
+            for node in event.nodes:
+                assert node.token in words.following(paths[node.parent])
+                paths[node.index] = (*paths[node.parent], node.token)
+                num_guessed += node.source == SuffixDrafter.name
+        said += tuple(token.token for token in getattr(event, "emit", ()))
+    assert num_guessed
+
+
+class Recorder(Adversary):
+    """Says what it was told, and draws a chain of one."""
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.seen = []
+
+    def propose(self, root, budget):
+        self.seen.append((*self.tokens, root))
+        tree = DraftTree.chain(mx.array([root, 3], mx.int32))
+        return Draft(tree, ("drawn",), sampled_from=mx.ones((1, 24)) / 24)
+
+
+def test_a_drafter_that_needs_the_text_alone_draws_below_a_run_as_after_it():
+    drafter = Recorder()
+    sampling = SamplingParams(temperature=1.0)
+    events = reply(Grammar.regex("abc(d|e)fgh(a|b)cd"), drafter, sampling=sampling)
+    text = [*PROMPT, *emitted(events)]
+    assert events[-1].stats["kinds"]["forced"] >= 7  # none of them was rejected with the draft
+    assert [len(seen) for seen in drafter.seen] == [len(PROMPT) + 3, len(PROMPT) + 7]
+    assert all(list(seen) == text[: len(seen)] for seen in drafter.seen)
 
 
 @pytest.mark.parametrize("most", [1, 3, 5, 8, 20])
