@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mlxspec.params import GenerationParams, Options, SamplingParams
+from mlxspec.params import GenerationParams, Grammar, Options, SamplingParams
+from mlxspec.params.grammar import grammar_of
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING
 from mlxspec_app.user.paths import find_paths
@@ -95,6 +96,38 @@ def generation_params(args: Namespace) -> GenerationParams:
     return GenerationParams(
         sampling=sampling, **{"seed": random.SystemRandom().getrandbits(32), **given}
     )
+
+
+def grammar(args: Namespace) -> Grammar | None:
+    """Return what a reply has to fit by one of the four flags; None without any.
+
+    Raises:
+        ValueError: Several are given, or one cannot be read.
+    """
+    given = [args.grammar, args.regex, args.grammar_file, args.choices]
+    if sum(value is not None for value in given) > 1:
+        raise ValueError("give one of --json-schema, --regex, --grammar and --choices")
+    if args.grammar_file is not None:
+        return Grammar.lark(read_file(Path(args.grammar_file), "grammar"))
+    if args.choices is not None:
+        return Grammar.choices(args.choices.split(","))
+    if args.regex is not None:
+        return Grammar.regex(args.regex)
+    return None if args.grammar is None else grammar_of("--json-schema", args.grammar)
+
+
+def read_file(path: Path, name: str) -> str:
+    """Return the text of a file; `name` says what it is.
+
+    Raises:
+        ValueError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read the {name} file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the {name} file {path} is not UTF-8 text") from error
 
 
 def given_words(args: Namespace) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def _add_generate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
     parser.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
-    _add_grammar_options(parser)
+    _add_grammar_options(parser, "what the reply has to fit, if no --json-schema")
 
 
 def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
@@ -121,14 +121,15 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
-def _add_grammar_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what the reply has to fit, if no --json-schema")
+def _add_grammar_options(parser: argparse.ArgumentParser, title: str) -> argparse._ActionsContainer:
+    group = parser.add_argument_group(title)
     text = "a text that a regular expression matches as a whole"
     group.add_argument("--regex", metavar="PATTERN", help=text)
     text = "a text of the grammar in a file, in Lark's syntax"
     group.add_argument("--grammar", dest="grammar_file", metavar="FILE", help=text)
     text = "one of a few texts, with commas between them"
     group.add_argument("--choices", metavar="TEXT,TEXT", help=text)
+    return group
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
@@ -208,6 +209,8 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
     add_flag(group, "kv_bits", default=8, help="4 or 8, of 'quantised' (8)")
     add_flags(group, ("dtype", "port", "adapter"))
+    title = "what all replies and samples have to fit; one of these"
+    add_flag(_add_grammar_options(parser, title), "grammar")
 
 
 def _add_prompt_options(parser: argparse.ArgumentParser) -> None:

@@ -136,7 +136,7 @@ def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
     decode_s = _sum(stats, "total_s") - _sum(stats, "prefill_s")
     return {
         "rounds": rounds,
-        "drafted_share": rounds / forwards,
+        "drafted_share": rounds / forwards if forwards else 0.0,
         "mean_acceptance_length": mean_acceptance_length(_sum(stats, "accepted"), rounds),
         "acceptance_by_depth": [count / rounds for count in kept],
         "acceptance_given_reached": [
@@ -146,7 +146,7 @@ def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
         "draft_share": draft_s / decode_s,
         "target_share": target_s / decode_s,
         "host_share": (decode_s - draft_s - target_s) / decode_s,
-        "syncs_per_forward": _sum(stats, "host_syncs") / forwards,
+        "syncs_per_forward": _sum(stats, "host_syncs") / max(forwards, 1),
     }
 
 

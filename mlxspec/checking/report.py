@@ -19,7 +19,7 @@ def text(result: CheckResult) -> str:
     """Return the report: the setup, the results and the verdict."""
     parts = ["\n".join(setup_lines(result.setup))]
     for cache in result.caches:
-        parts += [_drift(cache), _replies(cache, result.num_nodes)]
+        parts += [_drift(cache), _replies(cache, result)]
     parts.append(_distributions(result))
     parts += [f"! {note}" for note in (*_faults(result), *result.notes)]
     parts.append(verdict(result).text)
@@ -32,6 +32,7 @@ def document(result: CheckResult) -> dict[str, Any]:
     return {
         "setup": dict(result.setup),
         "num_draft_tokens": list(result.num_nodes),
+        "grammar": result.grammar or None,
         "verdict": found.kind,
         "verdict_text": found.text,
         "is_lossless": found.is_lossless,
@@ -65,11 +66,11 @@ def _near_tie(drift: Drift) -> str:
     )
 
 
-def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
-    nodes = ", ".join(map(str, num_nodes))
+def _replies(cache: CacheCheck, result: CheckResult) -> str:
+    nodes = ", ".join(map(str, result.num_nodes))
     lines = [
-        f"cache {cache.cache}: greedy replies, compared with plain decoding (drafts of {nodes} "
-        "nodes, in turn)",
+        f"cache {cache.cache}: greedy replies{_under(result)}, compared with plain decoding "
+        f"(drafts of {nodes} nodes, in turn)",
         _line("", ["the same", "tokens", "drafted", "accepted"]),
     ]
     for found in cache.agreements:
@@ -80,11 +81,17 @@ def _replies(cache: CacheCheck, num_nodes: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
+def _under(result: CheckResult) -> str:
+    return f" under {result.grammar}" if result.grammar else ""
+
+
 def _distributions(result: CheckResult) -> str:
     checks = result.distributions
+    tokens = "chosen tokens" if result.grammar else "tokens"
     lines = [
-        f"cache {result.caches[0].cache}: {LENGTH} tokens at temperature {SAMPLING.temperature:g}, "
-        f"{checks[0].fit.num_draws} samples each against the exact distribution",
+        f"cache {result.caches[0].cache}: {LENGTH} {tokens}{_under(result)} at temperature "
+        f"{SAMPLING.temperature:g}, {checks[0].fit.num_draws} samples each against the exact "
+        "distribution",
         _line("", ["chi-square", "freedom", "p", "drafted", "accepted"]),
     ]
     for check in checks:

@@ -16,24 +16,36 @@ from mlxspec.budget import FixedBudget
 from mlxspec.checking.greedy import Agreement, GreedyCase, check_replies
 from mlxspec.checking.sampled import (
     LENGTH,
+    MOST_FORCED,
     Case,
     DistributionCheck,
     Sampler,
     cases_of,
     check_distribution,
+    sample_params,
 )
 from mlxspec.drafting.registry import DrafterContext, Say, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.grammar.compiled import Grammars
+from mlxspec.grammar.constraint import Constraint
 from mlxspec.loading import LoadedModel
 from mlxspec.measure.drift import Drift, Text, measure_drift
-from mlxspec.params import Options
+from mlxspec.params import Grammar, Options
+from mlxspec.params.grammar import GrammarKind
+from mlxspec.reply.continuation import Continuation
 
 _NUM_TEXTS = 2
 """Number of replies whose rows are measured for drift."""
 
 _LENGTHS, _MAX_PREFIXES = (0, 8), 16
 """Samples begin after this many tokens of a plain reply; the most prefixes that are tried."""
+
+_GRAMMARS: dict[GrammarKind, str] = {
+    "json-schema": "a JSON schema",
+    "regex": "a regular expression",
+    "lark": "a grammar",
+}
 
 T = TypeVar("T")
 
@@ -56,6 +68,7 @@ class Plan:
         num_nodes: Numbers of draft nodes per round, used in turn.
         max_tokens: Maximum number of tokens of a greedy reply.
         num_draws: Number of samples with each drafter.
+        grammar: What all replies and samples have to fit; None for any text.
     """
 
     questions: Sequence[Question]
@@ -64,10 +77,16 @@ class Plan:
     num_nodes: Sequence[int]
     max_tokens: int
     num_draws: int
+    grammar: Grammar | None = None
 
     def task(self, num_nodes: int) -> Task:
         """Return the settings of a greedy reply with `num_nodes` draft nodes per round."""
-        return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes)
+        return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes, grammar=self.grammar)
+
+    @property
+    def length(self) -> int:
+        """The most tokens of a sample that are counted."""
+        return LENGTH if self.grammar is None else LENGTH + MOST_FORCED
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,7 @@ class CheckResult:
         caches: The results with each kind of cache.
         distributions: Samples with the first cache, one entry per drafter, plain decoding first.
         notes: What was left out, and why.
+        grammar: The kind of grammar that all of it had to fit, in words; "" for none.
     """
 
     setup: Setup
@@ -102,6 +122,7 @@ class CheckResult:
     caches: tuple[CacheCheck, ...]
     distributions: tuple[DistributionCheck, ...]
     notes: tuple[str, ...]
+    grammar: str = ""
 
 
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
@@ -136,6 +157,7 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
         caches=tuple(caches),
         distributions=distributions,
         notes=tuple(dict.fromkeys(notes)),
+        grammar=_GRAMMARS[plan.grammar.kind] if plan.grammar else "",
     )
 
 
@@ -217,6 +239,7 @@ class Checker:
         self._progress = progress
         self._cache = context.target.cache.describe()
         self._drafters = list(plan.drafters) or _drafters_here(context)
+        self._grammars = Grammars(context.engine.tokenizer)
         self._questions = _fitting(context.engine, plan, notes)
         self._plain, *self._arms = own_arms([PLAIN, *self._drafters], context, self._budget)
 
@@ -234,8 +257,10 @@ class Checker:
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
         write = self._plain.write
+        # Without nodes a grammar drafts nothing either: a forward for every token.
+        plain = self._plan.task(0)
         watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
-        return [replace(found, plain=write(found.prompt, found.task).tokens) for found in watched]
+        return [replace(found, plain=write(found.prompt, plain).tokens) for found in watched]
 
     @cached_property
     def drift(self) -> Drift:
@@ -270,15 +295,22 @@ class Checker:
             if length < len(found.plain)
         ]
         watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
-        return cases_of(self.context.target, watched, num_nodes, self.num_samples)
+        return cases_of(self.context.target, watched, num_nodes, self.num_samples, self._constraint)
 
     def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
         engine, checks = self.context.engine, []
         for word in (PLAIN, *self._drafters):
-            sampler = Sampler(engine, make_drafter(word, self.context), self._budget)
+            drafter = make_drafter(word, self.context)
+            sampler = Sampler(engine, drafter, self._budget, self._plan.grammar)
             checks.append(check_distribution(sampler, word, cases, partial(self._seeds, word)))
         return tuple(checks)
+
+    def _constraint(self, prompt: Sequence[int]) -> Constraint | None:
+        """Return what may follow a prompt, by a grammar compiled anew."""
+        engine, params = self.context.engine, sample_params(self._plan.grammar)
+        begun = Continuation(prompt, params, self.context.target, engine.tokenizer)
+        return begun.constrain(self._grammars.matcher(params.grammar), engine.tokenizer)
 
     def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
         return self._progress(case.seeds, f"samples: {drafter}, {case.num_nodes} nodes a round")
@@ -292,7 +324,7 @@ def _drafters_here(context: DrafterContext) -> list[str]:
 
 def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
     """Return every question that leaves room for a reply, without its plain reply."""
-    needed = plan.max_tokens + LENGTH + max(plan.num_nodes)
+    needed = plan.max_tokens + plan.length + max(plan.num_nodes)
     most = None if engine.context_length is None else engine.context_length - needed
     fitting: list[GreedyCase] = []
     for question in plan.questions:

@@ -7,10 +7,13 @@ reads every prefix row by row, without drafts, and NumPy computes probabilities 
 engine samples with one seed after the other, as for any reply, and stops after the third token.
 With every drafter the samples must have that distribution. No filter cuts tokens off: at the edge
 of a filter, rounding could move whole probabilities.
+
+Under a grammar what it forbids has no probability, and a forced token is no sample: a cell then has
+three tokens that were chosen, and the forced ones between them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import mlx.core as mx
@@ -20,7 +23,8 @@ from mlxspec.budget import Budget
 from mlxspec.checking.chi_square import Fit, fit, pooled
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.grammar.constraint import Allowed, Constraint
+from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
@@ -29,6 +33,9 @@ LENGTH = 3
 SAMPLING = SamplingParams(temperature=1.0)
 OTHER = -1
 """Marks the cell of all tokens without a cell of their own."""
+
+MOST_FORCED = 48
+"""The most forced tokens in a cell; a longer text ends there."""
 
 _NUM_OWN_CELLS, _NUM_FOLLOWED = 16, 3
 
@@ -43,20 +50,25 @@ class JointDistribution:
     """The joint distribution of the first tokens after a prompt.
 
     Attributes:
-        probs: Probability of each cell. A cell is the first tokens of a sample, at most `LENGTH`;
-            the last of them may be `OTHER`.
+        probs: Probability of each cell. A cell is the first tokens of a sample, with at most
+            `LENGTH` that were chosen; the last of them may be `OTHER`.
     """
 
     probs: Mapping[Tokens, float]
 
     def cell_of(self, drawn: Tokens) -> Tokens:
-        """Return the cell of a sample of `LENGTH` tokens."""
-        for length in range(1, LENGTH + 1):
+        """Return the cell of a sample of `length` tokens, fewer where its reply ended."""
+        for length in range(1, len(drawn) + 1):
             if drawn[:length] in self.probs:
                 return drawn[:length]
             if drawn[:length] not in self._followed:
                 return (*drawn[: length - 1], OTHER)
         raise AssertionError("a draw is longer than every cell")
+
+    @cached_property
+    def length(self) -> int:
+        """Number of tokens of the longest cell."""
+        return max(map(len, self.probs))
 
     @cached_property
     def _followed(self) -> frozenset[Tokens]:
@@ -108,29 +120,47 @@ def error_rate(num_checks: int) -> float:
     return _ERROR_RATE / num_checks
 
 
-def joint_distribution(target: Decoder, prompt: Sequence[int]) -> JointDistribution:
+def joint_distribution(
+    target: Decoder, prompt: Sequence[int], constraint: Constraint | None = None
+) -> JointDistribution:
     """Return the exact distribution of the first tokens; the content of the target's cache changes.
 
     Args:
         target: The model; it reads every prefix without drafts.
         prompt: Tokens of the prompt, at least one.
+        constraint: What may follow the prompt; None for any token.
     """
     target.reset()
     target.observe(prompt[:-1])
     probs: dict[Tokens, float] = {}
-    waiting: list[tuple[Tokens, float]] = [((), 1.0)]
+    waiting: list[tuple[Tokens, float, int]] = [((), 1.0, 1)]  # with the number of its choice
     while waiting:
-        begun, prob = waiting.pop()
+        begun, prob, number = waiting.pop()
+        begun = _with_forced(constraint, begun)
+        after = constraint.allowed(begun) if constraint else None
+        if after is not None and (after.is_complete or len(begun) >= MOST_FORCED):
+            probs[begun] = prob
+            continue
         _read(target, [*prompt, *begun])
-        shares = _next_probs(np.array(target.next_logits().astype(mx.float32)))
+        shares = _next_probs(np.array(target.next_logits().astype(mx.float32)), after)
         for rank, (token, share) in enumerate(shares.items()):
             reply = (*begun, token)
-            if rank < _NUM_FOLLOWED and len(reply) < LENGTH:
-                waiting.append((reply, prob * share))
+            if rank < _NUM_FOLLOWED and number < LENGTH:
+                waiting.append((reply, prob * share, number + 1))
             else:
                 probs[reply] = prob * share
         probs[(*begun, OTHER)] = prob * max(1 - sum(shares.values()), 0.0)
     return JointDistribution(probs)
+
+
+def _with_forced(constraint: Constraint | None, begun: Tokens) -> Tokens:
+    """Return a beginning with the forced tokens that follow it."""
+    while constraint is not None and len(begun) < MOST_FORCED:
+        after = constraint.allowed(begun)
+        if after is None or after.forced is None:
+            break
+        begun = (*begun, after.forced)
+    return begun
 
 
 def _read(target: Decoder, tokens: Sequence[int]) -> None:
@@ -146,6 +176,7 @@ def cases_of(
     prompts: Iterable[Sequence[int]],
     num_nodes: Sequence[int],
     num_draws: int,
+    constrained: Callable[[Sequence[int]], Constraint | None] = lambda prompt: None,
 ) -> list[Case]:
     """Return a case for each number of draft nodes, with the prompts that test the most cells.
 
@@ -154,6 +185,7 @@ def cases_of(
         prompts: The prompts to choose from.
         num_nodes: Numbers of draft nodes per round, one per case.
         num_draws: Number of samples per case.
+        constrained: Returns what may follow a prompt; None for any token.
 
     Raises:
         ValueError: After every prompt, all samples would count in one cell.
@@ -162,7 +194,10 @@ def cases_of(
     def num_pools(distribution: JointDistribution) -> int:
         return len(pooled(distribution.probs, num_draws))
 
-    found = [(tuple(prompt), joint_distribution(target, prompt)) for prompt in prompts]
+    found = [
+        (tuple(prompt), joint_distribution(target, prompt, constrained(prompt)))
+        for prompt in prompts
+    ]
     ranked = sorted(
         (case for case in found if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1])
     )
@@ -181,20 +216,27 @@ def cases_of(
 class Sampler:
     """Samples the first tokens of replies, and counts draft tokens and failures."""
 
-    def __init__(self, engine: Engine, drafter: Drafter, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        drafter: Drafter,
+        budget: Budget | None = None,
+        grammar: Grammar | None = None,
+    ) -> None:
         """Sample with a drafter; the budget decides how many of its nodes are verified."""
         self._engine, self._drafter, self._budget = engine, drafter, budget
+        self._grammar = grammar
         self.drafted = self.accepted = self.num_faults = 0
 
     def draw(self, case: Case, seed: int) -> Tokens:
-        """Return a sample of `LENGTH` tokens."""
-        params = GenerationParams(
+        """Return a sample, as long as the longest cell."""
+        length = case.distribution.length
+        params = replace(
+            sample_params(self._grammar),
             # More than are counted: a draft is never deeper than the rest of the reply.
-            max_tokens=LENGTH + case.num_nodes,
-            sampling=SAMPLING,
+            max_tokens=length + case.num_nodes,
             seed=seed,
             num_draft_tokens=case.num_nodes,
-            ignore_eos=True,
         )
         tokens: list[int] = []
         events = self._engine.generate(
@@ -202,7 +244,7 @@ class Sampler:
             params,
             drafter=self._drafter,
             budget=self._budget,
-            should_stop=lambda: len(tokens) >= LENGTH,
+            should_stop=lambda: len(tokens) >= length,
         )
         for event in events:
             match event:
@@ -213,7 +255,12 @@ class Sampler:
                 case GenerationFinished():
                     self.drafted += event.stats["drafted"]
                     self.accepted += event.stats["accepted"]
-        return tuple(tokens[:LENGTH])
+        return tuple(tokens[:length])
+
+
+def sample_params(grammar: Grammar | None) -> GenerationParams:
+    """Return the settings of all samples."""
+    return GenerationParams(sampling=SAMPLING, ignore_eos=True, grammar=grammar)
 
 
 def check_distribution(
@@ -239,9 +286,15 @@ def check_distribution(
     return DistributionCheck(drafter, total, sampler.drafted, sampler.accepted, sampler.num_faults)
 
 
-def _next_probs(logits: np.ndarray) -> dict[int, float]:
+def _next_probs(logits: np.ndarray, after: Allowed | None = None) -> dict[int, float]:
     """Return the probabilities of the tokens with a cell of their own, the largest first."""
     wide = logits.astype(np.float64) / SAMPLING.temperature
+    if after is not None:
+        is_allowed = np.zeros(len(wide), np.bool_)
+        width = min(len(wide), len(after.bits))
+        is_allowed[:width] = after.bits[:width]
+        wide[~is_allowed] = -np.inf
     weights = np.exp(wide - wide.max())
     best = np.argsort(-wide, kind="stable")[:_NUM_OWN_CELLS]
+    best = best[weights[best] > 0]
     return dict(zip(best.tolist(), (weights[best] / weights.sum()).tolist(), strict=True))

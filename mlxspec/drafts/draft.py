@@ -44,6 +44,8 @@ class Draft:
             where the estimates are not on the host.
         num_certain: Number of first nodes that are a chain below the root and certain to be
             accepted, as a grammar allows nothing else. They are no guesses: no budget cuts them.
+        ends_reply: Whether the certain nodes are all there are, and the reply ends with them: no
+            forward is needed.
     """
 
     tree: DraftTree
@@ -53,6 +55,7 @@ class Draft:
     branching: TreeShape | None = None
     path_probs: Sequence[float] | None = None
     num_certain: int = 0
+    ends_reply: bool = False
 
     @staticmethod
     def empty(root: int) -> "Draft":

@@ -12,7 +12,7 @@ from mlxspec.trace.events import EmittedToken
 
 @dataclass(frozen=True)
 class Round:
-    """What one target forward decided.
+    """What one target forward decided, or a grammar alone.
 
     A reply sets `num_allowed` and the fields after it last, so a drafter must not read these.
 
@@ -34,6 +34,7 @@ class Round:
         number: Of the target forward in its reply, from 1.
         emitted: Tokens that the reply was given. Path and bonus token end with the last of them.
         emitted_nodes: The nodes that these are of, the root left out.
+        forwards: Target forwards that it took: 1, or 0 where all of it was certain.
         num_allowed: Nodes that the drafter was allowed to propose; 0 where it was not called.
         num_rows: Rows of the forward, the root and any padding included.
         draft_ms: Milliseconds until the draft was handed over; a lazy one is not computed then.
@@ -56,6 +57,7 @@ class Round:
     number: int = 0
     emitted: tuple[EmittedToken, ...] = ()
     emitted_nodes: tuple[int, ...] = ()
+    forwards: int = 1
     num_allowed: int = 0
     num_rows: int = 0
     draft_ms: float = 0.0

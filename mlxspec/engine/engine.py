@@ -300,7 +300,7 @@ class Engine:
     # ---- a reply ---------------------------------------------------------------------------
 
     def round(self, reply: Reply) -> Round:
-        """Write one round of a reply: exactly one target forward, and one wait for the device."""
+        """Write one round of a reply: one target forward, and one wait for the device."""
         draft = reply.propose()  # a tree below the last emitted token, as large as pays
         pending = reply.ahead or reply.verify(draft)  # ONE pass of the target over all its nodes
         reply.look_ahead(pending)  # begin the next round, where it needs no token of this one

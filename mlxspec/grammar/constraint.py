@@ -131,6 +131,12 @@ class Constraint:
             run = (*run, after.forced)
         return run
 
+    def ending(self, most: int) -> Path:
+        """Return the tokens of a run that makes the text whole, at most `most`; else no token."""
+        run = self.forced_run(most)
+        after = self.allowed(run)
+        return run if after is not None and after.is_complete else ()
+
     # ---- the matcher -----------------------------------------------------------------------
 
     def _after(self, path: Path) -> Allowed | None:

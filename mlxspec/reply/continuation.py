@@ -14,7 +14,7 @@ from mlxspec.device import backend
 from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.grammar.constraint import Constraint
+from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.grammar.mask import masked
 from mlxspec.params import GenerationParams
 from mlxspec.reasoning import ChannelTracker
@@ -34,6 +34,9 @@ from mlxspec.verify.rules import is_matched, match_rule, verify
 
 StopWhen = Callable[[EmittedToken], bool]
 """Called with every emitted token in order; true makes it the last token of the reply."""
+
+
+_MOST_ENDING = 256  # tokens of a forced end: each is looked for before the round
 
 
 def never(token: EmittedToken) -> bool:
@@ -166,6 +169,22 @@ class Continuation:
             or self.params.sampler
             or self._constraint
         )
+
+    def ending(self, room: int) -> Path:
+        """Return the tokens with which the reply ends for certain; none where it does not.
+
+        Whoever has a say in every token, or sees the logits of each, is asked with a forward.
+
+        Args:
+            room: Tokens that still fit into the context after the root.
+        """
+        params, remaining = self.params, self.params.max_tokens - self.num_emitted
+        has_say = params.sampler or params.logits_processors or params.on_logits
+        if self._constraint is None or has_say or not params.num_draft_tokens:
+            return ()
+        most = min(remaining, room, _MOST_ENDING)
+        run = self._constraint.forced_run(most)
+        return run if len(run) == remaining else self._constraint.ending(most)
 
     @property
     def noise(self) -> Noise:

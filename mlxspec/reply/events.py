@@ -71,9 +71,16 @@ def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[
     )
     started = ended - round.target_ms / 1e3
     yield DraftProposed(number, started, tokens[0], nodes, round.draft_ms)
-    rollback = len(tokens) - len(round.path)
+    rollback = (len(tokens) - len(round.path)) * round.forwards
     yield DraftVerified(
-        number, ended, round.emitted_nodes, emitted, round.target_ms, rollback, round.context
+        number,
+        ended,
+        round.emitted_nodes,
+        emitted,
+        round.target_ms,
+        rollback,
+        round.context,
+        round.forwards,
     )
 
 

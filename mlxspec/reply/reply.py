@@ -21,6 +21,7 @@ from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import NumericsError
 from mlxspec.params import GenerationParams
+from mlxspec.reply.certain_round import CertainRound, ending_draft
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
@@ -221,6 +222,9 @@ class Reply:
         self._begun_at = time.perf_counter()
         self._num_allowed = self._ask() if self._next_allowed is None else self._next_allowed
         self._next_allowed = None
+        if run := self._continuation.ending(self._room):
+            self._drafted_at = time.perf_counter()
+            return ending_draft(self._continuation.root, run)
         most = self._continuation.draft_budget(self._room)
         certain = self._guard.num_certain(most)
         self._num_allowed = min(most, self._num_allowed + certain)
@@ -232,10 +236,14 @@ class Reply:
     def verify(self, draft: Draft, num_pending: int = 0) -> WaitedRound:
         """Verify a draft with one forward of the target over all of its nodes; all is lazy.
 
+        A draft with which the reply ends for certain needs none.
+
         Args:
             draft: The draft.
             num_pending: Tokens of an earlier round that the host does not have yet.
         """
+        if draft.ends_reply:
+            return CertainRound(draft)
         target, n_nodes = self.target, draft.tree.n_nodes
         safe = draft.bounded(target.vocab_size)
         tree = safe.tree.padded(self._rows(n_nodes))
@@ -276,23 +284,25 @@ class Reply:
 
     def commit(self, round: Round) -> None:
         """Commit the rows of the accepted path, unless `look_ahead` has done so."""
-        if self.ahead is None:
+        if self.ahead is None and round.forwards:
             self.target.commit(round.path)
 
     def update(self, round: Round) -> Round:
         """Let drafter and budget learn from a round; return it with its times and sizes."""
-        self._guard.update(round)
+        if round.forwards:
+            self._guard.update(round)
         ended_at = time.perf_counter()
         took = replace(
             round,
             num_allowed=self._num_allowed,
-            num_rows=self._rows(len(round.tokens)),
+            num_rows=self._rows(len(round.tokens)) * round.forwards,
             draft_ms=(self._drafted_at - self._begun_at) * 1e3,
             target_ms=(ended_at - self._drafted_at) * 1e3,
             ended_s=self._continuation.seconds(),
             context=len(self.target),
         )
-        self._budget.learn(took)
+        if round.forwards:
+            self._budget.learn(took)
         return took
 
     # ---- the drafter and the budget --------------------------------------------------------

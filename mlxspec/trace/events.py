@@ -188,6 +188,8 @@ class DraftVerified:
         ms: Milliseconds spent in the target's forward and the verification.
         rollback: Number of staged rows that were not committed.
         context: Tokens in the cache after the commit.
+        forwards: Target forwards that it took; 0 where a grammar forced all of the rest of the
+            reply, so that nothing was computed.
     """
 
     t: ClassVar[str] = "verify"
@@ -198,6 +200,7 @@ class DraftVerified:
     ms: float
     rollback: int
     context: int
+    forwards: int = 1
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class GenerationStats:
         nodes = {index: node for index, node in nodes.items() if node.source != FORCED}
         path = [index for index in event.path if index in nodes]
         if not nodes and has_draft:  # all of it was forced
-            self.plain_forwards += 1
+            self.plain_forwards += event.forwards
             self._add_tokens(event.emit, event.ts, event.ms)
             return
         self.rounds += 1

@@ -19,17 +19,22 @@ from mlxspec.checking.sampled import (
     cases_of,
     check_distribution,
     joint_distribution,
+    sample_params,
 )
 from mlxspec.checking.verdict import verdict
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.grammar.compiled import Grammars
 from mlxspec.measure.drift import Drift, WidthDrift
+from mlxspec.params import Grammar
+from mlxspec.reply.continuation import Continuation
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.bench_arms import ScriptedArm, reply_of
-from tests.support.tiny import make_cache, make_engine, tiny_model
+from tests.support.language import Language
+from tests.support.tiny import ToyTokenizer, make_cache, make_engine, tiny_model
 from tests.support.truth import Target
 
 MODEL = tiny_model()
@@ -112,6 +117,43 @@ def test_the_joint_distribution_is_that_of_the_target(kind):
     assert joint.probs.keys() == expected.keys()
     for cell, prob in expected.items():
         assert joint.probs[cell] == pytest.approx(prob, abs=1e-4)
+
+
+WORDS = Language("ab(c|d)(ba|cc|dab)[a-c]{2}", 4, 8)
+
+
+def constraint(prompt=PROMPT, grammar=None):
+    params = sample_params(grammar or Grammar.regex(WORDS.pattern))
+    begun = Continuation(prompt, params, decoder(), ToyTokenizer(24))
+    return begun.constrain(Grammars(ToyTokenizer(24)).matcher(params.grammar), ToyTokenizer(24))
+
+
+def test_under_a_grammar_a_cell_ends_with_the_third_choice():
+    joint = joint_distribution(decoder(), PROMPT, constraint())
+    words = WORDS.joint(Target(MODEL), PROMPT, SAMPLING)
+    cells = {cell: prob for cell, prob in joint.probs.items() if cell[-1] != OTHER}
+    assert {cell[:2] for cell in cells} == {(0, 1)}  # forced, before any choice
+    assert {len(cell) for cell in cells} == {6, 7}
+    for cell, prob in cells.items():
+        told = sum(p for word, p in words.items() if word[: len(cell)] == cell)
+        assert prob == pytest.approx(told, abs=1e-4)
+    assert sum(joint.probs.values()) == pytest.approx(1)
+
+
+def test_under_a_grammar_a_whole_text_is_a_cell():
+    joint = joint_distribution(decoder(), PROMPT, constraint(grammar=Grammar.choices(["ab", "ac"])))
+    assert {cell for cell, prob in joint.probs.items() if prob > 0} == {(0, 1), (0, 2)}
+    assert joint.cell_of((0, 2)) == (0, 2)
+
+
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_samples_under_a_grammar_are_tested_under_its_law(is_honest):
+    grammar = Grammar.regex(WORDS.pattern if is_honest else "ab(c|d)(ba|cc|dab)[ab]{2}")
+    engine = make_engine(MODEL, RandomTrees(4))
+    case = cases_of(engine.target, [PROMPT], [4], 150, constraint)[0]
+    sampler = Sampler(engine, engine.drafter, None, grammar)
+    found = check_distribution(sampler, "random", [case], lambda case: case.seeds)
+    assert found.is_off(num_checks=1) != is_honest
 
 
 def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():

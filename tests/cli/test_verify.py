@@ -95,6 +95,39 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert "pool" in err  # the progress
 
 
+PATTERN = "a(b|c)a(a|b|c)(ab|cc)"
+
+
+def test_honest_drafters_pass_under_a_grammar(verify):
+    code, out, last, _ = verify("--regex", PATTERN, drafters="suffix,model")
+    assert code == 0
+    assert last["grammar"] == "a regular expression"
+    assert "greedy replies under a regular expression, compared with plain decoding" in out
+    assert "3 chosen tokens under a regular expression at temperature 1" in out
+    assert last["caches"][0]["drafters"][0]["num_tokens"] < 3 * 8  # the whole texts
+    assert [check["num_draws"] for check in last["laws"]] == [80] * 3
+    assert last["laws"][2]["freedom"] > 2
+
+
+def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
+    right = continuation.verify
+
+    def sure_of_itself(draft, distributions, noise, rule="block"):
+        """Say the best allowed token below a draft, forced ones included."""
+        verdict = right(draft, distributions, noise, rule)
+        if distributions.sampling.is_greedy or draft.tree.n_nodes == 1:
+            return verdict
+        last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
+        return replace(verdict, bonus_token=distributions.best()[last])
+
+    monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
+    monkeypatch.setattr(continuation, "verify", sure_of_itself)
+    code, _, last, _ = verify("--regex", PATTERN, drafters="suffix")
+    assert code == 1
+    assert "suffix" in off(last)
+    assert num_parted(last) == 0
+
+
 def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
     code, out, last, _ = verify(drafters="", caches="quantised,full")
     assert code == 0
@@ -185,6 +218,9 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         (("--max-tokens", "500"), "smaller --max-tokens"),
         (("--limit", "0"), "1 or more; got 0"),
         (("--max-kv-size", "3", "--caches", "rotating"), "max_size must be larger"),
+        (("--regex", "a", "--choices", "a,b"), "give one of --json-schema, --regex"),
+        (("--regex", "("), "the regular expression cannot be served"),
+        (("--json-schema", "none.json"), "none.json"),
         (("--kv-bits", "5", "--caches", "quantised"), "kv_bits must be 4 or 8; got 5"),
     ],
 )

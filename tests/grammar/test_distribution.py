@@ -4,6 +4,8 @@ The truth knows nothing of the library that makes the masks: the language is a l
 may follow is found in it, and the model is computed in NumPy.
 """
 
+from fractions import Fraction
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -16,11 +18,20 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.reply.host_round import HostRound
 from mlxspec.target.decoder import Decoder
 from tests.adapted.test_joint import FixedTrees, SampledTrees
-from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, RandomTrees, UniformChain
+from tests.support.adversaries import (
+    Adversary,
+    DrawnTree,
+    Duplicates,
+    NoLaw,
+    RandomTrees,
+    UniformChain,
+)
 from tests.support.all_outcomes import joint_of_engine
 from tests.support.language import EndedTokenizer, Language
 from tests.support.tiny import emitted, make_engine, tiny_model
@@ -168,17 +179,56 @@ FIRST = Language("(ab|[bc]b|d[ad])(cd|[abc]a|bc)[a-d]?", 4, 5)
 LENGTH = 4
 
 
+class SampledChains(Adversary):
+    """Every chain of two tokens that can be drawn in the first round."""
+
+    first = (Fraction(1, 2), Fraction(1, 6), Fraction(0), Fraction(1, 3))
+    others = (Fraction(1, 4), Fraction(0), Fraction(3, 4), Fraction(0))  # shifted by the token
+
+    def __init__(self, outcomes):
+        self.outcomes = outcomes
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.has_drafted = False
+
+    def propose(self, root, budget):
+        if self.has_drafted:
+            return Draft.empty(root)
+        self.has_drafted = True
+        tokens, rows = [root], []
+        for law in (self.first, self.others):
+            shift = tokens[-1] if rows else 0
+            row = [law[(token - shift) % 4] for token in range(4)]
+            rows.append([float(prob) for prob in row])
+            tokens.append(self.outcomes.choose(zip(row, range(4), strict=True)))
+        tree = DraftTree.chain(mx.array(tokens, mx.int32))
+        return Draft(tree, ("sampled",) * 2, sampled_from=mx.array(rows))
+
+
 @pytest.mark.parametrize(
-    "make", [lambda outcomes: FixedTrees(), SampledTrees, lambda outcomes: NoDrafter()]
+    ("make", "rule"),
+    [
+        (lambda outcomes: FixedTrees(), "block"),
+        (SampledTrees, "block"),
+        (SampledChains, "block"),
+        (SampledChains, "token"),
+        (lambda outcomes: NoDrafter(), "block"),
+    ],
+    ids=["fixed trees", "sampled trees", "block rule", "token rule", "plain"],
 )
 @pytest.mark.parametrize(
     "pattern", [FIRST, Language("ab(c|d)(ba|cc)[ab]?", 4, 6), Language("[ab]cd(a|b)", 4, 4)]
 )
-def test_the_joint_distribution_of_the_first_tokens_is_exact(make, pattern, monkeypatch):
+def test_the_joint_distribution_of_the_first_tokens_is_exact(make, rule, pattern, monkeypatch):
     model = tiny_model(vocab_size=4, seed=2, **SMALL)
     engine, sampling = make_engine(model, NoDrafter()), SamplingParams(temperature=1.0)
     params = GenerationParams(
-        max_tokens=20, grammar=Grammar.regex(pattern.pattern), num_draft_tokens=6, sampling=sampling
+        max_tokens=20,
+        grammar=Grammar.regex(pattern.pattern),
+        num_draft_tokens=6,
+        sampling=sampling,
+        chain_rule=rule,
     )
     joint, _ = joint_of_engine(engine, make, PROMPT, params, LENGTH, monkeypatch)
     exact = {}

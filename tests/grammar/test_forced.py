@@ -2,15 +2,19 @@
 
 import json
 
+import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.stats import FORCED
 from tests.support.adversaries import Adversary
+from tests.support.language import EndedTokenizer, Language
 from tests.support.tiny import emitted, make_engine, tiny_model
 
 PROMPT = [3, 7, 1]
@@ -22,13 +26,54 @@ def reply(grammar, drafter=None, **settings):
     return list(engine.generate(PROMPT, GenerationParams(grammar=grammar, **settings)))
 
 
-def test_a_run_costs_one_forward_for_all_its_tokens():
-    events = reply(Grammar.regex(WORD))
+def test_a_run_costs_one_forward_together_with_the_choice_after_it():
+    events = reply(Grammar.regex("abcdefg(a|b)[cd]"))
     stats = events[-1].stats
-    assert emitted(events) == list(range(8))
-    assert stats["target_forwards"] == 1
-    assert stats["kinds"] == {"forced": 8}
+    assert emitted(events)[:7] == list(range(7))
+    assert stats["target_forwards"] == 2
+    assert stats["kinds"]["forced"] == 7
     assert events[-1].reason == "stop"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_run_to_the_end_costs_no_forward(temperature):
+    """From the first token on, after a choice, up to an end token, and up to `max_tokens`."""
+    sampling, ended = SamplingParams(temperature=temperature), EndedTokenizer(50)
+    for grammar, more, num_tokens, forwards in (
+        (Grammar.regex(WORD), {}, 8, 0),
+        (Grammar.regex("(ab|c)defgh"), {}, None, 1),
+        (Grammar.regex(f"{WORD}(a|b)"), {"max_tokens": 8}, 8, 0),
+        (Grammar.regex(f"{WORD}(a|b)"), {"max_tokens": 9}, 9, 1),
+    ):
+        params = GenerationParams(grammar=grammar, sampling=sampling, **more)
+        engine = make_engine(tiny_model(), SuffixDrafter(), tokenizer=ended)
+        events = list(engine.generate(PROMPT, params))
+        stats = events[-1].stats
+        assert stats["target_forwards"] == forwards
+        assert stats["generated_tokens"] == num_tokens or num_tokens is None
+        assert events[-1].reason == ("length" if more == {"max_tokens": 8} else "stop")
+
+
+def test_the_turn_after_a_run_to_the_end_reads_it():
+    model, params = tiny_model(), GenerationParams(max_tokens=6)
+    engine = make_engine(model, SuffixDrafter())
+    said = emitted(engine.generate(PROMPT, GenerationParams(grammar=Grammar.regex("(a|b)cdef"))))
+    after = [*PROMPT, *said, 4]
+    expected = emitted(make_engine(model, NoDrafter()).generate(after, params))
+    assert emitted(engine.generate(after, params)) == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"on_logits": lambda tokens, logits: None},
+        {"sampler": lambda logprobs: mx.argmax(logprobs, axis=-1)},
+        {"logits_processors": [lambda tokens, logits: logits]},
+    ],
+    ids=["logits", "sampler", "processor"],
+)
+def test_who_has_a_say_in_every_token_is_asked_at_the_end_too(settings):
+    assert reply(Grammar.regex(WORD), **settings)[-1].stats["target_forwards"] == 1
 
 
 def test_without_draft_nodes_every_token_has_a_forward():
@@ -40,7 +85,7 @@ def test_without_draft_nodes_every_token_has_a_forward():
 def test_no_figure_of_drafts_counts_what_is_forced():
     stats = reply(Grammar.regex(WORD), SuffixDrafter())[-1].stats
     assert (stats["rounds"], stats["drafted"], stats["accepted"]) == (0, 0, 0)
-    assert stats["plain_forwards"] == 1
+    assert stats["target_forwards"] == 0
     assert stats["acceptance_rate"] == 0
     assert stats["sources"] == {}
 
@@ -51,6 +96,48 @@ def test_guesses_below_a_run_are_counted_by_their_own_depth():
     drafted = [node for event in events if event.t == "draft" for node in event.nodes]
     assert stats["drafted"] == sum(node.source != FORCED for node in drafted) > 0
     assert len(stats["drafted_at_depth"]) <= 2
+    first = [node.token for node in drafted if node.parent == 3]
+    assert sorted(first) == [3, 4]  # of few allowed tokens each one is tried
+
+
+def test_no_forbidden_token_is_drafted():
+    """The prompt repeats what the grammar forbids, so the drafter guesses that."""
+    words = Language("(ab|ac)(a|c|d)(b|c)(a|b|c)", 4, 5)
+    engine = make_engine(tiny_model(), SuffixDrafter())
+    params = GenerationParams(grammar=Grammar.regex(words.pattern))
+    said, num_guessed = (), 0
+    for event in engine.generate([0, 1, 1, 3, 0, 1, 1, 3, 0, 2, 2], params):
+        if event.t == "draft":
+            paths = {0: said}
+            for node in event.nodes:
+                assert node.token in words.following(paths[node.parent])
+                paths[node.index] = (*paths[node.parent], node.token)
+                num_guessed += node.source == SuffixDrafter.name
+        said += tuple(token.token for token in getattr(event, "emit", ()))
+    assert num_guessed
+
+
+class Recorder(Adversary):
+    """Says what it was told, and draws a chain of one."""
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.seen = []
+
+    def propose(self, root, budget):
+        self.seen.append((*self.tokens, root))
+        tree = DraftTree.chain(mx.array([root, 3], mx.int32))
+        return Draft(tree, ("drawn",), sampled_from=mx.ones((1, 24)) / 24)
+
+
+def test_a_drafter_that_needs_the_text_alone_draws_below_a_run_as_after_it():
+    drafter = Recorder()
+    sampling = SamplingParams(temperature=1.0)
+    events = reply(Grammar.regex("abc(d|e)fgh(a|b)cd"), drafter, sampling=sampling)
+    text = [*PROMPT, *emitted(events)]
+    assert events[-1].stats["kinds"]["forced"] >= 7  # none of them was rejected with the draft
+    assert [len(seen) for seen in drafter.seen] == [len(PROMPT) + 3, len(PROMPT) + 7]
+    assert all(list(seen) == text[: len(seen)] for seen in drafter.seen)
 
 
 @pytest.mark.parametrize("most", [1, 3, 5, 8, 20])

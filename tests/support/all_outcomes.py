@@ -6,6 +6,7 @@ rule itself computes, and the bonus token. The rule then gives the verdict of th
 """
 
 from collections import Counter
+from itertools import product
 
 import mlx.core as mx
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from mlxspec.device import backend
 from mlxspec.reply import continuation
 from mlxspec.trace.events import DrafterFailed
-from mlxspec.verify.rules import Verdict, match_rule
+from mlxspec.verify.rules import Verdict, block_rule, match_rule, token_rule
 from mlxspec.verify.traversal import traversal_rule, traverse
 
 TOP = 1 - 2.0**-24  # the largest uniform
@@ -58,9 +59,8 @@ class Outcomes:
     def verify(self, draft, distributions, noise, rule="block"):
         """As `mlxspec.verify.rules.verify`, with a choice in place of random numbers."""
         left = self.end - noise.position
-        ends_of = _ends_of_fixed if draft.sampled_from is None else _ends_of_sampled
         outcomes = []
-        for weight, depth, bonus, verdict_with in ends_of(draft, distributions.probs):
+        for weight, depth, bonus, verdict_with in _ends(draft, distributions.probs, rule):
             if depth + 1 >= left:
                 outcomes.append((weight, (depth + 1 == left, bonus, verdict_with(bonus.argmax()))))
             else:
@@ -100,8 +100,17 @@ def joint_of_engine(engine, make_drafter, prompt, params, length, monkeypatch):
     return joint, mean
 
 
-def _ends_of_fixed(draft, probs):
+def _ends(draft, probs, rule):
     """Yield (probability, depth, bonus distribution, verdict with a bonus token) of each end."""
+    if draft.sampled_from is None:
+        return _ends_of_fixed(draft, probs)
+    if draft.branching is None:
+        return _ends_of_chain(draft, probs, {"token": token_rule, "block": block_rule}[rule])
+    return _ends_of_sampled(draft, probs)
+
+
+def _ends_of_fixed(draft, probs):
+    """As `_ends`, for a draft that was not sampled."""
     tokens, parents = draft.tree.tokens.tolist(), draft.tree.parents.tolist()
     rows = np.array(probs, np.float64)
     reached, chosen, depths = [1.0], [{}], [0]  # chosen: by node of the path, the token drawn
@@ -126,7 +135,7 @@ def _ends_of_fixed(draft, probs):
 
 
 def _ends_of_sampled(draft, probs):
-    """As `_ends_of_fixed`, for a draft that was sampled as a tree."""
+    """As `_ends`, for a draft that was sampled as a tree."""
     order = traverse(draft.tree.tokens, draft.branching.children, probs, draft.sampled_from)
     chances, left, depths = [chance.item() for chance in order.chances], 1.0, draft.tree.depths
     for at, node in enumerate(order.nodes):
@@ -143,3 +152,57 @@ def _ends_of_sampled(draft, probs):
 
         yield left * chances[at], depths[node].item(), bonus / bonus.sum(), verdict
         left *= 1 - chances[at]
+
+
+def _ends_of_chain(draft, probs, chain_rule):
+    """As `_ends`, for a sampled chain: the rule judges it on either side of every threshold.
+
+    The thresholds are those of the papers; a rule with other ones gives another verdict near them.
+    """
+    edges = THRESHOLDS[chain_rule](
+        draft.tree.tokens.tolist()[1:],
+        np.array(probs, np.float64),
+        np.array(draft.sampled_from, np.float64),
+    )
+    for passes in product((True, False), repeat=len(edges)):
+        weight = np.prod([x if kept else 1 - x for x, kept in zip(edges, passes, strict=True)])
+        if weight < 1e-7:  # by rounding: two distributions that agree differ in their last digit
+            continue
+        uniforms = [
+            0.999 * x if kept else x + 0.001 * (1 - x)
+            for x, kept in zip(edges, passes, strict=True)
+        ]
+        last, bonus = chain_rule(
+            draft.tree.tokens[1:], probs, draft.sampled_from, mx.array(uniforms, mx.float32)
+        )
+        row = np.array(bonus, np.float64)
+
+        def verdict(token, last=last):
+            return Verdict(
+                accepted=draft.tree.ancestors[last],
+                bonus_token=mx.array(int(token), mx.int32),
+                from_residual=last < len(edges),
+            )
+
+        yield weight, last.item(), row / row.sum(), verdict
+
+
+def _token_thresholds(tokens, p, q):
+    """Accept a token with probability min(1, p / q) (Leviathan et al. 2023)."""
+    return [min(1.0, p[at, token] / q[at, token]) for at, token in enumerate(tokens)]
+
+
+def _block_thresholds(tokens, p, q):
+    """Accept a prefix with the probability of block verification (Sun et al. 2024, algorithm 2)."""
+    weight, found = 1.0, []
+    for at, token in enumerate(tokens):
+        weight = min(1.0, weight * p[at, token] / q[at, token])
+        if at + 1 == len(tokens):
+            return [*found, weight]
+        excess = np.maximum(weight * p[at + 1] - q[at + 1], 0).sum()
+        whole = excess + 1 - weight
+        found.append(excess / whole if whole > 0 else 0.0)
+    return found
+
+
+THRESHOLDS = {token_rule: _token_thresholds, block_rule: _block_thresholds}

@@ -11,7 +11,7 @@ from pathlib import Path
 from mlxspec.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
@@ -24,7 +24,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
-from mlxspec_cli.arguments import generation_params
+from mlxspec_cli.arguments import generation_params, grammar, read_file
 from mlxspec_cli.opening import PrefillBar, open_engine
 from mlxspec_cli.output import REPEATING, for_output, say, summary_line
 
@@ -40,9 +40,9 @@ def run(args: Namespace) -> int:
     prompt = _read_prompt(args)
     params = generation_params(args)
     if args.prediction_file is not None:
-        predicted = _read_file(Path(args.prediction_file), "prediction")
+        predicted = read_file(Path(args.prediction_file), "prediction")
         params = replace(params, prediction=predicted)
-    params = replace(params, grammar=_grammar(args) or params.grammar)
+    params = replace(params, grammar=grammar(args))
     if args.raw and params.chat_template_args:
         raise ValueError(
             "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
@@ -59,25 +59,13 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _grammar(args: Namespace) -> Grammar | None:
-    """Return the grammar of a flag of this command alone."""
-    given = [args.grammar, args.regex, args.grammar_file, args.choices]
-    if sum(value is not None for value in given) > 1:
-        raise ValueError("give one of --json-schema, --regex, --grammar and --choices")
-    if args.grammar_file is not None:
-        return Grammar.lark(_read_file(Path(args.grammar_file), "grammar"))
-    if args.choices is not None:
-        return Grammar.choices(args.choices.split(","))
-    return None if args.regex is None else Grammar.regex(args.regex)
-
-
 def _read_prompt(args: Namespace) -> str:
     if sum((args.prompt is not None, args.prompt_file is not None, bool(args.words))) > 1:
         raise ValueError("give one prompt: as words, by --prompt TEXT or by --prompt-file FILE")
     if args.prompt is not None:
         prompt = str(args.prompt)
     elif args.prompt_file is not None and args.prompt_file != "-":
-        prompt = _read_file(Path(args.prompt_file), "prompt")
+        prompt = read_file(Path(args.prompt_file), "prompt")
     else:
         prompt = _piped_and_typed(["-"] if args.prompt_file else args.words)
     if not prompt.strip():
@@ -98,15 +86,6 @@ def _piped_and_typed(words: Sequence[str]) -> str:
         return typed
     piped = sys.stdin.read()
     return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
-
-
-def _read_file(path: Path, name: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read the {name} file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the {name} file {path} is not UTF-8 text") from error
 
 
 def _events(

@@ -22,7 +22,7 @@ from mlxspec.checking.run import Plan, check
 from mlxspec.checking.verdict import verdict
 from mlxspec.loading import load_model
 from mlxspec.params import Options
-from mlxspec_cli.arguments import words_of
+from mlxspec_cli.arguments import grammar, words_of
 from mlxspec_cli.output import say
 
 T = TypeVar("T")
@@ -56,6 +56,7 @@ def _plan(args: Namespace) -> Plan:
         num_nodes=_counts(args.k),
         max_tokens=args.max_tokens,
         num_draws=args.draws,
+        grammar=grammar(args),
     )
 
 
