@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from mlxspec.batch import Alone, BatchReply, BatchRun, BatchSettings, OpenBatch, jobs_of
-from mlxspec.batch.jobs import Job
+from mlxspec.batch.jobs import Job, job_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
@@ -29,9 +29,8 @@ from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.params.checks import function, wrong_type
-from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
@@ -122,15 +121,11 @@ class Engine:
             UnsupportedOperationError: There is a grammar, and the package for it is missing.
             ContextLengthError: The prompt is longer than the model's context.
         """
-        params = check_params(params, self.target.vocab_size, self.chain_rule)
-        tokens = prompt_tokens(prompt, self.tokenizer.encode)
-        check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
+        job = self.job(prompt, params)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
-        predicted = predicted_tokens(params.prediction, self.tokenizer.encode)
-        job = Job(0, tokens, params, predicted, self._grammars.matcher(params.grammar))
         begin = partial(self._begin, job, drafter, budget, stop_when)
         return self._generate(begin, should_stop)
 
@@ -224,15 +219,18 @@ class Engine:
             grammars=self._grammars,
         )
 
-    def check(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> None:
-        """Raise what `generate` raises of a prompt and its settings, and compute nothing.
+    def job(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> Job:
+        """Return a prompt and its settings, checked, as `OpenBatch.add` takes them.
+
+        A long prompt and a large grammar take time here. Any thread may call it meanwhile.
 
         Raises:
             ValueError: As in `generate`.
             UnsupportedOperationError: As in `generate`.
             ContextLengthError: As in `generate`.
         """
-        jobs_of([prompt], params, self.target, self._grammars, self.chain_rule)
+        target, rule = self.target, self.chain_rule
+        return job_of(prompt, params, target, self._grammars, rule, model=self.name)
 
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.
