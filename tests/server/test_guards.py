@@ -1,9 +1,11 @@
 """Who may ask, how much, and what becomes of replies whose reader has gone."""
 
+import asyncio
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -150,3 +152,15 @@ def test_a_reader_that_stalls_holds_nobody_back(address):
             received = b"".join(iter(lambda: other.recv(65536), b""))
     assert b"200 OK" in received
     assert true_text(MESSAGES).encode()[:1] in received
+
+
+def test_a_server_that_stops_ends_the_replies_and_says_why(address):
+    where, server = address
+    server.settings = replace(server.settings, last_replies_s=0.0)
+    body = '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100000, "stream": true}'
+    with socket.create_connection(where, timeout=60) as connection:
+        connection.sendall(request_of(body))
+        received = connection.recv(65536)
+        asyncio.run(server.end_replies())
+        received += b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"the server stops" in received
