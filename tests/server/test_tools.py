@@ -97,6 +97,13 @@ def test_calls_are_heard_as_the_template_writes_them(kind, size):
     assert heard(ToolFormat.of(tokenizer), text, size) == (CALLS, "Well. ")
 
 
+@pytest.mark.parametrize("size", [1, 7])
+def test_an_end_mark_in_a_text_of_the_arguments_ends_no_call(size):
+    tokenizer = byte_tokenizer(JSON_TOOLS)
+    calls = [("go", {"to": "a</tool_call>b", "steps": 1})]
+    assert heard(ToolFormat.of(tokenizer), written(tokenizer, calls), size) == (calls, "")
+
+
 def test_what_is_no_call_stays_text():
     format = ToolFormat.of(byte_tokenizer(JSON_TOOLS))
     assert heard(format, "a <tool_call>no</tool_call> b", 3) == (
