@@ -47,7 +47,9 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_network(group: argparse._ActionsContainer) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    group.add_argument("--port", type=int, default=8080, help="port to listen on (8080)")
+    # Its own name: `port` is a setting of `load`, the code that computes a model.
+    how: dict[str, Any] = {"dest": "listen_port", "metavar": "PORT", "type": int, "default": 8080}
+    group.add_argument("--port", help="port to listen on (8080); 0 takes a free one", **how)
     group.add_argument("--api-key", default="", metavar="KEY", help="requests have to state it")
     text = "let other machines ask without a key"
     group.add_argument("--insecure", action="store_true", help=text)

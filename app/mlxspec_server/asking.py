@@ -35,12 +35,9 @@ class Ask:
     num_replies: int = 1
     num_logprobs: int | None = None
 
-    def all_params(self) -> list[GenerationParams]:
-        """Return the settings of each reply."""
-        seed = self.params.seed
-        return [
-            replace(self.params, seed=(seed + index) % 2**64) for index in range(self.num_replies)
-        ]
+    def seeds(self) -> list[int]:
+        """Return the seed of each reply."""
+        return [(self.params.seed + index) % 2**64 for index in range(self.num_replies)]
 
 
 def ask_of(
@@ -130,18 +127,6 @@ def fitting(params: GenerationParams, schema: Mapping[str, Any]) -> GenerationPa
         return replace(params, grammar=Grammar.json_schema(dict(schema)))
     except ValueError as error:
         raise Refusal(400, str(error), "response_format") from error
-
-
-def may_call(choice: Any) -> bool:
-    """Return whether the model may call tools.
-
-    Raises:
-        Refusal: A call is demanded, which needs a grammar.
-    """
-    if choice not in ("auto", "none"):
-        message = "tool_choice may be auto or none: a call cannot be demanded"
-        raise Refusal(400, message, "tool_choice")
-    return bool(choice == "auto")
 
 
 def _prediction(body: Body) -> str:

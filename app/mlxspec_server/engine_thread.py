@@ -14,16 +14,17 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxspec.batch.jobs import Job
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.device.backend import values
 from mlxspec.errors import MlxspecError
-from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.figures import Counts
 from mlxspec_server.pieces import TokenLogprob
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded, Offer, Shelf
 
+_STOPS = "the server stops"
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError, OSError)
 
 Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
@@ -39,26 +40,24 @@ class Ticket:
 
     Attributes:
         name: Names the reply.
-        prompt: Its tokens.
-        params: Its settings.
+        job: Its prompt and settings, checked.
         deliver: Gets its events.
         num_logprobs: The likeliest tokens to tell at each position; None to tell no logprobs.
         is_cancelled: Set by any thread: the reply ends before its next round.
     """
 
     name: str
-    prompt: Sequence[int]
-    params: GenerationParams
+    job: Job
     deliver: Deliver
     num_logprobs: int | None = None
     is_cancelled: threading.Event = field(default_factory=threading.Event)
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
-    def settings(self) -> GenerationParams:
-        """Return the settings, with the function that notes logprobs if these are asked for."""
+    def noting_job(self) -> Job:
+        """Return the job, with the function that notes logprobs if these are asked for."""
         if self.num_logprobs is None:
-            return self.params
-        return replace(self.params, on_logits=self._note)
+            return self.job
+        return replace(self.job, params=replace(self.job.params, on_logits=self._note))
 
     def tell(self, event: Event) -> None:
         """Deliver an event."""
@@ -133,6 +132,10 @@ class EngineThread:
         """Begin the replies to a request, which holds the model."""
         self._orders.put(lambda: self._join(loaded, tickets))
 
+    def end_replies(self) -> None:
+        """End the replies in progress and the requests that wait, because the server stops."""
+        self._orders.put(self._refuse_all)
+
     # ---- in the thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -173,7 +176,7 @@ class EngineThread:
     def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
             try:
-                sequence = loaded.batch.join(ticket.prompt, ticket.settings())
+                sequence = loaded.batch.add(ticket.noting_job())
             except _FAULTS as error:
                 ticket.tell(GenerationFailed(0.0, str(error)))
                 continue
@@ -210,11 +213,18 @@ class EngineThread:
     def _stop(self) -> None:
         self._is_stopped = True
 
-    def _end_all(self) -> None:
-        for ticket in self._tickets.values():
-            ticket.tell(GenerationFailed(0.0, "the server stops"))
-        self._tickets.clear()
+    def _refuse_all(self) -> None:
+        for sequence, ticket in self._tickets.items():
+            ticket.tell(GenerationFailed(0.0, _STOPS))
+            ticket.is_cancelled.set()
+            sequence.cancel()
         for _, future in self._holds:
-            future.set_exception(Refusal(503, "the server stops"))
+            if future.set_running_or_notify_cancel():
+                future.set_exception(Refusal(503, _STOPS))
+        self._holds.clear()
+
+    def _end_all(self) -> None:
+        self._refuse_all()
+        self._tickets.clear()
         for loaded in list(self.shelf.loaded):
             self.shelf.close(loaded)

@@ -22,7 +22,7 @@ class _Watcher:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)
+        self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)  # "" ends it
         self.num_lost = 0
 
     def put(self, line: str) -> None:
@@ -48,6 +48,13 @@ class Feed:
             with suppress(RuntimeError):  # its loop is closed
                 watcher.loop.call_soon_threadsafe(watcher.put, line)
 
+    def close(self) -> None:
+        """End the streams of all who watch; called in their loop."""
+        for watcher in self._watchers:
+            if watcher.queue.full():
+                watcher.queue.get_nowait()
+            watcher.queue.put_nowait("")
+
     async def lines(self, keep_alive_s: float) -> AsyncIterator[str]:
         """Yield the events from now on, and a comment after every silence."""
         watcher = _Watcher()
@@ -56,9 +63,12 @@ class Feed:
             yield ": the events of replies from now on\n\n"
             while True:
                 try:
-                    yield await asyncio.wait_for(watcher.queue.get(), keep_alive_s)
+                    line = await asyncio.wait_for(watcher.queue.get(), keep_alive_s)
                 except TimeoutError:
-                    yield ": keep-alive\n\n"
+                    line = ": keep-alive\n\n"
+                if not line:
+                    return
+                yield line
                 if watcher.num_lost:
                     lost, watcher.num_lost = watcher.num_lost, 0
                     yield f'event: lost\ndata: {{"num_lost": {lost}}}\n\n'

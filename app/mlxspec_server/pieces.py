@@ -1,11 +1,12 @@
 """What the clients get of a reply, whatever API they use: pieces, made of the events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mlxspec.trace.events import Channel, Event, FinishReason, GenerationFinished
-from mlxspec_server.tool_calls import ToolCall, ToolSplitter
+from mlxspec_server.tools.calls import ToolCall
+from mlxspec_server.tools.splitter import Part, ToolSplitter
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ class Piece:
 
     Attributes:
         index: Which of the replies to the request.
-        kind: What it is.
+        kind: What it is; "arguments" belong to the call before them.
         text: Its text; of a call none.
-        call: The call.
+        call: The call, with the arguments that are there so far.
         logprobs: Of the tokens since the piece before.
         reason: Why the reply ended.
         stats: Its figures at the end.
     """
 
     index: int
-    kind: Literal["text", "reasoning", "call", "end"]
+    kind: Literal["text", "reasoning", "call", "arguments", "end"]
     text: str = ""
     call: ToolCall | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -89,7 +90,20 @@ class ReplyPieces:
             return [Piece(self._index, "text", text)]
         return [self._piece(part) for part in self._splitter.push(text)]
 
-    def _piece(self, part: str | ToolCall) -> Piece:
+    def _piece(self, part: Part) -> Piece:
         if isinstance(part, str):
             return Piece(self._index, "text", part)
-        return Piece(self._index, "call", call=part)
+        if isinstance(part, ToolCall):
+            return Piece(self._index, "call", call=part)
+        return Piece(self._index, "arguments", part.text)
+
+
+def calls_of(pieces: Iterable[Piece]) -> list[ToolCall]:
+    """Return the whole calls in the pieces of a reply."""
+    calls: list[ToolCall] = []
+    for piece in pieces:
+        if piece.call is not None:
+            calls.append(piece.call)
+        elif piece.kind == "arguments":
+            calls[-1] = replace(calls[-1], arguments=calls[-1].arguments + piece.text)
+    return calls

@@ -9,6 +9,8 @@ from mlxspec.errors import MlxspecError
 from mlxspec_server.body import Body
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
+from mlxspec_server.tools.calls import told_tools
+from mlxspec_server.tools.choice import Tool
 
 _ROLES = {"developer": "system", "function": "tool"}
 
@@ -25,12 +27,24 @@ def chat_tokens(
         Refusal: The model's template refuses it.
     """
     tokenizer = loaded.engine.tokenizer
+    if tools and loaded.tools is not None and loaded.tools.is_plain:
+        messages, tools = _with_tools_told(messages, tools), ()
     prompts = ChatPrompts(tokenizer, loaded.offer.name, say=lambda line: None)
     try:
         text = prompts.render(messages, list(tools) or None, args)
         return tokenizer.encode(text, add_special_tokens=False)
     except (MlxspecError, ValueError) as error:
         raise Refusal(400, str(error), "messages") from error
+
+
+def _with_tools_told(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+) -> list[Mapping[str, Any]]:
+    """Return the messages with the tools in the system prompt."""
+    has_system = messages[0].get("role") == "system"
+    system = [text_of(messages[0].get("content"))] if has_system else []
+    told = "\n\n".join([*system, told_tools(tools)])
+    return [{"role": "system", "content": told}, *messages[has_system:]]
 
 
 def chat_messages(body: Body) -> list[dict[str, Any]]:

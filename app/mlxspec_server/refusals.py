@@ -1,5 +1,9 @@
 """What the server refuses: a status, and a message that says what is allowed."""
 
+from typing import Any
+
+_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
 
 class Refusal(Exception):
     """A request that is not answered.
@@ -15,3 +19,11 @@ class Refusal(Exception):
         self.status = status
         self.param = param
         self.retry_s = retry_s
+
+    def body(self, *, is_message: bool) -> dict[str, Any]:
+        """Return it as a document: in the words of Anthropic's messages, or of OpenAI's APIs."""
+        other = "server_error" if self.status >= 500 else "invalid_request_error"
+        error = {"type": _KINDS.get(self.status, other), "message": str(self)}
+        if is_message:
+            return {"type": "error", "error": error}
+        return {"error": {**error, "param": self.param or None, "code": self.status}}

@@ -1,23 +1,83 @@
 """Runs the server until it is told to stop: Ctrl+C or SIGTERM end it when its replies are over."""
 
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+
 import uvicorn
 
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
-_LAST_REPLIES_S = 10  # that a stopping server gives the replies in progress
+_LAST_ROUND_S = 30  # beyond the last replies, for a round that is being computed
 
 
-def serve(shelf: Shelf, settings: ServerSettings, log_level: str = "INFO") -> None:
-    """Answer requests until the process is told to stop."""
+def listen(settings: ServerSettings) -> socket.socket:
+    """Return a socket that listens where the settings say.
+
+    Raises:
+        OSError: Another program listens there, or the address is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        where = f"{settings.host}, port {settings.port}"
+        why = f"cannot listen on {where}: {error.strerror}; name another with --host and --port"
+        raise OSError(why) from error
+
+
+def serve(
+    shelf: Shelf,
+    settings: ServerSettings,
+    listening: socket.socket,
+    log_level: str = "INFO",
+    when_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer requests until the process is told to stop.
+
+    Args:
+        shelf: The models.
+        settings: Settings of the server.
+        listening: From `listen`.
+        log_level: What is logged, in the words of `logging`.
+        when_ready: Called when requests are answered.
+
+    Raises:
+        KeyboardInterrupt: Ctrl+C ended it, and all is closed.
+    """
     server = Server.of(shelf, settings)
     config = uvicorn.Config(
         server.app(),
-        host=settings.host,
-        port=settings.port,
         log_level=log_level.lower(),
-        timeout_graceful_shutdown=_LAST_REPLIES_S,
+        timeout_graceful_shutdown=round(settings.last_replies_s) + _LAST_ROUND_S,
         server_header=False,
     )
-    uvicorn.Server(config).run()
+    # Uvicorn raises the signal again when all is over, and the default would kill the process.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        _Uvicorn(config, server, when_ready).run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it is ready, and ends the replies before it waits for them."""
+
+    def __init__(
+        self, config: uvicorn.Config, server: Server, when_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._app_server, self._when_ready = server, when_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.create_task(self._app_server.end_replies())
+        await super().shutdown(sockets)
+        ending.cancel()

@@ -12,7 +12,7 @@ from mlxspec.batch import OpenBatch
 from mlxspec.device.memory import usable_gb
 from mlxspec.engine.engine import Engine
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tool_calls import ToolFormat
+from mlxspec_server.tools.calls import ToolFormat
 
 _OF_MODEL = 1.3  # memory of a model over its weights: rows, activations
 _ANY = ("", "default", "default_model")  # names that clients send where they have none

@@ -1,8 +1,9 @@
 """The replies to one request while they are written: tickets out, pieces in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
@@ -15,8 +16,11 @@ from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
-from mlxspec_server.tool_calls import ToolFormat, ToolSplitter
+from mlxspec_server.tools.calls import ToolFormat, cannot_demand
+from mlxspec_server.tools.choice import ToolChoice
+from mlxspec_server.tools.splitter import ToolSplitter
 
+NO_TOOLS = ToolChoice()
 _LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
 
 
@@ -36,31 +40,39 @@ class Writing:
         loaded: Loaded,
         ask: Ask,
         prompt: Sequence[int],
-        tools: Sequence[Mapping[str, Any]] = (),
+        choice: ToolChoice = NO_TOOLS,
     ) -> None:
-        """Check the prompt; nothing is computed before `pieces`.
+        """Check the prompt and compile its grammar; nothing is written before `pieces`.
+
+        Any thread may do it.
 
         Raises:
-            Refusal: The prompt does not fit the model.
+            Refusal: The prompt or a setting does not fit the model.
         """
         self.name = token_hex(12)
         self.ask, self.loaded, self.prompt = ask, loaded, prompt
         self._thread = thread
         self._queue: asyncio.Queue[tuple[int, Event, Sequence[TokenLogprob]]] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        params = ask.all_params()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        format = loaded.tools if choice.tools else None
+        params = ask.params
+        if choice.demanded:
+            if format is None:
+                raise cannot_demand()
+            params = format.demanding(params, choice)
         try:
-            loaded.engine.check(prompt, params[0])
+            job = loaded.engine.job(prompt, params)
         except (MlxspecError, ValueError) as error:
-            raise Refusal(400, str(error).replace("prompt 0", "the prompt")) from error
-        format = loaded.tools if tools else None
+            raise Refusal(400, str(error)) from error
+        marks = {token: name for name, token in format.special.items()} if format else {}
         self._makers = [
-            ReplyPieces(index, _splitter(format, tools), _marks(format, loaded))
-            for index in range(ask.num_replies)
+            ReplyPieces(index, _splitter(format, choice), marks) for index in range(ask.num_replies)
         ]
+        seeds = ask.seeds()
+        jobs = [replace(job, params=replace(job.params, seed=seed)) for seed in seeds]
         self._tickets = [
-            Ticket(f"{self.name}-{i}", prompt, own, self._deliver_to(i), ask.num_logprobs)
-            for i, own in enumerate(params)
+            Ticket(f"{self.name}-{i}", own, self._deliver_to(i), ask.num_logprobs)
+            for i, own in enumerate(jobs)
         ]
 
     async def pieces(
@@ -73,6 +85,7 @@ class Writing:
         Raises:
             Refusal: A reply failed.
         """
+        self._loop = asyncio.get_running_loop()
         self._thread.ask(self.loaded, self._tickets)
         num_left, silent_s = len(self._tickets), 0.0
         try:
@@ -100,6 +113,7 @@ class Writing:
 
     def _deliver_to(self, index: int) -> Any:
         def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
+            assert self._loop is not None, "the replies were begun"
             with suppress(RuntimeError):  # the loop is closed: nobody reads any more
                 item = (index, event, logprobs)
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
@@ -107,15 +121,5 @@ class Writing:
         return deliver
 
 
-def _splitter(format: ToolFormat | None, tools: Sequence[Mapping[str, Any]]) -> ToolSplitter | None:
-    return ToolSplitter(format, tools) if format else None
-
-
-def _marks(format: ToolFormat | None, loaded: Loaded) -> dict[int, str]:
-    """Return the marks of calls that are special tokens, which have no text of their own."""
-    if format is None:
-        return {}
-    tokenizer = loaded.engine.tokenizer
-    vocabulary: Mapping[str, int] = tokenizer.wrapped.get_vocab()
-    marks = [mark for mark in (format.start, format.end) if mark in vocabulary]
-    return {vocabulary[m]: m for m in marks if not tokenizer.token_bytes(vocabulary[m])}
+def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:
+    return ToolSplitter(format, choice.tools) if format else None

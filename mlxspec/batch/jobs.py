@@ -1,4 +1,4 @@
-"""The prompts of a batch, checked before any of them is prefilled."""
+"""Prompts and their settings, checked before any of them is prefilled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Job:
     """A prompt and how to reply to it.
 
     Attributes:
-        index: Index of the prompt, counted from 0.
+        index: Index of the prompt, counted from 0; 0 where there is one alone.
         prompt: Its tokens.
         params: Settings of the reply.
         predicted: Tokens of the text that the reply is expected to repeat.
@@ -59,15 +59,51 @@ def jobs_of(
         raise ValueError("a batch needs a list of prompts; got one text: put it into a list")
     listed = _listed("prompts", prompts, "a list of prompts")
     settings = _one_each(params, len(listed))
-    jobs, encode = [], grammars.tokenizer.encode
-    for index, prompt in enumerate(listed):
-        name = f"prompt {index}"
-        tokens = prompt_tokens(prompt, encode, name)
-        check_prompt(tokens, target.vocab_size, target.context_length, "the model", name)
-        own = check_params(settings[index], target.vocab_size, chain_rule, f"params of {name}")
-        predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matcher(own.grammar)
-        jobs.append(Job(index, tokens, own, predicted, matcher))
-    return jobs
+    return [
+        job_of(prompt, settings[index], target, grammars, chain_rule, index=index)
+        for index, prompt in enumerate(listed)
+    ]
+
+
+def job_of(
+    prompt: str | Sequence[int],
+    params: GenerationParams | None,
+    target: Decoder,
+    grammars: Grammars,
+    chain_rule: ChainRule = "block",
+    *,
+    model: str = "",
+    index: int | None = None,
+) -> Job:
+    """Return one prompt and its settings, checked, and its grammar compiled.
+
+    Any thread may call it, while another one uses the target.
+
+    Args:
+        prompt: Text or token ids.
+        params: Settings; None for the defaults.
+        target: The target.
+        grammars: Compiles grammars for the target's tokenizer.
+        chain_rule: The rule where the settings name none.
+        model: Name of the model, for messages.
+        index: Index of the prompt, which messages name; None where it is the only one.
+
+    Raises:
+        ValueError: As in `jobs_of`.
+        UnsupportedOperationError: As in `jobs_of`.
+        ContextLengthError: As in `jobs_of`.
+    """
+    name, of = ("the prompt", "params") if index is None else _names(index)
+    encode = grammars.tokenizer.encode
+    own = check_params(params, target.vocab_size, chain_rule, of)
+    tokens = prompt_tokens(prompt, encode, name)
+    check_prompt(tokens, target.vocab_size, target.context_length, model, name)
+    predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matcher(own.grammar)
+    return Job(index or 0, tokens, own, predicted, matcher)
+
+
+def _names(index: int) -> tuple[str, str]:
+    return f"prompt {index}", f"params of prompt {index}"
 
 
 def _listed(name: str, values: object, allowed: str) -> list[Any]:

@@ -26,7 +26,7 @@ from itertools import accumulate
 import mlx.core as mx
 
 from mlxspec.batch.decoder import BatchDecoder
-from mlxspec.batch.jobs import Job, jobs_of
+from mlxspec.batch.jobs import Job, job_of
 from mlxspec.batch.reading import Place, PromptReader
 from mlxspec.batch.separate import SeparateDecoders
 from mlxspec.batch.sequence import BatchSequence
@@ -159,14 +159,14 @@ class OpenBatch:
                 token the last.
 
         Raises:
-            ValueError: As in `jobs_of`.
+            ValueError: As in `Engine.generate`.
             ContextLengthError: The prompt is longer than the model's context.
         """
-        (job,) = jobs_of([prompt], params, self._target, self._grammars, self._chain_rule)
+        job = job_of(prompt, params, self._target, self._grammars, self._chain_rule)
         return self.add(job, stop_when)
 
     def add(self, job: Job, stop_when: StopWhen = never) -> BatchSequence:
-        """Do what `join` does, for a prompt that is checked already."""
+        """Do what `join` does, for a prompt that is checked already; see `Engine.job`."""
         target, tokenizer = self._target, self._tokenizer
         continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
         constraint = continuation.constrain(job.matcher, tokenizer)

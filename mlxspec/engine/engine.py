@@ -9,12 +9,13 @@ and gets the engine's target back when the newer reply is over (`seats.py`).
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from mlxspec.batch import Alone, BatchReply, BatchRun, BatchSettings, OpenBatch, jobs_of
-from mlxspec.batch.jobs import Job
+from mlxspec.batch.jobs import Job, job_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
@@ -29,9 +30,9 @@ from mlxspec.engine.seats import Seats
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams, check_params
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.params.checks import function, token_ids, wrong_type
-from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
+from mlxspec.prompt import check_prompt
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
@@ -127,19 +128,11 @@ class Engine:
             UnsupportedOperationError: There is a grammar, and the package for it is missing.
             ContextLengthError: The prompt is longer than the model's context.
         """
-        params = check_params(params, self.target.vocab_size, self.chain_rule)
-        tokens = prompt_tokens(prompt, self.tokenizer.encode)
-        check_prompt(tokens, self.target.vocab_size, self.context_length, self.name)
-        kept = token_ids("kept", kept)
-        text = [*tokens, *kept]
-        name = "the prompt with the kept tokens"
-        check_prompt(text, self.target.vocab_size, self.context_length, self.name, name)
+        job = self._keeping(self.job(prompt, params), kept)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         if drafter is not None and not hasattr(drafter, "propose"):
             raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
-        predicted = predicted_tokens(params.prediction, self.tokenizer.encode)
-        job = Job(0, tokens, params, predicted, self._grammars.matcher(params.grammar), kept)
         begin = partial(self._begin, job, drafter, budget, stop_when)
         if kept and job.matcher is not None:
             with device_turn():
@@ -236,15 +229,18 @@ class Engine:
             grammars=self._grammars,
         )
 
-    def check(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> None:
-        """Raise what `generate` raises of a prompt and its settings, and compute nothing.
+    def job(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> Job:
+        """Return a prompt and its settings, checked, as `OpenBatch.add` takes them.
+
+        A long prompt and a large grammar take time here. Any thread may call it meanwhile.
 
         Raises:
             ValueError: As in `generate`.
             UnsupportedOperationError: As in `generate`.
             ContextLengthError: As in `generate`.
         """
-        jobs_of([prompt], params, self.target, self._grammars, self.chain_rule)
+        target, rule = self.target, self.chain_rule
+        return job_of(prompt, params, target, self._grammars, rule, model=self.name)
 
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.
@@ -298,6 +294,12 @@ class Engine:
         raise AttributeError(f"an engine has no attribute {name!r}")
 
     # ---- a reply ---------------------------------------------------------------------------
+
+    def _keeping(self, job: Job, kept: Sequence[int]) -> Job:
+        kept = token_ids("kept", kept)
+        text, name = [*job.prompt, *kept], "the prompt with the kept tokens"
+        check_prompt(text, self.target.vocab_size, self.context_length, self.name, name)
+        return replace(job, kept=kept)
 
     def round(self, reply: Reply) -> Round:
         """Write one round of a reply: one target forward, and one wait for the device."""

@@ -6,6 +6,7 @@ grammar. A schema that no finite text fits would be written for ever, so it is r
 
 import json
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,12 @@ class Grammars:
         self.tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None
         self._compiled: dict[Grammar, Any] = {}
+        self._lock = Lock()
 
     def matcher(self, grammar: Grammar | None) -> Any:
         """Return a new matcher of llguidance at the begin of a text; None for no grammar.
+
+        Several threads may call it; they compile one after the other.
 
         Raises:
             ValueError: The grammar cannot be served; the message names the place.
@@ -53,12 +57,13 @@ class Grammars:
         """
         if grammar is None:
             return None
-        if grammar not in self._compiled:
-            matcher = self._compile(grammar)
-            while len(self._compiled) >= _MAX_COMPILED:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[grammar] = matcher
-        return self._compiled[grammar].deep_copy()
+        with self._lock:
+            if grammar not in self._compiled:
+                matcher = self._compile(grammar)
+                while len(self._compiled) >= _MAX_COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[grammar] = matcher
+            return self._compiled[grammar].deep_copy()
 
     def _compile(self, grammar: Grammar) -> Any:
         matcher, fault = self._tried(grammar)

@@ -9,6 +9,10 @@ import pytest
 import uvicorn
 
 from mlxspec.params import GenerationParams
+from mlxspec.trace.events import GenerationFailed
+from mlxspec_server.engine_thread import EngineThread, Ticket
+from mlxspec_server.figures import Counts
+from mlxspec_server.refusals import Refusal
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from tests.support.served import JSON, MESSAGES, engine, serving, shelf, true_text
@@ -150,3 +154,18 @@ def test_a_reader_that_stalls_holds_nobody_back(address):
             received = b"".join(iter(lambda: other.recv(65536), b""))
     assert b"200 OK" in received
     assert true_text(MESSAGES).encode()[:1] in received
+
+
+def test_a_server_that_stops_ends_the_replies_and_says_why():
+    thread, told = EngineThread(shelf(), Counts()), []
+    loaded = thread.shelf.load(thread.shelf.main)
+    job = loaded.engine.job("Hi", GenerationParams(max_tokens=400))
+    thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: told.append(event))])
+    waiting = thread.hold(thread.shelf.find("other"))
+    thread.end_replies()  # before the thread begins, so that nothing is over
+    thread.start()
+    thread.stop()
+    assert isinstance(told[0], GenerationFailed)
+    assert told[0].message == "the server stops"
+    with pytest.raises(Refusal, match="the server stops"):
+        waiting.result(60)

@@ -24,9 +24,9 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 JSON = {"content-type": "application/json"}
 
 
-def engine(model=MODEL):
+def engine(model=MODEL, tokenizer=TOKENIZER):
     drafter = PoolDrafter([SuffixDrafter()])
-    return make_engine(model, drafter, tokenizer=TOKENIZER)
+    return make_engine(model, drafter, tokenizer=tokenizer)
 
 
 def shelf(**changes):
@@ -39,7 +39,8 @@ def shelf(**changes):
 @contextmanager
 def serving(on=None, **settings):
     params = GenerationParams(max_tokens=LENGTH)
-    found = ServerSettings(**{"params": params, "keep_alive_s": 0.5, **settings})
+    own = {"params": params, "keep_alive_s": 0.5, "names": ("testserver",)}
+    found = ServerSettings(**{**own, **settings})
     with TestClient(Server.of(on or shelf(), found).app()) as client:
         yield client
 

@@ -43,14 +43,14 @@ def run(args: Namespace) -> int:
 
 
 def _serve(args: Namespace) -> None:
-    from mlxspec_server.run import serve  # an extra that may be missing
+    from mlxspec_server.run import listen, serve  # an extra that may be missing
     from mlxspec_server.settings import ServerSettings
     from mlxspec_server.shelf import Offer, Shelf
 
     params = generation_params(args)
     settings = ServerSettings(
         host=args.host,
-        port=args.port,
+        port=args.listen_port,
         api_key=args.api_key,
         is_insecure=args.insecure,
         origins=tuple(words_of(args.allowed_origins)),
@@ -73,9 +73,12 @@ def _serve(args: Namespace) -> None:
     known = {offer.source: offer for offer in offers()}
     main = known.get(source or "default", Offer(str(source or "default"), source))
     shelf = Shelf(main, load, offers, settings.batch_size, settings.prefix_bytes)
-    shelf.load(main)  # now, so that a wrong name ends the command
-    say(f"http://{settings.host}:{settings.port}/v1 answers with {main.name}; Ctrl+C ends it")
-    serve(shelf, settings, args.log_level)
+    with listen(settings) as listening:  # both now, so that a wrong port or name ends the command
+        shelf.load(main)
+        port = listening.getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        ready = f"http://{host}:{port}/v1 answers with {main.name}; Ctrl+C ends it"
+        serve(shelf, settings, listening, args.log_level, lambda: say(ready))
 
 
 def _with_template_args(params: GenerationParams, args: Namespace) -> GenerationParams:

@@ -65,6 +65,12 @@ def figures_of(writing: Writing, ends: Sequence[Piece]) -> dict[str, Any]:
     return {"usage": usage, "timings": timings_of(stats[0], writing.loaded.drafter)}
 
 
+def reason_of(end: Piece, has_calls: bool) -> str:
+    """Return why a reply ended, as OpenAI's chat API tells it."""
+    reason = REASONS.get(end.reason, "length")
+    return "tool_calls" if has_calls and reason == "stop" else reason
+
+
 def now() -> int:
     """Return the seconds since 1970."""
     return int(time.time())

@@ -7,7 +7,6 @@ from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import (
     COMMENT,
     DONE,
-    REASONS,
     Lines,
     ends_of,
     event,
@@ -15,13 +14,15 @@ from mlxspec_server.apis.base import (
     figures_of,
     logprob_row,
     now,
+    reason_of,
     said,
 )
-from mlxspec_server.asking import Ask, ask_of, may_call
+from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
-from mlxspec_server.pieces import Piece
+from mlxspec_server.pieces import Piece, calls_of
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.tools.calls import ToolCall
+from mlxspec_server.tools.choice import ToolChoice, function_tool
 from mlxspec_server.writing import Writing
 
 MOST_LOGPROBS = 20
@@ -39,18 +40,20 @@ def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
     return ask_of(body, defaults, num_logprobs=num_logprobs)
 
 
-def chosen_tools(body: Body) -> list[Mapping[str, Any]]:
-    """Return the tools that the model may call; none where the choice is none.
+def chosen_tools(body: Body) -> ToolChoice:
+    """Return the tools that the model may or must call.
 
     Raises:
-        Refusal: A tool is no function, or a call is demanded, which needs a grammar.
+        Refusal: A tool is no function, or the choice is not known.
     """
-    tools, choice = body.items("tools"), body.get("tool_choice")
-    for tool in tools:
+    tools = []
+    for tool in body.items("tools"):
         function = tool.get("function") if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise Refusal(400, "a tool must be a function with a name", "tools")
-    return tools if tools and may_call("auto" if choice is None else choice) else []
+        stated = function if isinstance(function, Mapping) else {}
+        tools.append(function_tool(stated.get("name"), stated, "parameters"))
+    is_parallel = body.is_on("parallel_tool_calls", True)
+    choice = body.get("tool_choice")
+    return ToolChoice.of(tools, "auto" if choice is None else choice, is_parallel=is_parallel)
 
 
 class ChatCompletion:
@@ -76,6 +79,10 @@ class ChatCompletion:
             number = self._num_calls.get(piece.index, 0)
             self._num_calls[piece.index] = number + 1
             delta: dict[str, Any] = {"tool_calls": [{"index": number, **_call(piece.call)}]}
+        elif piece.kind == "arguments":
+            number = self._num_calls[piece.index] - 1
+            more = {"index": number, "function": {"arguments": piece.text}}
+            delta = {"tool_calls": [more]}
         else:
             name = "reasoning_content" if piece.kind == "reasoning" else "content"
             delta = {name: piece.text}
@@ -108,17 +115,16 @@ class ChatCompletion:
         message: dict[str, Any] = {"role": "assistant", "content": said(pieces, "text")}
         if reasoning := said(pieces, "reasoning"):
             message["reasoning_content"] = reasoning
-        if calls := [_call(piece.call) for piece in pieces if piece.call]:
+        if calls := [_call(call) for call in calls_of(pieces)]:
             message["tool_calls"] = calls
+            message["content"] = message["content"] or None
             self._num_calls[index] = len(calls)
         (end,) = ends_of(pieces)
         choice = {"index": index, "message": message, "finish_reason": self._reason(end)}
         return choice | self._logprobs(pieces)
 
     def _reason(self, end: Piece) -> str:
-        if end.index in self._num_calls:
-            return "tool_calls"
-        return REASONS.get(end.reason, "length")
+        return reason_of(end, end.index in self._num_calls)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         if self._writing.ask.num_logprobs is None:

@@ -5,13 +5,14 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import Lines, ends_of, event, said
-from mlxspec_server.asking import Ask, ask_of, may_call
+from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
-from mlxspec_server.pieces import Piece
+from mlxspec_server.pieces import Piece, calls_of
 from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.tools.calls import ToolCall
+from mlxspec_server.tools.choice import ToolChoice, function_tool
 from mlxspec_server.writing import Writing
 
 _REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"}
@@ -24,17 +25,21 @@ def message_ask(body: Body, defaults: GenerationParams) -> Ask:
     return ask_of(body, defaults, most=("max_tokens",), stop="stop_sequences")
 
 
-def message_tools(body: Body) -> list[Mapping[str, Any]]:
-    """Return the tools in the form that templates take; none where the choice is none."""
-    tools: list[Mapping[str, Any]] = []
-    is_offered = may_call(body.object("tool_choice").get("type", "auto"))
-    for tool in body.items("tools") if is_offered else ():
-        if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
-            raise Refusal(400, "a tool must have a name and an input_schema", "tools")
-        function = {"name": tool["name"], "description": tool.get("description", "")}
-        function["parameters"] = tool.get("input_schema", {})
-        tools.append({"type": "function", "function": function})
-    return tools
+def message_tools(body: Body) -> ToolChoice:
+    """Return the tools that the model may or must call.
+
+    Raises:
+        Refusal: A tool has no name, or the choice is not known.
+    """
+    tools = []
+    for tool in body.items("tools"):
+        stated = tool if isinstance(tool, Mapping) else {}
+        tools.append(function_tool(stated.get("name"), stated, "input_schema"))
+    choice = Body(body.object("tool_choice"))
+    kind = choice.text("type", "auto")
+    named = {"any": "required", "tool": {"name": choice.get("name")}}.get(kind, kind)
+    is_parallel = not choice.is_on("disable_parallel_tool_use")
+    return ToolChoice.of(tools, named, is_parallel=is_parallel)
 
 
 def message_chat(body: Body) -> list[dict[str, Any]]:
@@ -95,8 +100,9 @@ class Message:
             block = {**_use(piece.call), "input": {}}
             opened = self._open("call", block)
             self._has_calls = True
-            delta = {"type": "input_json_delta", "partial_json": piece.call.arguments}
-            return [*opened, self._delta(delta)]
+            return [*opened, self._input(piece.call.arguments)]
+        if piece.kind == "arguments":
+            return [self._input(piece.text)]
         if not piece.text:
             return []
         is_thought = piece.kind == "reasoning"
@@ -121,7 +127,7 @@ class Message:
         for kind, name in (("reasoning", "thinking"), ("text", "text")):
             if text := said(pieces, kind):
                 content.append(_block(name, text))
-        for call in (piece.call for piece in pieces if piece.call):
+        for call in calls_of(pieces):
             content.append({**_use(call), "input": arguments_of({"arguments": call.arguments})})
             self._has_calls = True
         (end,) = ends_of(pieces)
@@ -133,7 +139,8 @@ class Message:
         return {"id": name, "type": "message", "role": "assistant", "model": model}
 
     def _reason(self, end: Piece) -> str:
-        return "tool_use" if self._has_calls else _REASONS.get(end.reason, "max_tokens")
+        reason = _REASONS.get(end.reason, "max_tokens")
+        return "tool_use" if self._has_calls and reason == "end_turn" else reason
 
     def _figures(self, end: Piece) -> dict[str, Any]:
         cached = end.stats["reused_tokens"]
@@ -154,6 +161,9 @@ class Message:
             return []
         self._kind = ""
         return [_event("content_block_stop", index=self._index)]
+
+    def _input(self, text: str) -> str:
+        return self._delta({"type": "input_json_delta", "partial_json": text})
 
     def _delta(self, delta: dict[str, Any]) -> str:
         return _event("content_block_delta", index=self._index, delta=delta)

@@ -6,13 +6,14 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now
-from mlxspec_server.asking import Ask, ask_of, fitting, may_call, schema_of
+from mlxspec_server.asking import Ask, ask_of, fitting, schema_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
 from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tool_calls import ToolCall
+from mlxspec_server.tools.calls import ToolCall
+from mlxspec_server.tools.choice import ToolChoice, function_tool
 from mlxspec_server.writing import Writing
 
 _ROLES = {"developer": "system"}
@@ -29,16 +30,19 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     return ask
 
 
-def response_tools(body: Body) -> list[Mapping[str, Any]]:
-    """Return the tools in the form that templates take; none where the choice is none."""
-    tools: list[Mapping[str, Any]] = []
-    for tool in body.items("tools") if may_call(body.get("tool_choice") or "auto") else ():
-        if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
-            raise Refusal(400, "a tool must be a function with a name", "tools")
-        names = ("name", "description", "parameters")
-        function = {name: tool[name] for name in names if name in tool}
-        tools.append({"type": "function", "function": function})
-    return tools
+def response_tools(body: Body) -> ToolChoice:
+    """Return the tools that the model may or must call.
+
+    Raises:
+        Refusal: A tool is no function, or the choice is not known.
+    """
+    tools = []
+    for tool in body.items("tools"):
+        stated = tool if isinstance(tool, Mapping) else {}
+        tools.append(function_tool(stated.get("name"), stated, "parameters"))
+    is_parallel = body.is_on("parallel_tool_calls", True)
+    choice = body.get("tool_choice")
+    return ToolChoice.of(tools, "auto" if choice is None else choice, is_parallel=is_parallel)
 
 
 def response_chat(body: Body) -> list[dict[str, Any]]:
@@ -94,7 +98,9 @@ class ResponsesReply:
         if piece.kind == "end":
             return self._close()
         if piece.kind == "call" and piece.call:
-            return [*self._close(), *self._call(piece.call)]
+            return [*self._close(), *self._begin_call(piece.call)]
+        if piece.kind == "arguments":
+            return [self._more_arguments(piece.text)]
         lines = [] if self._open and self._open["of"] == piece.kind else self._begin_item(piece)
         if not piece.text or self._open is None:
             return lines
@@ -167,6 +173,8 @@ class ResponsesReply:
     def _close(self) -> Lines:
         if self._open is None:
             return []
+        if self._open["of"] == "call":
+            return self._close_call()
         kind, text, name = self._open["of"], self._open["text"], self._open["id"]
         part = _part(kind, text)
         item = {"id": name, "status": "completed", "content": [part]}
@@ -185,20 +193,32 @@ class ResponsesReply:
         self._open = None
         return lines
 
-    def _call(self, call: ToolCall) -> Lines:
+    def _begin_call(self, call: ToolCall) -> Lines:
         at, name = len(self._items), f"fc_{self._writing.name}_{len(self._items)}"
         item = {"type": "function_call", "id": name, "call_id": call.id, "name": call.name}
+        self._open = {"of": "call", "id": name, "text": "", "item": item}
         begun = {**item, "arguments": "", "status": "in_progress"}
-        item |= {"arguments": call.arguments, "status": "completed"}
+        lines = [self._event("response.output_item.added", output_index=at, item=begun)]
+        return [*lines, self._more_arguments(call.arguments)] if call.arguments else lines
+
+    def _more_arguments(self, text: str) -> str:
+        assert self._open is not None, "arguments belong to a call"
+        self._open["text"] += text
+        return self._call_event("delta", delta=text)
+
+    def _close_call(self) -> Lines:
+        assert self._open is not None, "a call was begun"
+        item = {**self._open["item"], "arguments": self._open["text"], "status": "completed"}
+        done = self._call_event("done", arguments=item["arguments"], name=item["name"])
+        at = len(self._items)
         self._items.append(item)
-        where = {"item_id": name, "output_index": at}
-        kind = "response.function_call_arguments"
-        return [
-            self._event("response.output_item.added", output_index=at, item=begun),
-            self._event(f"{kind}.delta", **where, delta=call.arguments),
-            self._event(f"{kind}.done", **where, arguments=call.arguments, name=call.name),
-            self._event("response.output_item.done", output_index=at, item=item),
-        ]
+        self._open = None
+        return [done, self._event("response.output_item.done", output_index=at, item=item)]
+
+    def _call_event(self, kind: str, **fields: Any) -> str:
+        assert self._open is not None, "a call was begun"
+        where = {"item_id": self._open["id"], "output_index": len(self._items)}
+        return self._event(f"response.function_call_arguments.{kind}", **where, **fields)
 
     def _part_event(self, name: str, /, **fields: Any) -> str:
         assert self._open is not None, "a part belongs to an item"

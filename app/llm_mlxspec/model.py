@@ -1,0 +1,125 @@
+"""A model of mlxspec as `llm` asks it: options, conversations, JSON schemas, streamed text.
+
+The engine stays in memory as long as the process does, and so does the cache of the conversation
+that was last answered: its next turn reads the new message alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+import llm
+from pydantic import Field, create_model
+
+from mlxspec.errors import MlxspecError
+from mlxspec.params import GenerationParams, Grammar, SamplingParams
+from mlxspec.params.table import GENERATION, SAMPLING
+
+_ROWS = {
+    row.name: row
+    for row in (*SAMPLING, *GENERATION)
+    if row.flag and row.range.kind is not None and not row.repeats and row.name != "grammar"
+}
+
+
+def _options() -> Any:
+    """Return the options: the settings of a reply that a flag can give, from their one table."""
+    fields: dict[str, Any] = {
+        name: (cast(Any, row.range.kind) | None, Field(default=None, description=row.help))
+        for name, row in _ROWS.items()
+    }
+    return create_model("Options", __base__=llm.Options, **fields)
+
+
+class MlxspecModel(llm.Model):
+    """A model that answers in this process."""
+
+    can_stream = True
+    supports_schema = True
+    Options: Any = _options()
+
+    def __init__(self, model_id: str, source: str | None) -> None:
+        """Describe a model; nothing is loaded before it is asked.
+
+        Args:
+            model_id: Its name.
+            source: What `mlxspec.load` takes; None for the default model.
+        """
+        self.model_id, self._source = model_id, source
+        self._talk: Any = None
+
+    def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+    ) -> Iterator[str]:
+        """Yield the text of a reply as it is written.
+
+        Raises:
+            ModelError: What was asked cannot be done.
+        """
+        from mlxspec.trace.events import GenerationFinished, text_of
+
+        try:
+            talk = self._talk_of(prompt, conversation)
+            for event in talk.reply(prompt.prompt or "", self._params(prompt)):
+                if text := text_of(event):
+                    yield text
+                if isinstance(event, GenerationFinished):
+                    self._tell(response, event.stats)
+        except (MlxspecError, ValueError) as error:
+            raise llm.ModelError(str(error)) from error
+
+    @cached_property
+    def _engine(self) -> Any:
+        from mlxspec import load  # now: it needs MLX
+
+        return load(self._source, say=lambda line: None)
+
+    def _talk_of(self, prompt: llm.Prompt, conversation: llm.Conversation | None) -> Any:
+        """Return the chat of a prompt, with its cache if it is the one that was answered last."""
+        from mlxspec import Conversation
+
+        system = prompt.system or None
+        turns = _turns(conversation.responses if conversation else ())
+        if system is None and conversation and conversation.responses:
+            system = conversation.responses[0].prompt.system or None
+        talk = self._talk
+        if talk is None or talk.turns != turns or talk.system != system:
+            talk = Conversation(self._engine, say=lambda line: None)
+            talk.restore(turns, system)
+            self._talk = talk
+        return talk
+
+    def _params(self, prompt: llm.Prompt) -> GenerationParams:
+        given = {
+            name: value for name, value in prompt.options.model_dump().items() if value is not None
+        }
+        names = {row.name for row in SAMPLING}
+        sampling = {name: value for name, value in given.items() if name in names}
+        params = GenerationParams(
+            sampling=SamplingParams(**sampling),
+            **{name: value for name, value in given.items() if name not in names},
+        )
+        if prompt.schema:
+            params = replace(params, grammar=Grammar.json_schema(prompt.schema))
+        return params
+
+    def _tell(self, response: llm.Response, stats: dict[str, Any]) -> None:
+        names = (
+            "drafted",
+            "accepted",
+            "acceptance_rate",
+            "generation_tps",
+            "ttft_s",
+            "reused_tokens",
+        )
+        response.response_json = {name: stats[name] for name in names}
+        response.set_usage(input=stats["prompt_tokens"], output=stats["generated_tokens"])
+
+
+def _turns(responses: Sequence[Any]) -> list[tuple[str, str]]:
+    return [(one.prompt.prompt or "", one.text_or_raise()) for one in responses]

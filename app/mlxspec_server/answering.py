@@ -1,0 +1,147 @@
+"""Answers requests: a model that is held, a prompt, and a reply that is told, whole or streamed.
+
+What may take long, such as the tokens of a long prompt or a large schema, is found in a thread of
+its own, so that the streams of other requests go on.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from mlxspec_server.apis.base import Api
+from mlxspec_server.asking import Ask
+from mlxspec_server.engine_thread import EngineThread
+from mlxspec_server.figures import Counts
+from mlxspec_server.pieces import Piece
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.settings import ServerSettings
+from mlxspec_server.shelf import Loaded
+from mlxspec_server.writing import Writing
+
+UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Headers of a stream: nobody on the way may hold it back."""
+
+_RETRY_S = 2
+
+Begin = Callable[[Loaded], tuple[Writing, Api]]
+"""Makes the prompt of a request for the model that it holds; runs in a thread of its own."""
+
+
+@dataclass
+class Answers:
+    """Answers the requests of one server.
+
+    Attributes:
+        settings: Its settings.
+        thread: Writes the replies.
+        counts: Counts what is done.
+    """
+
+    settings: ServerSettings
+    thread: EngineThread
+    counts: Counts
+    _num_asked: int = 0  # replies of requests that are not answered yet; those that wait too
+
+    async def hold(self, name: str) -> Loaded:
+        """Return a model as soon as it is in memory; `release` of the thread gives it back.
+
+        Raises:
+            Refusal: There is none of that name, or it cannot be loaded.
+        """
+        offer = await asyncio.to_thread(self.thread.shelf.find, name)
+        return await asyncio.wrap_future(self.thread.hold(offer))
+
+    async def answer(self, request: Request, ask: Ask, begin: Begin) -> Response:
+        """Return the answer to a request.
+
+        Raises:
+            Refusal: It cannot be answered, or not now.
+        """
+        running = self._num_asked
+        if running + ask.num_replies > self.settings.batch_size + self.settings.max_waiting:
+            message = f"the server has {running} replies to write: ask again later"
+            raise Refusal(429, message, retry_s=_RETRY_S)
+        self.counts.add("requests")
+        self._num_asked += ask.num_replies
+        beginning = asyncio.ensure_future(self._begun(ask, begin))
+        if ask.is_streamed:
+            return await self._streamed(request, beginning)
+        writing, api = await beginning
+        try:
+            pieces: list[Piece] = []
+            async with aclosing(writing.pieces(request, self.settings.keep_alive_s)) as found:
+                pieces = [piece async for piece in found if piece is not None]
+        finally:
+            self._leave(writing.loaded, ask)
+        if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
+            return Response(status_code=499)  # the client has gone
+        return JSONResponse(api.whole(pieces))
+
+    async def _begun(self, ask: Ask, begin: Begin) -> tuple[Writing, Api]:
+        try:
+            loaded = await self.hold(ask.model)
+        except BaseException:
+            self._num_asked -= ask.num_replies
+            raise
+        try:
+            return await asyncio.to_thread(begin, loaded)
+        except BaseException:
+            self._leave(loaded, ask)
+            raise
+
+    def _leave(self, loaded: Loaded, ask: Ask) -> None:
+        """Say that a request is answered, or left by its client."""
+        self._num_asked -= ask.num_replies
+        self.thread.release(loaded)
+
+    async def _streamed(
+        self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"
+    ) -> Response:
+        # Where it is known soon, a refusal has its own status; while a model loads, the stream
+        # begins, so that the client sees that the server is alive.
+        await asyncio.wait({beginning}, timeout=self.settings.keep_alive_s)
+        if beginning.done():
+            beginning.result()
+        lines = self._stream(request, beginning)
+        return StreamingResponse(lines, media_type="text/event-stream", headers=UNBUFFERED)
+
+    async def _stream(
+        self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"
+    ) -> AsyncIterator[str]:
+        every_s = self.settings.keep_alive_s
+        try:
+            while not beginning.done():
+                yield ": the model is loading\n\n"
+                await asyncio.wait({beginning}, timeout=every_s)
+        except BaseException:  # the client has gone, the model comes
+            beginning.add_done_callback(self._release_begun)
+            raise
+        try:
+            writing, api = beginning.result()
+        except Refusal as refusal:
+            yield f"data: {json.dumps(refusal.body(is_message=False))}\n\n"
+            return
+        try:
+            for line in api.begin():
+                yield line
+            async with aclosing(writing.pieces(request, every_s)) as pieces:
+                async for piece in pieces:
+                    for line in api.keep_alive() if piece is None else api.tell(piece):
+                        yield line
+            for line in api.end():
+                yield line
+        except Refusal as refusal:
+            for line in api.fail(str(refusal)):
+                yield line
+        finally:
+            self._leave(writing.loaded, writing.ask)
+
+    def _release_begun(self, beginning: "asyncio.Future[tuple[Writing, Api]]") -> None:
+        if not beginning.cancelled() and beginning.exception() is None:
+            writing, _ = beginning.result()
+            self._leave(writing.loaded, writing.ask)

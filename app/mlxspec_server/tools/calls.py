@@ -1,0 +1,124 @@
+"""Calls of tools: what a call is, and how a model writes and mlx-lm reads them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from secrets import token_hex
+from typing import Any
+
+from mlx_lm import tokenizer_utils
+
+from mlxspec.params import GenerationParams
+from mlxspec.tokenizer import Tokenizer
+from mlxspec_server.refusals import Refusal
+from mlxspec_server.tools.choice import Tool, ToolChoice
+from mlxspec_server.tools.demand import demanded_grammar
+from mlxspec_server.tools.form import CallForm, Render, form_of
+
+_PLAIN = "json_tools"  # what a model is told to write whose template has no tools
+_PLAIN_FORM = CallForm(
+    before='<tool_call>\n{"name": "',
+    middle='", "arguments": ',
+    after="}\n</tool_call>",
+    joint='}\n</tool_call>\n<tool_call>\n{"name": "',
+)
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that the model asks for.
+
+    Attributes:
+        name: The function.
+        arguments: Its arguments as JSON; where they follow piece by piece, "".
+        id: Names the call, so that its result can be told.
+    """
+
+    name: str
+    arguments: str
+    id: str = field(default_factory=lambda: f"call_{token_hex(12)}")
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """How a model writes calls.
+
+    Attributes:
+        start: The mark before a call.
+        end: The mark after it; "" where the end of the reply is one.
+        parse: Reads the text between; may raise anything.
+        form: The literal text around name and arguments; None where it could not be found.
+        is_plain: Whether the template says nothing of tools, so that the prompt has to.
+        special: Tokens without a text of their own that stand in a call, by their names.
+    """
+
+    start: str
+    end: str
+    parse: Callable[[str, Any], Any]
+    form: CallForm | None = None
+    is_plain: bool = False
+    special: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(tokenizer: Tokenizer) -> "ToolFormat | None":
+        """Return the format of a model.
+
+        None where mlx-lm has no parser for it, though its template has tools, and where it has no
+        template.
+        """
+        if not tokenizer.has_chat_template:
+            return None
+        kind = tokenizer_utils._infer_tool_parser(tokenizer.wrapped)
+        is_plain = kind is None and bool(tokenizer.chat_template.unknown(["tools"], has_tools=True))
+        if kind is None and not is_plain:
+            return None
+        module = import_module(f"mlx_lm.tool_parsers.{kind or _PLAIN}")
+        start, end, parse = module.tool_call_start, module.tool_call_end, module.parse_tool_call
+        special = _special(tokenizer)
+        marks, render = (start, end), _render(tokenizer)
+        form = _PLAIN_FORM if is_plain else form_of(marks, parse, render, list(special))
+        text = start + end + (form.text if form else "")
+        inside = {name: token for name, token in special.items() if name in text}
+        return ToolFormat(start, end, parse, form, is_plain, inside)
+
+    def demanding(self, params: GenerationParams, choice: ToolChoice) -> GenerationParams:
+        """Return settings of a reply that calls one of the demanded tools.
+
+        Raises:
+            Refusal: The form of calls is not known, or a schema cannot be served.
+        """
+        if self.form is None:
+            raise cannot_demand()
+        return replace(params, grammar=demanded_grammar(choice, self.form, self.special))
+
+
+def cannot_demand() -> Refusal:
+    """Return what is said where the form of a model's calls is not known."""
+    message = (
+        "a call cannot be demanded of this model, as the form of its calls is not known: "
+        "use tool_choice auto or none"
+    )
+    return Refusal(400, message, "tool_choice")
+
+
+def told_tools(tools: Sequence[Tool]) -> str:
+    """Return the text that tells tools to a model whose template does not."""
+    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    return (
+        f"You may call these functions:\n{listed}\n"
+        'To call one, write <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>'
+    )
+
+
+def _render(tokenizer: Tokenizer) -> Render:
+    def render(messages: Sequence[Mapping[str, Any]]) -> str:
+        return tokenizer.render_chat(messages, add_generation_prompt=False)
+
+    return render
+
+
+def _special(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the tokens that have no text of their own, by their names."""
+    added: Mapping[str, int] = tokenizer.wrapped.get_added_vocab()
+    return {name: token for name, token in added.items() if not tokenizer.token_bytes(token)}

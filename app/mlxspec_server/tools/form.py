@@ -1,0 +1,196 @@
+r"""How a model writes calls, found by asking its own chat template.
+
+The template is given a chat with a call in it, and the literal text around the name and the
+arguments is what the model was trained to write. mlx-lm's parser then reads the sample: a form
+that it does not read is none. Two kinds of template are in use:
+
+    <tool_call>\n{"name": "NAME", "arguments": {...}}\n</tool_call>            one JSON object
+    <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>...    pairs
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlxspec.trace.difference import common_length
+
+Render = Callable[[Sequence[Mapping[str, Any]]], str]
+"""Writes a chat by the model's template."""
+
+Call = tuple[str, Mapping[str, Any]]
+
+_NAME, _OTHER, _KEY, _NEXT, _VALUE, _NUMBER = "zqfun", "zqfuo", "zqkey", "zqnext", "zqtext", 7531
+_IDS = ("zq{index}000000", "functions.{name}:{index}")  # some templates write the id of a call
+_LIST = ["zqitem"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Arguments that are written one by one.
+
+    Attributes:
+        open: From the name of the function to the first key.
+        gap: From the end of a value to the next key.
+        close: From the end of the last value to the end of the call.
+        empty: From the name of the function to the end of a call without arguments.
+        text: What stands before and after a text; None where texts are written as JSON.
+        other: What stands before and after any other value, which is written as JSON.
+    """
+
+    open: str
+    gap: str
+    close: str
+    empty: str
+    text: tuple[str, str] | None
+    other: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """The literal text of calls.
+
+    Attributes:
+        before: From the start mark to the name of the first function.
+        middle: From the name to the arguments, where these are one JSON object.
+        after: From the arguments to the end mark; of pairs "", as it belongs to them.
+        joint: From the arguments of a call to the name of the next one; None for one call alone.
+        pairs: How arguments are written one by one; None where they are one JSON object.
+    """
+
+    before: str
+    middle: str
+    after: str
+    joint: str | None = None
+    pairs: Pairs | None = None
+
+    @property
+    def text(self) -> str:
+        """All literal text."""
+        pairs = self.pairs
+        inner = [pairs.open, pairs.gap, pairs.close, pairs.empty, *pairs.other] if pairs else []
+        inner += pairs.text or () if pairs else ()
+        return "".join([self.before, self.middle, self.after, self.joint or "", *inner])
+
+
+def form_of(
+    marks: tuple[str, str], parse: Callable[[str, Any], Any], render: Render, ends: Sequence[str]
+) -> CallForm | None:
+    """Return the form in which a template writes calls; None if it is neither of the two.
+
+    Args:
+        marks: The marks before and after calls; the second may be "".
+        parse: Reads the text between them.
+        render: Writes a chat.
+        ends: Names of special tokens: the first behind a call without an end mark ends it.
+    """
+    for pattern in _IDS:
+        probe = _Probe(marks, render, ends, pattern)
+        try:
+            sample = probe.written([(_NAME, {_KEY: _VALUE})])
+            inner = sample.removeprefix(marks[0]).removesuffix(marks[1])
+            found = parse(inner, [_tool()])
+            (call,) = found if isinstance(found, list) else [found]
+            if call["name"] != _NAME or call["arguments"] != {_KEY: _VALUE}:
+                continue
+            return probe.object_form(sample) or probe.pairs_form(sample)
+        except Exception:  # templates and parsers are programs of others
+            continue
+    return None
+
+
+def _shared(a: str, b: str) -> str:
+    """Return the beginning that two texts share."""
+    return a[: common_length(a, b)]
+
+
+def _tool() -> dict[str, Any]:
+    properties = {_KEY: {"type": "string"}}
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": _NAME, "parameters": parameters}}
+
+
+@dataclass(frozen=True)
+class _Probe:
+    marks: tuple[str, str]
+    render: Render
+    ends: Sequence[str]
+    id_pattern: str
+
+    def written(self, calls: Sequence[Call]) -> str:
+        """Return the text of calls, the marks included."""
+        listed = [
+            {
+                "id": self.id_pattern.format(name=name, index=index),
+                "type": "function",
+                "function": {"name": name, "arguments": dict(arguments)},
+            }
+            for index, (name, arguments) in enumerate(calls)
+        ]
+        reply = {"role": "assistant", "content": "", "tool_calls": listed}
+        text = self.render([{"role": "user", "content": "hi"}, reply])
+        start, end = self.marks
+        at = text.rindex(start, 0, text.index(calls[0][0]) + 1)
+        if end:
+            return text[at : text.rindex(end) + len(end)]
+        last = text.rindex(calls[-1][0])
+        stops = [text.find(mark, last) for mark in self.ends]
+        return text[at : min([stop for stop in stops if stop >= 0], default=len(text))].rstrip()
+
+    def object_form(self, sample: str) -> CallForm | None:
+        arguments = json.dumps({_KEY: _VALUE})
+        if arguments not in sample:
+            return None
+        before, _, rest = sample.partition(_NAME)
+        middle, _, after = rest.partition(arguments)
+        joint = self._joint(f"{before}{_NAME}{middle}{arguments}", f"{middle}{arguments}{after}")
+        return CallForm(before, middle, after, joint)
+
+    def pairs_form(self, sample: str) -> CallForm | None:
+        before, _, rest = sample.partition(_NAME)
+        open, _, rest = rest.partition(_KEY)
+        left_text, _, last_text = rest.partition(_VALUE)
+        left_other, last_other = self._around({_KEY: _NUMBER}, str(_NUMBER))
+        gap_text, gap_other = self._gap(_VALUE), self._gap(_NUMBER)
+        gap = _shared(gap_text[::-1], gap_other[::-1])[::-1]
+        right_text, right_other = gap_text[: -len(gap)], gap_other[: -len(gap)]
+        if last_other != right_other + last_text.removeprefix(right_text):
+            return None
+        close = last_text[len(right_text) :]
+        # What follows every value belongs to the value: it ends a text.
+        shared = _shared(gap, close)
+        gap, close = gap[len(shared) :], close[len(shared) :]
+        text: tuple[str, str] | None = (left_text, right_text + shared)
+        other = (left_other, right_other + shared)
+        if (left_text, right_text) == (f'{left_other}"', f'"{right_other}'):
+            text = None
+        if self._around({_KEY: _LIST}, json.dumps(_LIST)) != (left_other, last_other):
+            return None
+        empty = self.written([(_NAME, {})]).partition(_NAME)[2]
+        head = sample[: sample.index(last_text, sample.index(_VALUE))]
+        joint = self._joint(head, f"{open}{_KEY}{left_text}{_VALUE}{last_text}")
+        if joint is not None:
+            joint = joint[len(right_text + shared) :]
+        return CallForm(before, "", "", joint, Pairs(open, gap, close, empty, text, other))
+
+    def _around(self, arguments: Mapping[str, Any], value: str) -> tuple[str, str]:
+        """Return what stands between the key and a value, and after the value."""
+        rest = self.written([(_NAME, arguments)]).partition(_KEY)[2]
+        left, found, right = rest.partition(value)
+        if not found:
+            raise ValueError(f"the template does not write {value} as JSON")
+        return left, right
+
+    def _gap(self, value: object) -> str:
+        rest = self.written([(_NAME, {_KEY: value, _NEXT: value})]).partition(str(value))[2]
+        return rest.partition(_NEXT)[0]
+
+    def _joint(self, head: str, tail: str) -> str | None:
+        """Return what stands between two calls; None where a template writes one call alone."""
+        arguments = {_KEY: _VALUE}
+        try:
+            text = self.written([(_NAME, arguments), (_OTHER, arguments)])
+        except Exception:  # as in `form_of`: this template takes one call alone
+            return None
+        joint, _, rest = text.removeprefix(head).partition(_OTHER)
+        return joint if text.startswith(head) and rest == tail else None

@@ -1,0 +1,164 @@
+"""Splits the text of a reply into words and calls, as it comes.
+
+Where the model writes arguments as one JSON object, they are told while they are written. Any
+other call is read by mlx-lm's parser when it is whole.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlxspec_server.tools.calls import ToolCall, ToolFormat
+from mlxspec_server.tools.choice import Tool
+
+_NAME = "([^\"'\\s<>(){}\\[\\]]+)"
+_OUTSIDE = re.compile(r"[^\s{}\[\]:,0-9a-zA-Z+.\-]")  # no such sign is in JSON outside a text
+
+
+@dataclass(frozen=True)
+class ArgumentsText:
+    """A part of the arguments of the call before it."""
+
+    text: str
+
+
+Part = str | ToolCall | ArgumentsText
+
+
+class ToolSplitter:
+    """Splits one reply."""
+
+    def __init__(self, format: ToolFormat, tools: Sequence[Tool]) -> None:
+        self._format, self._tools = format, list(tools)
+        self._text, self._is_inside, self._is_behind_a_call = "", False, False
+        self._streamed = _StreamedCalls(format)
+
+    def push(self, text: str) -> list[Part]:
+        """Return what is complete now; a part of a mark is held back."""
+        self._text += text
+        found: list[Part] = []
+        while self._goes_on(found):
+            pass
+        return [part for part in found if part]
+
+    def finish(self) -> list[Part]:
+        """Return what is left at the end of the reply."""
+        text, self._text = self._text, ""
+        if self._is_inside:
+            return [] if self._streamed.has_begun else self._calls(text, "")
+        return [text] if text and not (self._is_behind_a_call and text.isspace()) else []
+
+    def _goes_on(self, found: list[Part]) -> bool:
+        """Take what is ready from the text; return whether a mark was passed."""
+        return self._inside(found) if self._is_inside else self._outside(found)
+
+    def _outside(self, found: list[Part]) -> bool:
+        if self._is_behind_a_call:  # white space between calls is no text
+            self._text = self._text.lstrip()
+        before, is_there, after = self._text.partition(self._format.start)
+        if is_there:
+            found.append(before)
+            self._text, self._is_inside = after, True
+            self._streamed = _StreamedCalls(self._format)
+            return True
+        held = _held_back(self._text, self._format.start)
+        ready = self._text[: len(self._text) - held]
+        found.append(ready)
+        self._text = self._text[len(ready) :]
+        self._is_behind_a_call = self._is_behind_a_call and not ready
+        return False
+
+    def _inside(self, found: list[Part]) -> bool:
+        found += self._streamed.read(self._text)
+        end = self._format.end
+        at = self._text.find(end, self._streamed.position) if end else -1
+        if at < 0 or self._streamed.is_in_arguments:
+            return False
+        calls = [] if self._streamed.has_begun else self._calls(self._text[:at], end)
+        found += calls
+        self._text, self._is_inside = self._text[at + len(end) :], False
+        self._is_behind_a_call = not any(isinstance(part, str) for part in calls)
+        return True
+
+    def _calls(self, text: str, end: str) -> list[Part]:
+        try:
+            parsed = self._format.parse(text, self._tools)
+            calls = parsed if isinstance(parsed, list) else [parsed]
+            return [ToolCall(str(call["name"]), _json(call["arguments"])) for call in calls]
+        except Exception:  # a model may write anything; what is no call is text
+            return [f"{self._format.start}{text}{end}"]
+
+
+class _StreamedCalls:
+    """The calls between two marks whose arguments are told as they come."""
+
+    def __init__(self, format: ToolFormat) -> None:
+        self.position, self.has_begun, self.is_in_arguments = 0, False, False
+        form = format.form
+        self._first = self._next = None
+        if form is not None and form.pairs is None:
+            middle = _loose(form.middle)
+            self._first = re.compile(
+                _loose(form.before.removeprefix(format.start)) + _NAME + middle + r"(?=\{)"
+            )
+            if form.joint is not None:
+                self._next = re.compile(_loose(form.joint) + _NAME + middle + r"(?=\{)")
+        self._depth, self._is_in_text = 0, False
+
+    def read(self, text: str) -> list[Part]:
+        """Return what is new in all text behind the start mark."""
+        found: list[Part] = []
+        while True:
+            if not self.is_in_arguments and not self._begins(text, found):
+                return found
+            end = self._arguments_end(text)
+            found.append(ArgumentsText(text[self.position : end]))
+            self.position = end
+            if self.is_in_arguments:
+                return found
+
+    def _begins(self, text: str, found: list[Part]) -> bool:
+        pattern = self._next if self.has_begun else self._first
+        head = pattern.match(text, self.position) if pattern else None
+        if head is None:
+            return False
+        found.append(ToolCall(head[1], ""))
+        self.position, self.has_begun, self.is_in_arguments = head.end(), True, True
+        self._depth, self._is_in_text, self._is_escaped = 0, False, False
+        return True
+
+    def _arguments_end(self, text: str) -> int:
+        """Return where the arguments end, or the text so far; they end at what is no JSON, too."""
+        for at in range(self.position, len(text)):
+            char = text[at]
+            if self._is_in_text:
+                self._is_in_text = self._is_escaped or char != '"'
+                self._is_escaped = char == "\\" and not self._is_escaped
+            elif char == '"':
+                self._is_in_text = True
+            elif _OUTSIDE.match(char):
+                self.is_in_arguments = False
+                return at
+            else:
+                self._depth += (char in "{[") - (char in "}]")
+                if self._depth == 0:
+                    self.is_in_arguments = False
+                    return at + 1
+        return len(text)
+
+
+def _loose(text: str) -> str:
+    """Return a pattern of a literal text in which any white space may stand for white space."""
+    return r"\s*".join(map(re.escape, re.split(r"\s+", text)))
+
+
+def _json(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _held_back(text: str, mark: str) -> int:
+    """Return how many characters at the end of a text may begin a mark."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)
