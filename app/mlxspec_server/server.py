@@ -119,8 +119,7 @@ class Server:
     def _middleware(self) -> list[Middleware]:
         found = []
         if self.settings.is_loopback:  # a page that names this machine otherwise is an attack
-            names = [*_THIS_MACHINE, *self.settings.names]
-            found.append(Middleware(TrustedHostMiddleware, allowed_hosts=names))
+            found.append(Middleware(TrustedHostMiddleware, allowed_hosts=_THIS_MACHINE))
         if self.settings.origins:
             origins = list(self.settings.origins)
             methods, headers = ["GET", "POST"], ["*"]

@@ -22,7 +22,6 @@ class ServerSettings:
         max_waiting: Requests that may wait, beyond those that are answered.
         batch_size: Replies written together.
         prefix_bytes: Bytes of rows kept of the beginnings of texts.
-        names: Further names of this machine that requests to a loopback address may use.
         last_replies_s: Seconds that the replies in progress have when the server stops.
         keep_alive_s: Seconds of silence after which a stream says that it is alive.
         params: Settings of a reply where its request names none.
@@ -40,7 +39,6 @@ class ServerSettings:
     max_waiting: int = 64
     batch_size: int = 32
     prefix_bytes: int = 1024 * MIB
-    names: tuple[str, ...] = ()
     last_replies_s: float = 10.0
     keep_alive_s: float = 5.0
     params: GenerationParams = field(default_factory=GenerationParams)

@@ -19,7 +19,7 @@ import time
 import venv
 from pathlib import Path
 
-from tests.campaigns.serving_process import served
+from tests.campaigns.serving.process import served
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 PYTHON_PACKAGES = ("openai", "anthropic", "litellm", "llm")

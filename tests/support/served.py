@@ -39,9 +39,10 @@ def shelf(**changes):
 @contextmanager
 def serving(on=None, **settings):
     params = GenerationParams(max_tokens=LENGTH)
-    own = {"params": params, "keep_alive_s": 0.5, "names": ("testserver",)}
+    own = {"params": params, "keep_alive_s": 0.5}
     found = ServerSettings(**{**own, **settings})
-    with TestClient(Server.of(on or shelf(), found).app()) as client:
+    app = Server.of(on or shelf(), found).app()
+    with TestClient(app, base_url="http://localhost") as client:
         yield client
 
 

@@ -1,0 +1,153 @@
+"""What hostile clients do: each attack is one connection, and says what it met."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from random import Random
+from urllib.parse import urlsplit
+
+from tests.campaigns.serving.process import Served
+
+_PATIENCE_S = 600.0
+_LONG = 400  # tokens: none of these replies is read to its end
+_MOST_STALL_S = 8.0
+_SLOW = 4096  # bytes of the receive buffer of a client that does not read
+_BODIES = (
+    *(b"", b"{", b"[]", b"null", b'"a"', b"9" * 5000, b"\xff\xfe{", b"\x00" * 100),
+    *(b"[" * 100_000, b'{"a":' * 50_000, b'{"messages": NaN}', b'{"n": ' + b"9" * 5000 + b"}"),
+    *(b'{"messages": [{"role": 3}]}', b'{"messages": [[]]}', b'{"messages": {"role": "user"}}'),
+    b'{"model": "../../etc/passwd", "messages": [{"role": "user", "content": "a"}]}',
+    b'{"temperature": 1e999, "messages": [{"role": "user", "content": "a"}]}',
+    b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    b'{"stop": [' + b'"a",' * 50_000 + b'"a"], "messages": [{"role": "user", "content": "a"}]}',
+    b'{"prompt": [-1], "max_tokens": -5}',
+    b'{"messages": [' + b'{"role": "user", "content": "word "},' * 20_000 + b'{"role": "x"}]}',
+)
+_PATHS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"),
+    *("/v1/messages/count_tokens", "/v1/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//"),
+)
+
+
+class Harmed(Exception):
+    """A server that let an attack through."""
+
+
+def cancels(server: Served, draw: Random) -> str:
+    """Read some of a stream and close it."""
+    with _connected(server) as connection:
+        connection.sendall(_asking(server, draw, is_streamed=True))
+        for _ in range(draw.randrange(1, 12)):
+            if not connection.recv(2048):
+                break
+    return "cancelled"
+
+
+def stalls(server: Served, draw: Random) -> str:
+    """Ask for a stream and do not read it."""
+    with _connected(server, _SLOW) as connection:
+        connection.sendall(_asking(server, draw, is_streamed=True))
+        time.sleep(draw.uniform(0.5, _MOST_STALL_S))
+    return "stalled"
+
+
+def goes(server: Served, draw: Random) -> str:
+    """Ask and go at any time, without a word or with a reset."""
+    with _connected(server) as connection:
+        connection.sendall(_asking(server, draw, is_streamed=draw.random() < 0.5))
+        time.sleep(draw.uniform(0, 2))
+        if draw.random() < 0.5:  # a reset in place of a goodbye
+            option = socket.SO_LINGER
+            connection.setsockopt(socket.SOL_SOCKET, option, b"\x01\0\0\0\0\0\0\0")
+    return "gone"
+
+
+def sends_half(server: Served, draw: Random) -> str:
+    """Send a part of a request, wait, and go."""
+    whole = _asking(server, draw, is_streamed=True)
+    with _connected(server) as connection:
+        connection.sendall(whole[: draw.randrange(1, len(whole))])
+        time.sleep(draw.uniform(0, 3))
+    return "half sent"
+
+
+def sends_nonsense(server: Served, draw: Random) -> str:
+    """Send a hostile body, and look at the status."""
+    head = "Content-Type: application/json"
+    answer = _answer(server, _request(server, draw.choice(_PATHS), draw.choice(_BODIES), head))
+    return f"refused, {_checked(answer)}"
+
+
+def sends_bytes(server: Served, draw: Random) -> str:
+    """Send what is no HTTP."""
+    answer = _answer(server, draw.randbytes(draw.randrange(1, 5000)) + b"\r\n\r\n")
+    if answer and b" 400 " not in answer[:20]:
+        raise Harmed(f"bytes at random were answered with {answer[:60]!r}")
+    return "no HTTP"
+
+
+ATTACKS: dict[Callable[[Served, Random], str], int] = {
+    cancels: 6,
+    stalls: 3,
+    goes: 6,
+    sends_half: 4,
+    sends_nonsense: 4,
+    sends_bytes: 1,
+}
+"""All attacks, and how often each is made."""
+
+
+def attack(server: Served, draw: Random) -> str:
+    """Make one attack, and say what came of it.
+
+    Raises:
+        Harmed: The server did what it must not do.
+    """
+    (chosen,) = draw.choices([*ATTACKS], [*ATTACKS.values()])
+    try:
+        return chosen(server, draw)
+    except (ConnectionError, BrokenPipeError):
+        return "shown out"
+
+
+def _checked(answer: bytes) -> int:
+    status = int(answer.split(b" ", 2)[1])
+    if status not in (400, 404, 405, 413, 415) or b"Traceback" in answer:
+        raise Harmed(f"a hostile body was answered with {answer[:200]!r}")
+    return status
+
+
+def _asking(server: Served, draw: Random, *, is_streamed: bool) -> bytes:
+    fields = {
+        "model": server.model,
+        "messages": [{"role": "user", "content": f"Story number {draw.randrange(10**6)}."}],
+        "max_tokens": _LONG,
+        "temperature": draw.choice((0, 0.9)),
+        "stream": is_streamed,
+        "n": draw.choice((1, 1, 1, 2)),
+    }
+    head = "Content-Type: application/json"
+    return _request(server, "/v1/chat/completions", json.dumps(fields).encode(), head)
+
+
+def _request(server: Served, path: str, body: bytes, head: str) -> bytes:
+    host = urlsplit(server.url).netloc
+    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", head, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "Connection: close", "\r\n"]).encode() + body
+
+
+def _answer(server: Served, sent: bytes) -> bytes:
+    with _connected(server) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def _connected(server: Served, receive: int = 0) -> socket.socket:
+    where = urlsplit(server.url)
+    connection = socket.socket()
+    if receive:  # before the connection is made, or it has no effect
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+    connection.settimeout(_PATIENCE_S)
+    connection.connect((where.hostname, where.port))
+    return connection
