@@ -31,7 +31,7 @@ from mlxspec_server.apis.responses import (
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Body, received_body
 from mlxspec_server.engine_thread import EngineThread
-from mlxspec_server.feed import Feed
+from mlxspec_server.feed import MOST_WATCHERS, Feed
 from mlxspec_server.figures import Counts
 from mlxspec_server.prompts import chat_messages, chat_tokens, raw_tokens
 from mlxspec_server.refusals import Refusal
@@ -41,6 +41,7 @@ from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
 
 _FREE = ("/health",)  # routes that need no key
+_ROOM_S = 10  # after which a watcher may have gone
 _THIS_MACHINE = ["localhost", "127.0.0.1", "[::1]"]
 
 Act = Callable[[Request], Awaitable[Response]]
@@ -209,6 +210,9 @@ class Server:
         return PlainTextResponse(self.counts.as_text(gauges))
 
     async def _events(self, request: Request) -> Response:
+        if self.feed.is_full:
+            message = f"{MOST_WATCHERS} watch already, and no more may: close one"
+            raise Refusal(503, message, retry_s=_ROOM_S)
         lines = self.feed.lines(self.settings.keep_alive_s)
         return StreamingResponse(lines, media_type="text/event-stream", headers=UNBUFFERED)
 
