@@ -181,7 +181,8 @@ class EngineThread:
                 ticket.tell(GenerationFailed(0.0, str(error)))
                 continue
             self._tickets[sequence] = ticket
-            started = loaded.engine.started(ticket.job.params, loaded.drafter)
+            drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
+            started = loaded.engine.started(ticket.job.params, drafter)
             self._watch(loaded.offer.name, ticket.name, started)
 
     def _step(self, loaded: Loaded) -> None:

@@ -112,4 +112,6 @@ class Feed:
 
 def _line(model: str, name: str, event: Event) -> str:
     names = f'"model": {json.dumps(model)}, "reply": {json.dumps(name)}'
-    return f'event: reply\ndata: {{{names}, "event": {event_to_json(event)}}}\n\n'
+    # A lone surrogate is not UTF-8; backslashreplace writes it as \udXXX, as JSON does.
+    told = event_to_json(event).encode("utf-8", "backslashreplace").decode()
+    return f'event: reply\ndata: {{{names}, "event": {told}}}\n\n'

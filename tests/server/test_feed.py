@@ -151,6 +151,16 @@ async def test_lines_are_written_in_the_loop_and_only_while_somebody_watches(mon
     assert len(threads) == 1
 
 
+async def test_half_a_character_in_a_text_ends_no_stream():
+    feed = Feed()
+    lines = await watching(feed)
+    event = PlainDecoded(1, 0.1, (EmittedToken(1, "\ud800\n", "plain"),), 1.0, 1)
+    feed.publish("tiny", "a", event)
+    (line,) = await taken(lines, 1)
+    line.encode()
+    assert read(line) == ("a", event)
+
+
 async def test_only_so_many_may_watch():
     server = Server.of(shelf(), ServerSettings(names=("testserver",)))
     streams = [await watching(server.feed) for _ in range(MOST_WATCHERS)]

@@ -44,7 +44,7 @@ function say(words, isWell) {
 
 // ---- the key -------------------------------------------------------------------------------
 
-let keyAsked = null;
+let keyAsked = null, useKey = null;
 
 /** Ask the user for the key; several requests that need it share one question. */
 function askKey(why) {
@@ -52,22 +52,22 @@ function askKey(why) {
   by("key-note").textContent = why;
   by("key-form").hidden = false;
   by("key").focus();
-  keyAsked ||= new Promise((done) => {
-    by("key-form").addEventListener("submit", (event) => {
-      event.preventDefault();
-      const key = by("key").value.trim();
-      if (!/^[\x21-\x7e]+$/.test(key)) {
-        by("key-note").textContent = "a key has letters, digits and signs of ASCII, and no spaces";
-        return;
-      }
-      server.useKey(key);
-      by("key").value = "";
-      by("key-form").hidden = true;
-      keyAsked = null;
-      done();
-    });
-  });
+  keyAsked ||= new Promise((done) => { useKey = done; });
   return keyAsked;
+}
+
+function takeKey(event) {
+  event.preventDefault();
+  const key = by("key").value.trim();
+  if (!/^[\x21-\x7e]+$/.test(key)) {
+    by("key-note").textContent = "a key has letters, digits and signs of ASCII, and no spaces";
+    return;
+  }
+  server.useKey(key);
+  by("key").value = "";
+  by("key-form").hidden = true;
+  keyAsked = null;
+  useKey?.();
 }
 
 // ---- asking --------------------------------------------------------------------------------
@@ -167,9 +167,12 @@ function follow(lane, run) {
     if (lane.painter.reply !== reply) lane.painter.show(reply);
     lane.painter.paint();
   } else lane.box.querySelector(".text").textContent = shownText(run.text);
-  const figures = reply?.figures;
-  lane.box.querySelector(".lane-figures").textContent = figures
-    ? `${figures.tokens} tokens · ${figure(figures.tps, 1)} tokens/s · ${percent(figures.rate)} accepted` : "";
+  lane.box.querySelector(".lane-figures").textContent = reply ? wordsOf(reply.figures) : "";
+}
+
+function wordsOf(figures) {
+  const words = [`${figures.tokens} tokens`, `${figure(figures.tps, 1)} tokens/s`];
+  return [...words, ...(figures.rounds ? [`${percent(figures.rate)} accepted`] : [])].join(" · ");
 }
 
 function tell(isKnown, others) {
@@ -184,6 +187,7 @@ function tell(isKnown, others) {
   by("race-note").textContent = notes.join(" ");
   lanes.forEach((lane) => { lane.box.querySelector(".rail i").style.width = `${100 * shareOf(lane)}%`; });
   by("again").hidden = !lanes.every((lane) => lane.painter.reply?.isWhole);
+  show(drafted.name); // the one with a tree to look at
 }
 
 /** The time of a run, as a share of the slower one. */
@@ -228,6 +232,7 @@ function begin() {
   }
   by("ask").addEventListener("submit", (event) => { event.preventDefault(); atWork(sendPrompt); });
   by("race").addEventListener("click", () => atWork(race));
+  by("key-form").addEventListener("submit", takeKey);
   by("again").addEventListener("click", () => atWork(playAgain));
   by("stop").addEventListener("click", () => asking?.abort());
   by("prompt").addEventListener("keydown", (event) => {
