@@ -90,7 +90,7 @@ class EngineThread:
         Args:
             shelf: The models; only this thread loads and closes them.
             counts: Counts what is done.
-            watch: Gets every event of every reply.
+            watch: Gets how every reply began, and each event of it.
         """
         self.shelf, self.counts = shelf, counts
         self._watch = watch or (lambda model, name, event: None)
@@ -181,6 +181,9 @@ class EngineThread:
                 ticket.tell(GenerationFailed(0.0, str(error)))
                 continue
             self._tickets[sequence] = ticket
+            drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
+            started = loaded.engine.started(ticket.job.params, drafter)
+            self._watch(loaded.offer.name, ticket.name, started)
 
     def _step(self, loaded: Loaded) -> None:
         for sequence, ticket in self._tickets.items():
@@ -208,7 +211,9 @@ class EngineThread:
         loaded.batch = self.shelf.open_batch(loaded.engine)
         for sequence in own:
             if ticket := self._tickets.pop(sequence, None):
-                ticket.tell(GenerationFailed(0.0, message))
+                failed = GenerationFailed(sequence.continuation.seconds(), message)
+                ticket.tell(failed)
+                self._watch(loaded.offer.name, ticket.name, failed)
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -2,26 +2,32 @@
 
 `GET /v1/events` is a stream of server-sent events named `reply`. Their data is
 `{"model": ..., "reply": ..., "event": ...}`: `event` is one line of a trace (`mlxspec.trace.file`),
-so whatever draws a recording can draw the feed. A watcher that reads too slowly loses events, and
-is told how many by an event named `lost`.
+so whatever draws a recording can draw the feed. Who comes while replies are being written is told
+first how each of them began. A watcher that reads too slowly loses events, and is told how many by
+an event named `lost`.
+
+The engine thread hands an event over and goes on: lines are written in the loop of the server, and
+only while somebody watches.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from threading import Lock
 
-from mlxspec.trace.events import Event
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import event_to_json
 
+MOST_WATCHERS = 16
 _MOST_HELD = 2000  # events that wait for one watcher
 
 
 class _Watcher:
     """One that watches, in the loop that serves it."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+    def __init__(self, since: int) -> None:
+        self.since = since  # the number of the last event before it came
         self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)  # "" ends it
         self.num_lost = 0
 
@@ -36,17 +42,29 @@ class Feed:
     """Sends events to all who watch; nothing is kept for those who come later."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._watchers: list[_Watcher] = []
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one of all watchers
+        self._number = 0
+        self._begun: dict[str, tuple[str, Event]] = {}  # replies that are not over, by name
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many watch as may."""
+        return len(self._watchers) >= MOST_WATCHERS
 
     def publish(self, model: str, name: str, event: Event) -> None:
-        """Send an event of a reply; called in the engine thread, costs nothing unwatched."""
-        if not self._watchers:
-            return
-        names = f'"model": {json.dumps(model)}, "reply": {json.dumps(name)}'
-        line = f'event: reply\ndata: {{{names}, "event": {event_to_json(event)}}}\n\n'
-        for watcher in list(self._watchers):
-            with suppress(RuntimeError):  # its loop is closed
-                watcher.loop.call_soon_threadsafe(watcher.put, line)
+        """Send an event of a reply; called in the engine thread, and never waits for a watcher."""
+        with self._lock:
+            self._number += 1
+            if isinstance(event, GenerationStarted):
+                self._begun[name] = (model, event)
+            elif isinstance(event, GenerationFinished | GenerationFailed):
+                self._begun.pop(name, None)
+            number, loop = self._number, self._loop if self._watchers else None
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                loop.call_soon_threadsafe(self._spread, number, model, name, event)
 
     def close(self) -> None:
         """End the streams of all who watch; called in their loop."""
@@ -57,10 +75,11 @@ class Feed:
 
     async def lines(self, keep_alive_s: float) -> AsyncIterator[str]:
         """Yield the events from now on, and a comment after every silence."""
-        watcher = _Watcher()
-        self._watchers.append(watcher)
+        watcher, begun = self._join()
         try:
             yield ": the events of replies from now on\n\n"
+            for line in begun:
+                yield line
             while True:
                 try:
                     line = await asyncio.wait_for(watcher.queue.get(), keep_alive_s)
@@ -73,4 +92,26 @@ class Feed:
                     lost, watcher.num_lost = watcher.num_lost, 0
                     yield f'event: lost\ndata: {{"num_lost": {lost}}}\n\n'
         finally:
-            self._watchers.remove(watcher)
+            with self._lock:
+                self._watchers.remove(watcher)
+
+    def _join(self) -> tuple[_Watcher, list[str]]:
+        with self._lock:
+            watcher = _Watcher(self._number)
+            self._watchers.append(watcher)
+            self._loop = asyncio.get_running_loop()
+            begun = [(model, name, event) for name, (model, event) in self._begun.items()]
+        return watcher, [_line(*one) for one in begun]
+
+    def _spread(self, number: int, model: str, name: str, event: Event) -> None:
+        line = _line(model, name, event)
+        for watcher in self._watchers:
+            if number > watcher.since:
+                watcher.put(line)
+
+
+def _line(model: str, name: str, event: Event) -> str:
+    names = f'"model": {json.dumps(model)}, "reply": {json.dumps(name)}'
+    # A lone surrogate is not UTF-8; backslashreplace writes it as \udXXX, as JSON does.
+    told = event_to_json(event).encode("utf-8", "backslashreplace").decode()
+    return f'event: reply\ndata: {{{names}, "event": {told}}}\n\n'

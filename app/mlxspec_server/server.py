@@ -14,7 +14,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from mlxspec_server.answering import UNBUFFERED, Answers, Begin
@@ -31,8 +37,9 @@ from mlxspec_server.apis.responses import (
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Body, received_body
 from mlxspec_server.engine_thread import EngineThread
-from mlxspec_server.feed import Feed
+from mlxspec_server.feed import MOST_WATCHERS, Feed
 from mlxspec_server.figures import Counts
+from mlxspec_server.page.document import live_page, page_headers
 from mlxspec_server.prompts import chat_messages, chat_tokens, raw_tokens
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
@@ -40,7 +47,8 @@ from mlxspec_server.shelf import Loaded, Shelf
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
 
-_FREE = ("/health",)  # routes that need no key
+_FREE = ("/", "/health")  # routes that need no key: the page holds nothing, and asks for one
+_ROOM_S = 10  # after which a watcher may have gone
 _THIS_MACHINE = ["localhost", "127.0.0.1", "[::1]"]
 
 Act = Callable[[Request], Awaitable[Response]]
@@ -85,6 +93,7 @@ class Server:
             "/v1/messages/count_tokens": self._count_tokens,
         }
         get: dict[str, Act] = {
+            "/": self._page,
             "/v1/models": self._models,
             "/v1/events": self._events,
             "/health": self._health,
@@ -192,6 +201,10 @@ class Server:
             self.thread.release(loaded)
         return JSONResponse({"input_tokens": len(tokens)})
 
+    async def _page(self, request: Request) -> Response:
+        page = await asyncio.to_thread(live_page)
+        return HTMLResponse(page, headers=page_headers())
+
     async def _models(self, request: Request) -> Response:
         offers = await asyncio.to_thread(self.thread.shelf.offers)
         rows = [
@@ -208,6 +221,9 @@ class Server:
         return PlainTextResponse(self.counts.as_text(gauges))
 
     async def _events(self, request: Request) -> Response:
+        if self.feed.is_full:
+            message = f"{MOST_WATCHERS} watch already, and no more may: close one"
+            raise Refusal(503, message, retry_s=_ROOM_S)
         lines = self.feed.lines(self.settings.keep_alive_s)
         return StreamingResponse(lines, media_type="text/event-stream", headers=UNBUFFERED)
 

@@ -38,7 +38,13 @@ from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
 from mlxspec.target.decoder import Decoder
 from mlxspec.tokenizer import Tokenizer
-from mlxspec.trace.events import EmittedToken, Event, GenerationFinished, text_of
+from mlxspec.trace.events import (
+    EmittedToken,
+    Event,
+    GenerationFinished,
+    GenerationStarted,
+    text_of,
+)
 from mlxspec.trace.stats import GenerationStats
 
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
@@ -242,6 +248,23 @@ class Engine:
         target, rule = self.target, self.chain_rule
         return job_of(prompt, params, target, self._grammars, rule, model=self.name)
 
+    def started(self, params: GenerationParams, drafter: str) -> GenerationStarted:
+        """Return the event with which a reply begins; those of an open batch lack it.
+
+        Args:
+            params: Settings of the reply.
+            drafter: Name of its drafter.
+        """
+        return started_event(
+            target=self.name,
+            drafter=drafter,
+            weights=self.weights,
+            cache=self.target.cache.describe(),
+            context_length=self.context_length or 0,
+            drafts=self.target.drafts,
+            params=params,
+        )
+
     def measure_costs(self) -> None:
         """Let the budget measure the cost of forwards now, so that no reply waits for that.
 
@@ -346,15 +369,7 @@ class Engine:
     ) -> Iterator[Event]:
         with device_turn():
             reply = begin()
-            started = started_event(
-                target=self.name,
-                drafter=reply.drafter.name,
-                weights=self.weights,
-                cache=self.target.cache.describe(),
-                context_length=self.context_length or 0,
-                drafts=self.target.drafts,
-                params=reply.params,
-            )
+            started = self.started(reply.params, reply.drafter.name)
         try:
             yield started
             yield from reply.begin()

@@ -49,7 +49,7 @@ FLOORS = {
         {"bench"},
     ],
     "mlxspec_server": [
-        {"refusals", "settings", "feed"},
+        {"refusals", "settings", "feed", "page"},
         {"tools"},
         {"body", "pieces", "figures", "shelf"},
         {"asking", "prompts", "engine_thread"},

@@ -6,16 +6,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import uvicorn
 
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.figures import Counts
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
-from tests.support.served import JSON, MESSAGES, engine, serving, shelf, true_text
+from tests.support.served import JSON, MESSAGES, engine, listening, serving, shelf, true_text
 
 CHAT = {"messages": MESSAGES}
 PATH = "/v1/chat/completions"
@@ -106,20 +104,8 @@ def test_while_a_model_loads_a_stream_says_that_it_is_alive():
 @pytest.fixture
 def address():
     """Host and port of a server in a thread, and the server."""
-    settings = ServerSettings(port=0, params=GenerationParams(max_tokens=10))
-    server = Server.of(shelf(), settings)
-    config = uvicorn.Config(server.app(), host="127.0.0.1", port=0, log_level="error")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not running.started and time.monotonic() < deadline:
-        time.sleep(0.01)
-    port = running.servers[0].sockets[0].getsockname()[1]
-    yield ("127.0.0.1", port), server
-    running.should_exit = True
-    thread.join(60)
-    assert not thread.is_alive()
+    with listening() as (port, server):
+        yield ("127.0.0.1", port), server
 
 
 def request_of(body):

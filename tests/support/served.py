@@ -1,8 +1,11 @@
 """A server over a tiny model that chats in bytes, and what that model says by itself."""
 
 import json
+import threading
+import time
 from contextlib import contextmanager
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from mlxspec.drafters.pool import PoolDrafter
@@ -44,6 +47,27 @@ def serving(on=None, **settings):
     app = Server.of(on or shelf(), found).app()
     with TestClient(app, base_url="http://localhost") as client:
         yield client
+
+
+@contextmanager
+def listening(on=None, **settings):
+    """A server on a real socket, in a thread: its port, and itself."""
+    params = GenerationParams(max_tokens=LENGTH)
+    server = Server.of(on or shelf(), ServerSettings(**{"params": params, **settings}))
+    config = uvicorn.Config(server.app(), host="127.0.0.1", port=0, log_level="error")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not running.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    try:
+        yield running.servers[0].sockets[0].getsockname()[1], server
+    finally:
+        server.feed.close()  # else it waits for those who watch
+        running.should_exit = True
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 def true_text(prompt, target=TARGET, length=LENGTH):

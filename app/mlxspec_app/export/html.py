@@ -8,7 +8,6 @@ the rounds, to draw the draft trees, to inspect a token, and to save the trace a
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib import resources
 from string import Template
 from typing import get_args
 
@@ -20,7 +19,7 @@ from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
-from mlxspec_app.export.looks import LOOKS, colours
+from mlxspec_app.export.looks import LOOKS, page_part, tints
 from mlxspec_app.export.recording import Recording, has_kept
 from mlxspec_app.text.safe_text import safe_line
 
@@ -31,9 +30,9 @@ def render(recording: Recording) -> str:
     """Return the page."""
     replies = counted(recording.replies)
     stats = total(reply.stats for reply in replies)
-    return Template(_part("page.html")).substitute(
+    return Template(page_part("page.html")).substitute(
         title=escape(safe_line(recording.title)),
-        style=_rules() + _part("page.css"),
+        style=_rules() + page_part("page_frame.css", "page_tree.css", "page.css"),
         ink=INKS[0].name,
         inks="".join(_choice("ink", ink.name) for ink in INKS),
         themes="".join(_choice("theme", name) for name in ("auto", "light", "dark")),
@@ -42,7 +41,7 @@ def render(recording: Recording) -> str:
         chat=chat(recording.messages),
         statistics=statistics(stats, _counted_words(recording.replies, replies)),
         trace="\n".join(_embedded(event) for event in recording.events),
-        script=_part("page_tree.js") + _part("page_token.js") + _part("page.js"),
+        script=page_part("page_tree.js", "page_token.js", "page.js"),
     )
 
 
@@ -55,10 +54,6 @@ def _counted_words(replies: Sequence[Reply], counted: Sequence[Reply]) -> str:
     )
     left_out = " and ".join(words for words, is_among in kinds if is_among)
     return f"All replies except {left_out}" if left_out else "All replies"
-
-
-def _part(name: str) -> str:
-    return resources.files("mlxspec_app.export").joinpath(name).read_text(encoding="utf-8")
 
 
 def _embedded(event: Event) -> str:
@@ -80,10 +75,8 @@ def _choice(group: str, name: str) -> str:
 
 
 def _rules() -> str:
-    day, mint = colours(dark=False), colours(dark=True)
-    tints = "".join(f"--{name}:light-dark({day[name]},{mint[name]});" for name in mint)
     looks = "\n".join(rule for ink in INKS for rule in _ink_rules(ink))
-    return f":root{{{tints}}}\n{looks}\n"
+    return f"{tints()}\n{looks}\n"
 
 
 def _ink_rules(ink: Ink) -> Iterator[str]:
@@ -93,13 +86,8 @@ def _ink_rules(ink: Ink) -> Iterator[str]:
     if not ink.bands:
         yield f"{chosen} .round{{background:none}}"
     for name in get_args(StyleName):
-        look = LOOKS[name]
         if name != "plain":
-            rule = f"color:var(--{look.colour});"
-            rule += "font-weight:700;" if look.bold else ""
-            rule += "font-style:italic;" if look.italic else ""
-            rule += "text-decoration-line:underline;" if look.underline else ""
-            yield f"{chosen} .{ink.name}-{name}{{{rule}}}"
+            yield f"{chosen} .{ink.name}-{name}{{{LOOKS[name].css}}}"
 
 
 _KEYS = {

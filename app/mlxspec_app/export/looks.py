@@ -1,11 +1,12 @@
 """The looks of tokens in exports: a colour of the theme, bold, italic or underlined.
 
-The page, the pictures and the film use the same table. All colours of both themes are in the
+The pages, the pictures and the film use the same table. All colours of both themes are in the
 xterm-256 table, so the film shows on any terminal the colours of the page.
 """
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
 from mlxspec_app.conversation.inks import StyleName
 from mlxspec_app.themes import DAY, MINT
@@ -26,6 +27,14 @@ class Look:
     bold: bool = False
     italic: bool = False
     underline: bool = False
+
+    @property
+    def css(self) -> str:
+        """The declarations of a style sheet that uses `tints`."""
+        css = f"color:var(--{self.colour});"
+        css += "font-weight:700;" if self.bold else ""
+        css += "font-style:italic;" if self.italic else ""
+        return css + ("text-decoration-line:underline;" if self.underline else "")
 
 
 LOOKS: dict[StyleName, Look] = {
@@ -72,6 +81,19 @@ def colours(*, dark: bool) -> dict[str, str]:
         "edge": theme.variables["border"],
     }
     return named | {name: value for name, value in frame.items() if value is not None}
+
+
+def tints() -> str:
+    """Return a rule with the colours of both themes; `color-scheme` says which are used."""
+    day, mint = colours(dark=False), colours(dark=True)
+    both = "".join(f"--{name}:light-dark({day[name]},{mint[name]});" for name in mint)
+    return f":root{{{both}}}"
+
+
+def page_part(*names: str) -> str:
+    """Return the text of files beside this one, of which pages are made, one after the other."""
+    folder = resources.files("mlxspec_app.export")
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 @cache

@@ -1,0 +1,50 @@
+"""Puts the live page together: one file, which loads nothing from elsewhere.
+
+Its scripts and rules are named by their digests in a policy that allows no others, no inline
+handler, and no connection but to this server.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from string import Template
+
+from mlxspec_app.export.looks import LOOKS, page_part, tints
+
+_SCRIPTS = ("replies.js", "asking.js", "drawing.js", "live.js")
+_KINDS = ("accepted", "corrected", "bonus", "plain", "forced", "kept")
+_ELSEWHERE = "base-uri 'none'; form-action 'none'; img-src data:; connect-src 'self'"
+
+
+@cache
+def live_page() -> str:
+    """Return the page."""
+    script = page_part("page_tree.js") + "".join(map(_part, _SCRIPTS))
+    looks = "".join(f".token.{kind}{{{LOOKS[kind].css}}}\n" for kind in _KINDS)
+    frame = page_part("page_frame.css", "page_tree.css")
+    style = f"{tints()}\n{frame}{looks}{_part('live.css')}"
+    script = f'"use strict";\n{script}'
+    digests = f"script-src '{_digest(script)}'; style-src '{_digest(style)}'"
+    return Template(_part("live.html")).substitute(
+        policy=f"default-src 'none'; {digests}; {_ELSEWHERE}", style=style, script=script
+    )
+
+
+def page_headers() -> dict[str, str]:
+    """Return the headers that go with the page: what a policy inside it cannot say."""
+    return {
+        "Content-Security-Policy": "frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+
+
+def _part(name: str) -> str:
+    return resources.files("mlxspec_server.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
