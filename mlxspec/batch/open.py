@@ -102,7 +102,8 @@ class OpenBatch:
         self._alone, self._chain_rule = alone, chain_rule
         self._grammars = grammars or Grammars(tokenizer)
         self._decoder = _decoder_for(target, drafter)
-        self._reader = PromptReader(prefixes if target.cache.can_be_cut else None)
+        takes_rows = target.can_adopt and target.cache.can_be_cut
+        self._reader = PromptReader(prefixes if takes_rows else None)
         # The cost of a forward for all says nothing of forwards one after the other.
         self._width = WidthChoice(costs if isinstance(self._decoder, BatchDecoder) else None)
         self._spare = [self._new_place()]  # now, so that a drafter is refused at once

@@ -20,7 +20,7 @@ from mlxspec.distributed.link import Link
 from mlxspec.distributed.model import ShardedModel
 from mlxspec.distributed.orders import Kind, Order
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import RankLostError
+from mlxspec.errors import RankLostError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.target.decoder import Decoder
 from mlxspec.target.hidden import HiddenStateReader
@@ -53,6 +53,24 @@ class ShardedDecoder(Decoder):
     def apart(self) -> Decoder:
         """Return a decoder of the same model with an empty cache, on all ranks."""
         return ShardedDecoder(self._sharded, self.cache.empty_like(), self._link)
+
+    @property
+    def can_adopt(self) -> bool:
+        """Whether `adopt` is possible: no, this rank has some of the rows only."""
+        return False
+
+    def adopt(
+        self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
+    ) -> None:
+        """Refuse rows that the other ranks were not told of.
+
+        Raises:
+            UnsupportedOperationError: Always.
+        """
+        raise UnsupportedOperationError(
+            "rows of a text cannot be taken over where the model stands on several ranks: each "
+            "rank has its own part of them; observe the tokens instead"
+        )
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
         """Replace the readers of hidden states; see `Decoder.attach`.

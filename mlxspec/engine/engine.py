@@ -217,7 +217,8 @@ class Engine:
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
             prefix_bytes: The most bytes of rows that are kept of the beginnings of texts, so that
                 prompts that share one need not read it again. Only a cache that grows, without
-                recurrent states and windows, keeps them; any other one keeps its latest texts.
+                recurrent states and windows, and in one process keeps them; any other one keeps
+                its latest texts.
 
         Raises:
             ValueError: An argument is out of range, or the drafter cannot be made anew.

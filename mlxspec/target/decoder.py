@@ -74,6 +74,11 @@ class Decoder:
         return drafts_in_words(self.model.draft_support, self.model.draft_limits)
 
     @property
+    def can_adopt(self) -> bool:
+        """Whether `adopt` is possible: all rows of a text are in this process."""
+        return True
+
+    @property
     def num_hidden_layers(self) -> int:
         return self.model.config.num_hidden_layers
 

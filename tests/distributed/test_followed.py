@@ -1,0 +1,91 @@
+"""What rank 0 does, another rank does: its texts and rows are those of the reply.
+
+Texts are compared with the target computed anew in NumPy, rows with a decoder that reads the text.
+"""
+
+import numpy as np
+import pytest
+
+from mlxspec.distributed.decoder import ShardedDecoder
+from mlxspec.errors import UnsupportedOperationError
+from mlxspec.params import GenerationParams
+from mlxspec.target.decoder import Decoder
+from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES
+from tests.support.followed import Followed
+from tests.support.shadow import committed_rows
+from tests.support.tiny import emitted, make_cache
+from tests.support.truth import Target
+
+LENGTH = 9
+PARAMS = GenerationParams(max_tokens=LENGTH, num_draft_tokens=5)
+
+
+def check_rows(decoder, kind="full"):
+    """Fail if the rows of a follower are not those of its text."""
+    alone = Decoder(MODEL, make_cache(MODEL, kind))
+    alone.observe(decoder.history)
+    own, true = committed_rows(decoder), committed_rows(alone)
+    assert own.keys() == true.keys()
+    assert all(np.allclose(own[at], true[at], atol=1e-4) for at in own)
+
+
+@pytest.mark.parametrize(("drafter", "kind"), [("pool", "full"), ("random trees", "rotating")])
+def test_a_follower_has_the_text_and_the_rows_of_the_reply(drafter, kind):
+    followed, prompt = Followed(MODEL, DRAFTERS[drafter](), kind), PROMPTS[5]
+
+    reply = emitted(followed.engine.generate(prompt, PARAMS))
+    followed.flush()
+
+    assert reply == Target(MODEL, kind).greedy(prompt, LENGTH)
+    (decoder,) = followed.theirs.values()
+    assert decoder.history == followed.engine.target.history
+    assert list(decoder.history) == [*prompt, *reply][: len(decoder.history)]
+    assert len(decoder.history) >= len(prompt) + LENGTH - 1
+    if kind == "full":
+        check_rows(decoder)
+
+
+def test_replies_that_join_and_leave_are_followed():
+    """A text that was read before is read again: the other rank has no rows but its own."""
+    joins = ((0, 0), (2, 1), (3, 5), (6, 5))
+    followed = Followed(MODEL, DRAFTERS["pool"]())
+    batch = followed.engine.open_batch(batch_size=2, prefix_bytes=1 << 20)
+    replies, events, step = {}, {}, 0
+    while len(replies) < len(joins) or batch.num_replies:
+        for at, index in joins:
+            if at == step:
+                replies[batch.join(PROMPTS[index], PARAMS)] = index
+        for reply, event in batch.step():
+            events.setdefault(reply, []).append(event)
+        step += 1
+    followed.flush()
+
+    for reply, index in replies.items():
+        assert emitted(events[reply]) == REPLIES["llama"][index][:LENGTH]
+    texts = [[*PROMPTS[index], *REPLIES["llama"][index]] for index in replies.values()]
+    read = [list(decoder.history) for decoder in followed.theirs.values() if decoder.history]
+    assert len(read) > 1
+    assert all(any(text[: len(one)] == one for text in texts) for one in read)
+    for decoder in followed.theirs.values():
+        if decoder.history:
+            check_rows(decoder)
+
+
+def test_the_other_ranks_free_the_cache_of_a_decoder_that_is_gone():
+    followed = Followed(MODEL)
+    other = followed.engine.target.apart()
+    other.observe([1, 2])
+    assert len(followed.theirs) == 2
+
+    del other
+    followed.flush()
+
+    assert list(followed.theirs) == [0]
+
+
+def test_refuses_rows_that_the_other_ranks_do_not_have():
+    target = Followed(MODEL).engine.target
+    assert isinstance(target, ShardedDecoder)
+    assert not target.can_adopt
+    with pytest.raises(UnsupportedOperationError, match="observe the tokens instead"):
+        target.adopt([1], target.cache.empty_like())
