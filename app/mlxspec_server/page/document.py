@@ -10,10 +10,11 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from mlxspec_app.conversation.inks import StyleName
 from mlxspec_app.export.looks import LOOKS, page_part, tints
 
 _SCRIPTS = ("replies.js", "asking.js", "drawing.js", "live.js")
-_KINDS = ("accepted", "corrected", "bonus", "plain", "forced", "kept")
+_KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain", "forced", "kept")
 _ELSEWHERE = "base-uri 'none'; form-action 'none'; img-src data:; connect-src 'self'"
 
 
