@@ -20,7 +20,8 @@ def test_what_a_fault_replaces_stands_there_exactly_once(fault):
     text = (ROOT / fault.path).read_text(encoding="utf-8")
     assert text.count(fault.old) == 1
     assert fault.new != fault.old
-    compile(text.replace(fault.old, fault.new), fault.path, "exec")
+    if fault.path.endswith(".py"):
+        compile(text.replace(fault.old, fault.new), fault.path, "exec")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -162,9 +162,10 @@ async def test_half_a_character_in_a_text_ends_no_stream():
 
 
 async def test_only_so_many_may_watch():
-    server = Server.of(shelf(), ServerSettings(names=("testserver",)))
+    server = Server.of(shelf(), ServerSettings())
     streams = [await watching(server.feed) for _ in range(MOST_WATCHERS)]
-    found = await asyncio.to_thread(TestClient(server.app()).get, "/v1/events")
+    client = TestClient(server.app(), base_url="http://localhost")
+    found = await asyncio.to_thread(client.get, "/v1/events")
     assert found.status_code == 503
     assert "16 watch already" in found.json()["error"]["message"]
     await streams[0].aclose()
