@@ -93,6 +93,8 @@ def generation_params(args: Namespace) -> GenerationParams:
     """Return the settings of a reply, with defaults for missing flags and a random seed."""
     sampling = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
     given = _stated(args, (row.name for row in GENERATION if row.flag))
+    if hasattr(args, "regex"):  # read here, once: a pipe has its text one time only
+        given["grammar"] = grammar(args)
     return GenerationParams(
         sampling=sampling, **{"seed": random.SystemRandom().getrandbits(32), **given}
     )

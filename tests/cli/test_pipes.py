@@ -193,6 +193,16 @@ def test_a_prediction_that_cannot_be_read_is_an_error_in_one_line(model, tmp_pat
     assert "is not UTF-8 text" in capsys.readouterr().err
 
 
+def test_a_schema_may_come_through_a_pipe(model, capsys):
+    read_end, write_end = os.pipe()
+    os.write(write_end, b'{"type": "boolean"}')
+    os.close(write_end)
+    words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "suffix"]
+    assert main([*words, "--max-tokens", "40", "--json-schema", f"/dev/fd/{read_end}"]) == 0
+    os.close(read_end)
+    assert capsys.readouterr().out.strip() in ("true", "false")
+
+
 def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):
     def said(*more):
         words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "suffix"]

@@ -24,7 +24,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
-from mlxspec_cli.arguments import generation_params, grammar, read_file
+from mlxspec_cli.arguments import generation_params, read_file
 from mlxspec_cli.opening import PrefillBar, open_engine
 from mlxspec_cli.output import REPEATING, for_output, say, summary_line
 
@@ -42,7 +42,6 @@ def run(args: Namespace) -> int:
     if args.prediction_file is not None:
         predicted = read_file(Path(args.prediction_file), "prediction")
         params = replace(params, prediction=predicted)
-    params = replace(params, grammar=grammar(args))
     if args.raw and params.chat_template_args:
         raise ValueError(
             "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
