@@ -321,6 +321,8 @@ class Engine:
 
     def _keeping(self, job: Job, kept: Sequence[int]) -> Job:
         kept = token_ids("kept", kept)
+        if not kept:
+            return job
         text, name = [*job.prompt, *kept], "the prompt with the kept tokens"
         check_prompt(text, self.target.vocab_size, self.context_length, self.name, name)
         return replace(job, kept=kept)
