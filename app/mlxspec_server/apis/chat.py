@@ -22,7 +22,7 @@ from mlxspec_server.body import Body
 from mlxspec_server.pieces import Piece, calls_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
-from mlxspec_server.tools.choice import ToolChoice, function_tool
+from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.writing import Writing
 
 MOST_LOGPROBS = 20
@@ -46,14 +46,11 @@ def chosen_tools(body: Body) -> ToolChoice:
     Raises:
         Refusal: A tool is no function, or the choice is not known.
     """
-    tools = []
-    for tool in body.items("tools"):
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        stated = function if isinstance(function, Mapping) else {}
-        tools.append(function_tool(stated.get("name"), stated, "parameters"))
+    stated = body.items("tools")
+    functions = (tool.get("function") if isinstance(tool, Mapping) else None for tool in stated)
+    tools = function_tools(functions, "parameters")
     is_parallel = body.is_on("parallel_tool_calls", True)
-    choice = body.get("tool_choice")
-    return ToolChoice.of(tools, "auto" if choice is None else choice, is_parallel=is_parallel)
+    return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
 
 
 class ChatCompletion:

@@ -12,7 +12,7 @@ from mlxspec_server.pieces import Piece, calls_of
 from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
-from mlxspec_server.tools.choice import ToolChoice, function_tool
+from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.writing import Writing
 
 _REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"}
@@ -31,10 +31,7 @@ def message_tools(body: Body) -> ToolChoice:
     Raises:
         Refusal: A tool has no name, or the choice is not known.
     """
-    tools = []
-    for tool in body.items("tools"):
-        stated = tool if isinstance(tool, Mapping) else {}
-        tools.append(function_tool(stated.get("name"), stated, "input_schema"))
+    tools = function_tools(body.items("tools"), "input_schema")
     choice = Body(body.object("tool_choice"))
     kind = choice.text("type", "auto")
     named = {"any": "required", "tool": {"name": choice.get("name")}}.get(kind, kind)

@@ -13,7 +13,7 @@ from mlxspec_server.pieces import Piece
 from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
-from mlxspec_server.tools.choice import ToolChoice, function_tool
+from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.writing import Writing
 
 _ROLES = {"developer": "system"}
@@ -36,13 +36,9 @@ def response_tools(body: Body) -> ToolChoice:
     Raises:
         Refusal: A tool is no function, or the choice is not known.
     """
-    tools = []
-    for tool in body.items("tools"):
-        stated = tool if isinstance(tool, Mapping) else {}
-        tools.append(function_tool(stated.get("name"), stated, "parameters"))
+    tools = function_tools(body.items("tools"), "parameters")
     is_parallel = body.is_on("parallel_tool_calls", True)
-    choice = body.get("tool_choice")
-    return ToolChoice.of(tools, "auto" if choice is None else choice, is_parallel=is_parallel)
+    return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
 
 
 def response_chat(body: Body) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Which tools a model may call, and which of them it has to: the `tool_choice` of a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class ToolChoice:
         Args:
             tools: All that the request has.
             choice: "auto", "none", "required", or an object that names one tool, as in OpenAI's
-                APIs. An object may also allow some tools only.
+                APIs; None for "auto". An object may also allow some tools only.
             is_parallel: As in the class.
 
         Raises:
@@ -46,7 +46,7 @@ class ToolChoice:
             tools, choice = _named(tools, names), stated.get("mode", "auto")
         if choice == "none":
             return ToolChoice()
-        if choice == "auto":
+        if choice is None or choice == "auto":
             return ToolChoice(tools, (), is_parallel)
         demanded = tools if choice == "required" else _named(tools, [_name(choice)])
         if not demanded:
@@ -54,17 +54,21 @@ class ToolChoice:
         return ToolChoice(tools, demanded, is_parallel)
 
 
-def function_tool(name: object, stated: Mapping[str, Any], schema: str) -> Tool:
-    """Return a tool as templates take it.
+def function_tools(stated: Iterable[object], schema: str) -> list[Tool]:
+    """Return tools as templates take them.
 
     Args:
-        name: Its name.
-        stated: Its fields.
+        stated: An object for each, with its name and other fields.
         schema: Name of the field with the schema of its arguments.
 
     Raises:
-        Refusal: The name is no text.
+        Refusal: One is no object, or its name is no text.
     """
+    return [_tool(fields if isinstance(fields, Mapping) else {}, schema) for fields in stated]
+
+
+def _tool(stated: Mapping[str, Any], schema: str) -> Tool:
+    name = stated.get("name")
     if not isinstance(name, str) or not name:
         raise Refusal(400, "a tool must be a function with a name", "tools")
     function = {"name": name}
