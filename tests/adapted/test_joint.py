@@ -22,7 +22,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.target.decoder import Decoder
-from tests.support.adversaries import Adversary
+from tests.support.adversaries import Adversary, FirstRoundOnly
 from tests.support.all_outcomes import joint_of_engine
 from tests.support.tiny import ToyTokenizer
 from tests.support.tiny_adapted import source
@@ -68,23 +68,13 @@ class FixedTrees(Adversary):
         return Draft.from_lists([root, *drafted], parents, ["fixed"] * len(drafted))
 
 
-class SampledTrees(Adversary):
+class SampledTrees(FirstRoundOnly):
     """Every tree that can be drawn in the first round: two branches of two nodes."""
 
     shape = TreeShape((2, 1))
     probs = (Fraction(1, 2), Fraction(1, 3), Fraction(1, 6), Fraction(0))
 
-    def __init__(self, outcomes):
-        self.outcomes = outcomes
-
-    def start(self, prompt, sampling, key):
-        super().start(prompt, sampling, key)
-        self.has_drafted = False
-
-    def propose(self, root, budget):
-        if self.has_drafted:
-            return Draft.empty(root)
-        self.has_drafted = True
+    def drawn(self, root):
         first = self.outcomes.choose(siblings(self.probs, 2))
         second = [(3 * token + 1) % VOCAB for token in first]  # each is certain below its parent
         rows = [[float(prob) for prob in self.probs], *np.eye(VOCAB)[second].tolist()]

@@ -25,9 +25,9 @@ from mlxspec.reply.host_round import HostRound
 from mlxspec.target.decoder import Decoder
 from tests.adapted.test_joint import FixedTrees, SampledTrees
 from tests.support.adversaries import (
-    Adversary,
     DrawnTree,
     Duplicates,
+    FirstRoundOnly,
     NoLaw,
     RandomTrees,
     UniformChain,
@@ -179,23 +179,13 @@ FIRST = Language("(ab|[bc]b|d[ad])(cd|[abc]a|bc)[a-d]?", 4, 5)
 LENGTH = 4
 
 
-class SampledChains(Adversary):
+class SampledChains(FirstRoundOnly):
     """Every chain of two tokens that can be drawn in the first round."""
 
     first = (Fraction(1, 2), Fraction(1, 6), Fraction(0), Fraction(1, 3))
     others = (Fraction(1, 4), Fraction(0), Fraction(3, 4), Fraction(0))  # shifted by the token
 
-    def __init__(self, outcomes):
-        self.outcomes = outcomes
-
-    def start(self, prompt, sampling, key):
-        super().start(prompt, sampling, key)
-        self.has_drafted = False
-
-    def propose(self, root, budget):
-        if self.has_drafted:
-            return Draft.empty(root)
-        self.has_drafted = True
+    def drawn(self, root):
         tokens, rows = [root], []
         for law in (self.first, self.others):
             shift = tokens[-1] if rows else 0

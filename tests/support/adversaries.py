@@ -28,6 +28,23 @@ class Adversary:
         self.tokens += [round.tokens[0], *round.accepted]
 
 
+class FirstRoundOnly(Adversary):
+    """Drafts in the first round, where `outcomes` goes through all draws; subclasses draw."""
+
+    def __init__(self, outcomes):
+        self.outcomes = outcomes
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.has_drafted = False
+
+    def propose(self, root, budget):
+        if self.has_drafted:
+            return Draft.empty(root)
+        self.has_drafted = True
+        return self.drawn(root)
+
+
 class AlwaysRight(Adversary):
     """Has the whole greedy reply in advance."""
 
