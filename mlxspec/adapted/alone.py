@@ -13,11 +13,13 @@ from mlxspec.adapted.anatomy import MasksAsked
 from mlxspec.adapted.config import AdaptedConfig
 from mlxspec.adapted.current import AnyCache, Part
 from mlxspec.adapted.hooked import HookedModel
+from mlxspec.device.backend import values
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 
-_SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
+SAME = 1e-3
+"""Of the largest number: parts repeat the very operations of the whole."""
 
 
 class LayersAlone:
@@ -27,10 +29,8 @@ class LayersAlone:
         """Take the layers of a model; `folds` says that its rows run as sequences of their own."""
         self._hooked = hooked
         self._config = config
-        # None: not examined yet.
-        self._are_whole = False if hooked.parts.backbone is None or config.num_states else None
-        if folds:
-            self._are_whole = False
+        cannot = hooked.parts.backbone is None or config.num_states or folds
+        self._are_whole = False if cannot else None  # None: not examined yet
 
     def run(
         self,
@@ -42,25 +42,8 @@ class LayersAlone:
     ) -> tuple[mx.array, list[mx.array]]:
         """Return the (B, L, D) states after a part, and those that enter the captured layers.
 
-        Raises:
-            UnsupportedOperationError: The parts of this model are not the whole.
+        Whoever needs the parts to be the whole calls `check` first.
         """
-        self._check()
-        return self._run(part, cache, positions, masks, capture)
-
-    def norm(self, x: mx.array) -> mx.array:
-        """Return the final norm (..., D) of the last layer's output; raises as `run` does."""
-        self._check()
-        return self._norm(x)
-
-    def _run(
-        self,
-        part: Part,
-        cache: AnyCache,
-        positions: int | mx.array,
-        masks: Masks,
-        capture: Sequence[int] = (),
-    ) -> tuple[mx.array, list[mx.array]]:
         tokens = mx.zeros(part.x.shape[:2], mx.int32)
         _, captured = self._hooked.forward(
             tokens, cache, positions, masks, capture=capture, part=part
@@ -68,7 +51,8 @@ class LayersAlone:
         assert part.result is not None
         return part.result, captured
 
-    def _norm(self, x: mx.array) -> mx.array:
+    def norm(self, x: mx.array) -> mx.array:
+        """Return the final norm (..., D) of the last layer's output; see `run`."""
         rows = x.reshape(1, -1, x.shape[-1])
         # No layer runs, so no row is staged; the masks are asked for and not used.
         tokens, empty = mx.zeros(rows.shape[:2], mx.int32), Cache.for_model(self._config)
@@ -76,8 +60,12 @@ class LayersAlone:
         final, _ = self._hooked.forward(tokens, empty, 0, MasksAsked(), part=part)
         return final.reshape(x.shape)
 
-    def _check(self) -> None:
-        """Compare the layers in two parts with the whole, once."""
+    def check(self) -> None:
+        """Compare the layers in two parts with the whole, once.
+
+        Raises:
+            UnsupportedOperationError: The parts of this model are not the whole.
+        """
         if self._are_whole is None:
             self._are_whole = self._compared()
         if not self._are_whole:
@@ -96,9 +84,14 @@ class LayersAlone:
         cache, x = Cache.for_model(self._config), embedding(tokens)
         try:
             for layers in (range(middle), range(middle, number)):
-                x, _ = self._run(Part(layers, x), cache, 0, masks)
-            parts = self._norm(x)
+                x, _ = self.run(Part(layers, x), cache, 0, masks)
+            parts = self.norm(x)
         except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
             return False  # a layer takes or returns more than its states
-        off = mx.abs(parts - whole).max() / mx.maximum(mx.abs(whole).max(), 1e-6)
-        return bool((off < _SAME).item())
+        return largest_error(parts, whole) < SAME
+
+
+def largest_error(found: mx.array, truth: mx.array) -> float:
+    """Return the largest difference of two arrays, as a share of the largest number of `truth`."""
+    error: float = values(mx.abs(found - truth).max() / mx.maximum(mx.abs(truth).max(), 1e-6))
+    return error

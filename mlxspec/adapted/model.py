@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mlxspec.adapted.alone import LayersAlone
+from mlxspec.adapted.alone import SAME, LayersAlone, largest_error
 from mlxspec.adapted.anatomy import MasksAsked
 from mlxspec.adapted.current import AnyCache, Part
 from mlxspec.adapted.hooked import HookedModel
@@ -25,8 +25,7 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models import CacheKind, DraftSupport
 
 _MARK = "adapted_by_mlxspec"
-_SAME = 1e-3  # of the largest number: parts repeat the very operations of the whole
-_SAME_HALF = 3e-2  # the same, in half precision
+_SAME_HALF = 3e-2  # in place of `SAME`, in half precision
 _FAR = 1 << 16  # a position far from 0, where its use shows
 _ROUNDING = 8  # times the rounding error of a pair of neighbours
 _LEAST_ERROR = 1e-5
@@ -140,10 +139,12 @@ class AdaptedModel:
         Raises:
             UnsupportedOperationError: They are not, or a layer has a recurrent state.
         """
+        self._alone.check()
         return self._alone.run(Part(layers, x), cache, positions, masks, capture)
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
+        self._alone.check()
         return self._alone.norm(x)
 
     @staticmethod
@@ -233,9 +234,8 @@ class AdaptedModel:
         except Exception:  # of somebody else's code, which meets a triple in place of an array
             return False
         plain, packed = found
-        off = mx.abs(packed - plain).max() / mx.maximum(mx.abs(plain).max(), 1e-6)
-        least = _SAME if self.dtype == mx.float32 else _SAME_HALF
-        return bool((off < least).item())
+        most = SAME if self.dtype == mx.float32 else _SAME_HALF
+        return largest_error(packed, plain) < most
 
 
 def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:
