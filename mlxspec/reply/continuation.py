@@ -32,11 +32,10 @@ from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
 from mlxspec.verify.rules import is_matched, match_rule, verify
 
+_MOST_ENDING = 256  # tokens of a forced end: each is looked for before the round
+
 StopWhen = Callable[[EmittedToken], bool]
 """Called with every emitted token in order; true makes it the last token of the reply."""
-
-
-_MOST_ENDING = 256  # tokens of a forced end: each is looked for before the round
 
 
 def never(token: EmittedToken) -> bool:
