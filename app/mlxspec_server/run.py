@@ -1,8 +1,10 @@
 """Runs the server until it is told to stop: Ctrl+C or SIGTERM end it when its replies are over."""
 
 import asyncio
+import logging
 import signal
 import socket
+import traceback
 from collections.abc import Callable
 
 import uvicorn
@@ -12,6 +14,7 @@ from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
 _LAST_ROUND_S = 30  # beyond the last replies, for a round that is being computed
+_LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio")
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -42,7 +45,7 @@ def serve(
         shelf: The models.
         settings: Settings of the server.
         listening: From `listen`.
-        log_level: What is logged, in the words of `logging`.
+        log_level: What is logged, in the words of `logging`. Only "DEBUG" may log texts of users.
         when_ready: Called when requests are answered.
 
     Raises:
@@ -55,12 +58,29 @@ def serve(
         timeout_graceful_shutdown=round(settings.last_replies_s) + _LAST_ROUND_S,
         server_header=False,
     )
+    if log_level != "DEBUG":
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_without_texts)
     # Uvicorn raises the signal again when all is over, and the default would kill the process.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         _Uvicorn(config, server, when_ready).run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _without_texts(record: logging.LogRecord) -> bool:
+    """Take out of a log record what a client may have written: queries, and messages of errors."""
+    if isinstance(record.args, tuple):  # an access has the path and its query as one text
+        record.args = tuple(
+            value.partition("?")[0] if isinstance(value, str) else value for value in record.args
+        )
+    if record.exc_info and record.exc_info[0]:
+        kind, _, trace = record.exc_info
+        place = traceback.extract_tb(trace)[-1]
+        record.msg = f"{kind.__name__} at {place.filename}, line {place.lineno}"
+        record.args = record.exc_info = record.exc_text = None
+    return True
 
 
 class _Uvicorn(uvicorn.Server):

@@ -1,6 +1,7 @@
 """`mlxspec serve` as a process: it answers, and a signal ends it cleanly, streams too."""
 
 import json
+import logging
 import re
 import signal
 import socket
@@ -8,14 +9,26 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from dataclasses import dataclass
+from urllib.error import HTTPError
 
 import pytest
 
-from mlxspec_server.run import listen
+from mlxspec_server.run import _without_texts, listen
 from mlxspec_server.settings import ServerSettings
 from tests.support.chat_folders import save_chat_folder
 
-ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100_000, "stream": True}
+SECRET = "zqsecret"
+MESSAGES = [{"role": "user", "content": SECRET}]
+ASK = {"messages": MESSAGES, "max_tokens": 100_000, "stream": True, "user": SECRET}
+REFUSED = [
+    (f"/v1/chat/completions?q={SECRET}", {"messages": MESSAGES, "temperature": SECRET}),
+    ("/v1/chat/completions", {"messages": MESSAGES, "model": SECRET}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": SECRET}]}]}),
+    ("/v1/completions", {"prompt": [SECRET, SECRET]}),
+    ("/v1/messages", {"messages": MESSAGES}),
+    ("/v1/responses", {"input": [{"type": SECRET}]}),
+]
 
 
 def request(address, path, body):
@@ -26,26 +39,66 @@ def request(address, path, body):
     )
 
 
-def test_a_signal_ends_it_and_its_streams(tmp_path):
-    folder = save_chat_folder(tmp_path / "toy")
+@dataclass
+class Ended:
+    """A server that a signal has ended: its log, its exit code, and what it told until then."""
+
+    log: str
+    code: int
+    watched: bytes
+    streamed: bytes
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    folder = save_chat_folder(tmp_path_factory.mktemp("served") / "toy")
     command = [sys.executable, "-m", "mlxspec", "serve", str(folder), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, **pipes, text=True) as process:
         log = []
-        for line in process.stderr:
+        for line in process.stdout:
             log.append(line)
             if found := re.search(r"(http://127\.0\.0\.1:\d+)/v1 answers", line):
                 break
-        rest = threading.Thread(target=lambda: log.extend(process.stderr))
+        rest = threading.Thread(target=lambda: log.extend(process.stdout))
         rest.start()
+        for path, body in REFUSED:
+            with pytest.raises(HTTPError):
+                request(found[1], path, body)
         stream = request(found[1], "/v1/chat/completions", ASK)
         assert stream.readline().startswith(b"data: ")
         watch = urllib.request.urlopen(f"{found[1]}/v1/events", timeout=60)
         process.send_signal(signal.SIGTERM)
-        assert watch.read()  # it has an end
-        assert b"data: " in stream.read()
-        assert process.wait(60) == 0
+        told = {"watched": watch.read(), "streamed": stream.read()}
+        code = process.wait(60)
         rest.join()
-    assert "Traceback" not in "".join(log)
+    return Ended("".join(log), code, **told)
+
+
+def test_a_signal_ends_it_and_its_streams(ended):
+    assert ended.watched
+    assert b"data: " in ended.streamed
+    assert ended.code == 0
+    assert "Traceback" not in ended.log
+
+
+def test_the_log_tells_requests_and_no_text_of_a_user(ended):
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in ended.log
+    assert '"POST /v1/completions HTTP/1.1" 400' in ended.log
+    assert SECRET not in ended.log
+
+
+def test_an_error_that_nobody_expected_is_logged_by_its_kind_and_place():
+    logger, records = logging.Logger("own"), []
+    logger.addFilter(_without_texts)
+    logger.addHandler(logging.NullHandler())
+    logger.handlers[0].handle = records.append
+    try:
+        raise KeyError(SECRET)
+    except KeyError:
+        logger.exception("failed on %s", SECRET)
+    said = logging.Formatter().format(records[0])
+    assert re.fullmatch(r"KeyError at .*test_process\.py, line \d+", said)
 
 
 def test_a_port_that_is_taken_is_said_in_words():

@@ -273,6 +273,7 @@ def test_a_reply_fits_the_schema_that_a_request_gives(client):
         ),
         ("completions", {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
         ("completions", {"prompt": [99999]}, 400, "not in the vocabulary"),
+        ("completions", {"prompt": "a" * 9000}, 400, "tiny takes 512"),
         ("completions", {"prompt": "a", "echo": True}, 400, "echo is not supported"),
         ("responses", {"input": "a", "previous_response_id": "x"}, 400, "nothing is stored"),
         ("messages", CHAT, 400, "max_tokens is required"),
