@@ -75,7 +75,7 @@ class Answers:
         try:
             pieces: list[Piece] = []
             async with aclosing(writing.pieces(request, self.settings.keep_alive_s)) as found:
-                pieces = [piece async for piece in found if piece is not None]
+                pieces = [piece async for some in found for piece in some]
         finally:
             self._leave(writing.loaded, ask)
         if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
@@ -130,9 +130,9 @@ class Answers:
             for line in api.begin():
                 yield line
             async with aclosing(writing.pieces(request, every_s)) as pieces:
-                async for piece in pieces:
-                    for line in api.keep_alive() if piece is None else api.tell(piece):
-                        yield line
+                async for some in pieces:
+                    lines = [line for piece in some for line in api.tell(piece)]
+                    yield "".join(lines if some else api.keep_alive())  # one packet a round
             for line in api.end():
                 yield line
         except Refusal as refusal:

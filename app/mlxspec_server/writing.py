@@ -1,6 +1,7 @@
 """The replies to one request while they are written: tickets out, pieces in."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from mlxspec.errors import MlxspecError
-from mlxspec.trace.events import Event, GenerationFailed
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
@@ -22,6 +23,10 @@ from mlxspec_server.tools.splitter import ToolSplitter
 
 NO_TOOLS = ToolChoice()
 _LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
+_ENDS = (GenerationFinished, GenerationFailed)
+
+Heard = tuple[int, Event, Sequence[TokenLogprob]]
+"""Which of the replies, an event of it, and the logprobs of its tokens."""
 
 
 class Writing:
@@ -52,7 +57,7 @@ class Writing:
         self.name = token_hex(12)
         self.ask, self.loaded, self.prompt = ask, loaded, prompt
         self._thread = thread
-        self._queue: asyncio.Queue[tuple[int, Event, Sequence[TokenLogprob]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Heard] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         format = loaded.tools if choice.tools else None
         params = ask.params
@@ -77,8 +82,8 @@ class Writing:
 
     async def pieces(
         self, request: Request, keep_alive_s: float
-    ) -> AsyncGenerator[Piece | None, None]:
-        """Yield the pieces of all replies as they come; None after every silence.
+    ) -> AsyncGenerator[Sequence[Piece], None]:
+        """Yield the pieces of all replies, those that are there at once; none after every silence.
 
         A client that goes, or a caller that stops, ends the replies before their next round.
 
@@ -87,33 +92,45 @@ class Writing:
         """
         self._loop = asyncio.get_running_loop()
         self._thread.ask(self.loaded, self._tickets)
-        num_left, silent_s = len(self._tickets), 0.0
+        num_left = len(self._tickets)
+        told_s = looked_s = time.monotonic()
         try:
             while num_left:
-                try:
-                    wait = asyncio.wait_for(self._queue.get(), _LOOKS_EVERY_S)
-                    index, event, logprobs = await wait
-                except TimeoutError:
-                    silent_s += _LOOKS_EVERY_S
+                found = [piece for heard in await self._heard() for piece in self._pieces_of(heard)]
+                now = time.monotonic()
+                if now - looked_s >= _LOOKS_EVERY_S:
                     if await request.is_disconnected():
                         return
-                    if silent_s >= keep_alive_s:
-                        silent_s = 0.0
-                        yield None
-                    continue
-                silent_s = 0.0
-                if isinstance(event, GenerationFailed):
-                    raise Refusal(500, event.message)
-                for piece in self._makers[index].of(event, logprobs):
-                    num_left -= piece.kind == "end"
-                    yield piece
+                    looked_s = now
+                if found or now - told_s >= keep_alive_s:
+                    num_left -= sum(piece.kind == "end" for piece in found)
+                    told_s = now
+                    yield found
         finally:
             for ticket in self._tickets:
                 ticket.is_cancelled.set()
 
+    async def _heard(self) -> list[Heard]:
+        """Return what has happened since the last call; nothing after a short while."""
+        found: list[Heard] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOKS_EVERY_S):
+                found.append(await self._queue.get())
+        while not self._queue.empty():
+            found.append(self._queue.get_nowait())
+        return found
+
+    def _pieces_of(self, heard: Heard) -> list[Piece]:
+        index, event, logprobs = heard
+        if isinstance(event, GenerationFailed):
+            raise Refusal(500, event.message)
+        return self._makers[index].of(event, logprobs)
+
     def _deliver_to(self, index: int) -> Any:
         def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
             assert self._loop is not None, "the replies were begun"
+            if not (logprobs or hasattr(event, "emit") or isinstance(event, _ENDS)):
+                return  # no client is told of it
             with suppress(RuntimeError):  # the loop is closed: nobody reads any more
                 item = (index, event, logprobs)
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
