@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     one = _part(parts, "hostile", hostile)
     one.add_argument("--minutes", type=float, default=60, help="how long (60)")
     one.add_argument("--clients", type=int, default=12, help="clients at once (12)")
+    one.add_argument("--requests", type=int, default=16, help="different honest requests (16)")
     one.add_argument("--every", type=float, default=5, help="seconds between samples (5)")
     one.add_argument("--seed", type=int, default=0, help="decides who does what (0)")
     return parser

@@ -10,6 +10,7 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from tests.campaigns.serving.model import dtype_of, model_folder
 from tests.campaigns.serving.process import Served, served
 from tests.campaigns.serving.watching import Sample, Sampler, at_rest
 
-_NUM_REQUESTS = 16
+_SHOWN_EVERY_S = 60.0
 _ROWS = "64MB"  # so that beginnings of texts are dropped too
 _MORE_AT_REST = 1  # open files or threads at the end over those at the beginning
 
@@ -51,7 +52,7 @@ def run(args: Namespace) -> dict[str, Any]:
     """Let the clients work for some minutes, and judge."""
     with model_folder(args.model) as folder:
         with mlxspec.load(folder, drafter="none", dtype=dtype_of(folder)) as engine:
-            requests = true_requests(engine, _NUM_REQUESTS, args.seed)
+            requests = true_requests(engine, args.requests, args.seed)
         print(f"{len(requests)} replies of the library are known", file=sys.stderr)
         flags = [*our_flags(folder, args), "--prompt-cache-bytes", _ROWS]
         with served([*flags, "--log-level", "ERROR"]) as server:
@@ -60,17 +61,17 @@ def run(args: Namespace) -> dict[str, Any]:
 
 def _judged(server: Served, requests: list[Request], args: Namespace) -> dict[str, Any]:
     findings = Findings()
-    for request, route, is_streamed in all_ways(requests):  # fills the caches, begins the threads
-        _compare(server, request, route, is_streamed, findings)
+    with ThreadPoolExecutor(args.clients) as pool:  # fills the caches, begins all threads
+        list(pool.map(lambda way: _compare(server, *way, findings), all_ways(requests)))
     before = at_rest(server)
-    with Sampler(server, args.every, lambda sample: _show(sample, findings)) as sampler:
-        _let_loose(server, requests, findings, args)
+    with Sampler(server, args.every) as sampler:
+        _let_loose(server, requests, findings, args, sampler)
     after = at_rest(server)
     return _told(sampler.samples, findings, before, after)
 
 
 def _let_loose(
-    server: Served, requests: list[Request], findings: Findings, args: Namespace
+    server: Served, requests: list[Request], findings: Findings, args: Namespace, sampler: Sampler
 ) -> None:
     end = time.monotonic() + 60 * args.minutes
     kinds = [_be_hostile if index % 2 else _be_honest for index in range(args.clients)]
@@ -81,7 +82,9 @@ def _let_loose(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(_SHOWN_EVERY_S)
+            _show(sampler.samples, findings)
 
 
 def _be_honest(
@@ -116,8 +119,10 @@ def _compare(
         findings.faults.append(f"{route.path}, {request}: {text!r}")
 
 
-def _show(sample: Sample, findings: Findings) -> None:
-    figures = ", ".join(f"{name} {value:.3g}" for name, value in sample.items())
+def _show(samples: list[Sample], findings: Findings) -> None:
+    if not samples:
+        return
+    figures = ", ".join(f"{name} {value:.3g}" for name, value in samples[-1].items())
     print(f"{figures}; {dict(findings.acts)}, {len(findings.faults)} faults", file=sys.stderr)
 
 

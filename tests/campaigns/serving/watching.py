@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -30,16 +29,15 @@ class Sampler:
         samples: What was found so far, each with its `hours`.
     """
 
-    def __init__(self, server: Served, every_s: float, tell: Callable[[Sample], None]) -> None:
+    def __init__(self, server: Served, every_s: float) -> None:
         """Prepare it; `with` runs it.
 
         Args:
             server: Whose process.
             every_s: Seconds from one sample to the next.
-            tell: Called with each sample.
         """
         self.samples: list[Sample] = []
-        self._server, self._every_s, self._tell = server, every_s, tell
+        self._server, self._every_s = server, every_s
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -56,7 +54,6 @@ class Sampler:
         while not self._is_over.wait(self._every_s):
             hours = (time.monotonic() - self._begin) / 3600
             self.samples.append({"hours": hours} | use_of(self._server))
-            self._tell(self.samples[-1])
 
 
 def at_rest(server: Served, patience_s: float = 120) -> Sample:
