@@ -59,3 +59,7 @@ class CacheError(MlxspecError):
 
 class TraceError(MlxspecError):
     """A trace file that cannot be read."""
+
+
+class ServerError(MlxspecError):
+    """A server that does not answer, or not as one of mlxspec."""

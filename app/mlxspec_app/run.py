@@ -1,8 +1,8 @@
-"""The functions that run the app: a chat, a replay or a race.
+"""The functions that run the app: a chat, a replay, a race, or the replies of a server.
 
-`run_chat` shows a session that the caller makes. `run_replay` plays a trace and `run_race` plays
-two; they need no MLX. All return a process exit code. Each imports its own screen only, because
-imports are most of the time to the first frame.
+`run_chat` shows a session that the caller makes. `run_replay` plays a trace, `run_race` plays two,
+and `run_watch` shows what a server writes; they need no MLX. All return a process exit code. Each
+imports its own screen only, because imports are most of the time to the first frame.
 """
 
 import gc
@@ -19,6 +19,7 @@ from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.sessions.server_feed import ServerFeed
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.word_wrap import wrapped
@@ -118,6 +119,23 @@ def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | No
     if user_data is not None:
         user_data.close()
     return app.return_code or 0
+
+
+def run_watch(
+    feed: ServerFeed, *, user_data: UserData | None = None, theme: str | None = None
+) -> int:
+    """Show what a server writes until the user quits and return the exit code.
+
+    Args:
+        feed: The feed of the server.
+        user_data: The user data, which holds the settings; None uses the defaults.
+        theme: Name of the theme.
+    """
+    from mlxspec_app.screens.watch import WatchScreen
+    from mlxspec_app.sessions.watching import WatchSession
+
+    session = WatchSession(feed.items())
+    return _run(session, lambda: WatchScreen(session, feed.url), theme, user_data)
 
 
 def _run(

@@ -18,9 +18,9 @@ from mlxspec.errors import MlxspecError
 from mlxspec_cli.output import mend_streams, say
 from mlxspec_cli.parser import build_parser
 
-_WITHOUT_MLX = ("replay", "race", "export", "doctor", "completion", "man")
+_WITHOUT_MLX = ("replay", "race", "watch", "export", "doctor", "completion", "man")
 _CHECKS_ITSELF = ("chat",)  # its app opens before MLX is imported
-_DRAWN = ("chat", "replay", "race")  # these turn garbage collection on again when they run
+_DRAWN = ("chat", "replay", "race", "watch")  # these turn garbage collection on again when they run
 
 
 def main(argv: Sequence[str] | None = None) -> int:

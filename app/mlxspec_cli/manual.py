@@ -16,7 +16,7 @@ from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.models import MODELS
 from mlxspec_app.settings.keys.names import key_list
-from mlxspec_app.settings.keys.recordings import RACE, REPLAY
+from mlxspec_app.settings.keys.recordings import RACE, REPLAY, WATCH
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.values import value_of
 from mlxspec_cli.parser import build_parser
@@ -74,6 +74,7 @@ def _keys() -> Iterator[str]:
         "in the list of models, besides": tuple(b for b in MODELS if b.tooltip),
         "in a replay, besides": REPLAY,
         "in a race, besides": RACE,
+        "while a server is watched, besides": WATCH,
     }
     yield _table(("key", "in the chat"), ((_code(key), does) for key, does in chat))
     for title, bindings in screens.items():

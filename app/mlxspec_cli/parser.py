@@ -8,6 +8,7 @@ import argparse
 
 from mlxspec import __version__
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec_app.sessions.server_feed import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
@@ -44,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_verify_options(add("verify", "Check that drafts do not change what a model says."))
     add_serve_options(add("serve", "Answer over HTTP as OpenAI's and Anthropic's servers do."))
+    _add_watch_options(add("watch", "Show what a server writes while it is written; needs no MLX."))
     models = add("models", "List the models that are here, or the drafters of one.")
     models.add_argument("model", nargs="?", help="name, folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")
@@ -105,6 +107,15 @@ def _add_race_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
     parser.add_argument("--cast", metavar="OUT", help="write a film for the terminal, asciicast v2")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
+
+
+def _add_watch_options(parser: argparse.ArgumentParser) -> None:
+    text = f"address of a server that `mlxspec serve` started ({DEFAULT_URL})"
+    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
+    parser.add_argument("--api-key", default="", metavar="KEY", help="the server's key")
+    parser.add_argument(
+        "--plain", action="store_true", help="print each reply when it is over, as without terminal"
+    )
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:

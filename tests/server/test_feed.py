@@ -190,7 +190,9 @@ def test_a_round_that_fails_ends_the_reply_for_those_who_watch(monkeypatch):
     job = loaded.engine.job("Hi", GenerationParams(max_tokens=10))
     thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: None)])
     thread.start()
-    assert failed.wait(60)
-    thread.stop()
+    try:
+        assert failed.wait(20)
+    finally:
+        thread.stop()
     assert [type(event) for event in told] == [GenerationStarted, GenerationFailed]
     assert told[-1].message == "no memory"

@@ -22,15 +22,12 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.read_only import ReadOnly
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import (
-    AlternativesFound,
     ChatCleared,
     ChatCut,
     ChatOpened,
-    ModelChoice,
-    ProofFinished,
-    RaceFinished,
     ReplyDiscarded,
     SessionEvent,
     SessionNotice,
@@ -46,7 +43,7 @@ SHORTEST_LOOK_S = 0.2
 _EMPTY = "the recording is empty: nothing can be answered"
 
 
-class ReplaySession:
+class ReplaySession(ReadOnly):
     """A session over recorded events; `conversation.session.Session` documents its methods.
 
     Attributes:
@@ -71,12 +68,12 @@ class ReplaySession:
             autoplay: Whether the whole recording plays by itself.
             clock: Returns the time in seconds.
         """
+        super().__init__("this is a recording")
         self.timeline = Timeline(events)
         self.playhead = Playhead(clock, speed)
         self.position = 0
         self._autoplay = autoplay
         self._end = 0
-        self._news: list[Event | SessionEvent] = []
         self._checkpoints = Checkpoints(self.timeline, self._opening())
         self._rewound: ChatState | None = None
 
@@ -117,7 +114,7 @@ class ReplaySession:
 
     def start(self) -> None:
         self.playhead.jump(0.0)
-        self._news += self._opening()
+        self.news += self._opening()
         if self._autoplay:
             self._end = len(self.timeline)
 
@@ -125,10 +122,10 @@ class ReplaySession:
         if not len(self.timeline):
             self.notify(_EMPTY)
             return
-        self._news.append(TurnStarted("user", text))
+        self.news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
             self.position = 0
-            self._news.append(
+            self.news.append(
                 SessionNotice("the recording is over and starts again", is_trouble=False)
             )
         # The message just sent replaces the recorded turn.
@@ -143,55 +140,23 @@ class ReplaySession:
             self.notify(_EMPTY)
             return
         started = [i for i in range(self.position) if self._is(i, GenerationStarted)]
-        self._news.append(ReplyDiscarded())
+        self.news.append(ReplyDiscarded())
         self._play_reply(started[-1] if started else 0)
 
     def new_chat(self) -> None:
         self.position = self._end = 0
-        self._news.append(ChatCleared())
+        self.news.append(ChatCleared())
 
     def edit(self, turn: int, text: str) -> None:
-        self._news.append(ChatCut(turn))
+        self.news.append(ChatCut(turn))
         self.send(text)
 
     def open_chat(self, chat: ChatOpened) -> None:
         self._end = self.position
-        self._news.append(chat)
+        self.news.append(chat)
 
     def set_system(self, text: str) -> None:
-        self._news.append(TurnStarted("system", text))
-
-    def forget_oldest(self, allowed: bool) -> None:
-        """A recording never fills a context."""
-
-    def load(self, choice: ModelChoice) -> None:
-        self._news.append(SessionNotice("this is a recording: no other model can answer in it"))
-
-    def prove(self) -> None:
-        self._news.append(ProofFinished(None, "this is a recording: no model is here to verify it"))
-
-    def find_alternatives(self, turn: int, position: int) -> None:
-        why = "this is a recording: no model is here to ask, and it has only what was drafted"
-        self._news.append(AlternativesFound(turn, position, message=why))
-
-    def branch(self, turn: int, position: int, token: int) -> None:
-        why = "this is a recording: no model is here to go on from there"
-        self._news.append(AlternativesFound(turn, position, message=why))
-
-    def race(self, text: str) -> None:
-        self._news.append(RaceFinished(message="this is a recording: no model is here to race"))
-
-    def adjust(self, name: str, value: str) -> None:
-        raise ValueError(f"{name} cannot be set to {value}: this is a recording")
-
-    def adjustable(self) -> dict[str, str]:
-        return {}
-
-    def origins(self) -> dict[str, str]:
-        return {}
-
-    def notify(self, message: str) -> None:
-        self._news.append(SessionNotice(message))
+        self.news.append(TurnStarted("system", text))
 
     def stop(self) -> None:
         if not self.busy:
@@ -199,7 +164,7 @@ class ReplaySession:
         self.playhead.tick()
         moment = self.timeline.moments[max(0, self.position - 1)]
         self.position = self._end
-        self._news.append(GenerationFinished(getattr(moment.event, "ts", 0.0), "cancelled"))
+        self.news.append(GenerationFinished(getattr(moment.event, "ts", 0.0), "cancelled"))
 
     def close(self) -> None:
         self.position = self._end = len(self.timeline)
@@ -208,7 +173,7 @@ class ReplaySession:
         now = self.playhead.tick(running=self.busy)
         if not self.playhead.paused:  # a phase may share its time with the next one
             self._advance(min(self._end, self.timeline.reached_at(now)))
-        news, self._news = self._news, []
+        news, self.news = self.news, []
         return news
 
     def move(self, unit: Unit, direction: Literal[1, -1]) -> None:
@@ -224,7 +189,7 @@ class ReplaySession:
         """
         if position < self.position:
             self._rewound = self._checkpoints.state_at(position)
-            self._news.clear()  # these events belong to the state that is left
+            self.news.clear()  # these events belong to the state that is left
             self.position = position
         self._advance(position)
         self.playhead.jump(self.timeline.time_of(position))
@@ -245,7 +210,7 @@ class ReplaySession:
 
     def _advance(self, position: int) -> None:
         if position > self.position:
-            self._news += folded_events(self.timeline.moments[self.position : position])
+            self.news += folded_events(self.timeline.moments[self.position : position])
             self.position = position
 
     def _play_reply(self, start: int) -> None:

@@ -38,7 +38,7 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.chat.welcome import EXAMPLES, Example, Welcome
+from mlxspec_app.widgets.chat.welcome import EXAMPLES, TYPE, Example, Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
@@ -52,6 +52,7 @@ class ConversationScreen(SteadyScreen[None]):
         NOTE: A word or two in the status bar, on a screen that is no live chat.
         FOLLOW_KEYS: The keys that scroll to the newest text, in a few words.
         EXAMPLES: Example prompts on the first page.
+        INVITATION: What the first page says.
         TREE: The view of the last draft tree.
         LANE: The view of the last round.
         feed: The session and its state.
@@ -65,6 +66,7 @@ class ConversationScreen(SteadyScreen[None]):
     NOTE: ClassVar[str] = ""
     FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
     EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
+    INVITATION: ClassVar[str] = TYPE
     TREE: ClassVar[type[TreePanel]] = TreePanel
     LANE: ClassVar[type[DraftLane]] = DraftLane
 
@@ -126,7 +128,7 @@ class ConversationScreen(SteadyScreen[None]):
         yield StatusBar(self.NOTE)
         with Horizontal(id="body"):
             with Vertical(id="conversation"):
-                yield Welcome(self.EXAMPLES)
+                yield Welcome(self.EXAMPLES, self.INVITATION)
                 yield Transcript(id="transcript")
                 yield Static(id="pill")
             yield StatsPanel()

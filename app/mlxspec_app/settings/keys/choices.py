@@ -13,7 +13,7 @@ from textual.keys import key_to_character
 from mlxspec_app.settings.keys.chat import CHAT, FIND, TRANSCRIPT
 from mlxspec_app.settings.keys.chats import HISTORY
 from mlxspec_app.settings.keys.models import MODELS
-from mlxspec_app.settings.keys.recordings import RACE, REPLAY
+from mlxspec_app.settings.keys.recordings import RACE, REPLAY, WATCH
 
 _SCREENS: dict[str, tuple[Binding, ...]] = {
     "chat": (*CHAT, *TRANSCRIPT),
@@ -22,6 +22,7 @@ _SCREENS: dict[str, tuple[Binding, ...]] = {
     "models": MODELS,
     "replay": REPLAY,
     "race": RACE,
+    "watch": WATCH,
 }
 _OF_PROMPT = ("enter", "tab", "up", "down", "left", "right", "backspace", "delete", "space")
 

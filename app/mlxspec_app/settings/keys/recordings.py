@@ -1,4 +1,4 @@
-"""The keys of replays and races, with those of all screens."""
+"""The keys of replays, races and watched servers, with those of all screens."""
 
 from textual.binding import Binding
 
@@ -195,4 +195,27 @@ RACE = (
     ),
     *(binding for binding in COMMON if binding.id in _RACE_COMMON),
     *(b for b in LETTERS if b.id in {"app.explain", *(f"{name}_letter" for name in _RACE_COMMON)}),
+)
+
+WATCH = (
+    Binding(
+        "right_square_bracket",
+        "move(1)",
+        "Next reply",
+        key_display="]",
+        id="watch.next",
+        tooltip="show the next reply of the server",
+    ),
+    Binding(
+        "left_square_bracket",
+        "move(-1)",
+        "Reply before",
+        key_display="[",
+        id="watch.before",
+        tooltip="show the reply before",
+    ),
+    *TREE_VIEWS,
+    Binding("q", "app.quit", "Quit", key_display="q", id="watch.quit", tooltip="quit"),
+    *COMMON,
+    *LETTERS,
 )

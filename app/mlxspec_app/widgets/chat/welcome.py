@@ -37,6 +37,7 @@ class Example:
     prompt: str
 
 
+TYPE = "Type, or Tab for an example (↑ easy to guess, ↓ hard):"
 EXAMPLES: tuple[Example, ...] = (
     Example("code", "↑", "Write a Python function that merges two sorted lists."),
     Example("JSON", "↑", "List the planets of the solar system as JSON."),
@@ -114,10 +115,15 @@ class Welcome(VerticalScroll, can_focus=False):
 
         action: str
 
-    def __init__(self, examples: Sequence[Example] = EXAMPLES) -> None:
-        """Make the page; `examples` may be empty."""
+    def __init__(self, examples: Sequence[Example] = EXAMPLES, invitation: str = TYPE) -> None:
+        """Make the page.
+
+        Args:
+            examples: Prompts to choose from; there may be none.
+            invitation: What is said where nothing has been.
+        """
         super().__init__()
-        self._examples = examples
+        self._examples, self._invitation = examples, invitation
         self._ways: list[Way] = []
 
     def compose(self) -> ComposeResult:
@@ -131,7 +137,7 @@ class Welcome(VerticalScroll, can_focus=False):
             yield OptionList(id="ways-out")
 
     def show(self, state: ChatState) -> None:
-        self.query_one("#progress", Static).update(_progress(state))
+        self.query_one("#progress", Static).update(_progress(state, self._invitation))
         prompt = self.query_one("#system", Static)
         prompt.display = bool(state.system)
         prompt.update(_system(state.system))
@@ -211,7 +217,7 @@ def _stored_chats(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Con
     )
 
 
-def _progress(state: ChatState) -> Content:
+def _progress(state: ChatState, invitation: str) -> Content:
     if state.phase == "failed":
         return Content.assemble(
             ("✗ ", "$spec-rejected bold"),
@@ -219,7 +225,7 @@ def _progress(state: ChatState) -> Content:
         )
     if state.phase == "loading":
         return loading_rows(state)
-    return Content.styled("Type, or Tab for an example (↑ easy to guess, ↓ hard):", _MUTED)
+    return Content.styled(invitation, _MUTED)
 
 
 def loading_rows(state: ChatState) -> Content:

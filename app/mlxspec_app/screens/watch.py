@@ -1,0 +1,68 @@
+"""The watch screen: a reply of a server while it is written, and the list of all."""
+
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from mlxspec_app.conversation.views import XRAY, View
+from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.help import Key
+from mlxspec_app.sessions.watching import WatchSession
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.recordings import WATCH
+from mlxspec_app.widgets.lists.watched_replies import WatchedReplies
+
+
+class WatchScreen(ConversationScreen):
+    """Shows the replies of a server with the views of the chat."""
+
+    NOTE = "watch"
+    EXAMPLES = ()
+    INVITATION = "Replies of the server appear here while they are written."
+    BINDINGS: ClassVar[list[BindingType]] = list(WATCH)
+    AUTO_FOCUS = ""
+
+    def __init__(self, session: WatchSession, url: str) -> None:
+        """Make a screen for the server at an address."""
+        super().__init__(session)
+        self.watched, self._url = session, url
+
+    def first_view(self, settings: Settings) -> View:
+        """Return the X-ray: who watches looks into the rounds."""
+        return XRAY
+
+    def compose_controls(self) -> ComposeResult:
+        yield WatchedReplies(self.watched, self._url)
+
+    def active_keys(self) -> list[Key]:
+        return [Key(*row) for row in key_list(WATCH, self.choices.keys)]
+
+    def tick(self) -> None:
+        super().tick()
+        state = self.watched.other_state()
+        if state is not None:
+            self.feed.state = state
+            self.surroundings.look_at(None, None)
+            self.update_views()
+            self.refresh_bindings()
+
+    def update_panels(self) -> None:
+        super().update_panels()
+        self._show_list()
+
+    def update_rows(self) -> None:
+        super().update_rows()
+        self._show_list()
+
+    def action_move(self, direction: Literal[1, -1]) -> None:
+        self.watched.move(direction)
+        self.show_now()
+
+    def _show_list(self) -> None:
+        if self.is_current:
+            self.query_one(WatchedReplies).show()
+
+    def _keep_view(self, name: str, value: str) -> None:
+        """Keep nothing: the view of what is watched is not that of the chats."""

@@ -1,0 +1,201 @@
+"""A session that watches the replies of a server: one is shown, and all of them are listed."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
+from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.read_only import ReadOnly
+from mlxspec_app.conversation.session import (
+    ChatOpened,
+    SessionEvent,
+    SessionOpening,
+    SessionReady,
+)
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.sessions.server_feed import (
+    EventsLost,
+    FeedItem,
+    ReplyEvent,
+    StreamBegun,
+    StreamBroken,
+)
+
+_MOST_REPLIES = 50
+_MOST_WAITING = 20_000  # items that no frame has taken yet
+_BROKEN = "the stream of the server broke off"
+
+
+@dataclass
+class Watched:
+    """A reply of a server.
+
+    Attributes:
+        name: Its name.
+        model: Name of its model.
+        drafter: Name of its drafter, or "".
+        events: What was seen of it.
+        stats: The figures so far.
+        is_over: Whether it ended, or went out of sight.
+        is_failed: Whether it did not come to its end.
+        is_part: Whether it was seen from its middle on.
+    """
+
+    name: str
+    model: str
+    drafter: str = ""
+    events: list[Event] = field(default_factory=list)
+    stats: GenerationStats = field(default_factory=GenerationStats)
+    is_over: bool = False
+    is_failed: bool = False
+    is_part: bool = False
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        if isinstance(event, GenerationStarted):
+            self.drafter = event.drafter
+        is_first = not any(hasattr(one, "r") for one in self.events)
+        self.is_part |= is_first and getattr(event, "r", 0) > 1
+        self.is_failed = isinstance(event, GenerationFailed)
+        self.is_over |= isinstance(event, GenerationFinished | GenerationFailed)
+        self.events.append(event)
+        self.stats.add(event)
+
+    def state(self) -> ChatState:
+        """Return what a screen shows of it."""
+        return fold([SessionOpening(self.model, self.drafter), SessionReady(), *self.events])
+
+
+class WatchSession(ReadOnly):
+    """A session over the feed of a server; `conversation.session.Session` documents its methods.
+
+    Attributes:
+        replies: The replies that were seen, the newest last.
+        shown: The one on the screen.
+        trouble: Why nothing comes now, or "".
+        num_lost: Events that were lost.
+    """
+
+    busy = True  # a server may write at any time
+
+    def __init__(self, items: Iterable[FeedItem]) -> None:
+        """Watch items, which a thread of their own waits for from `start` on."""
+        super().__init__("these replies are written elsewhere")
+        self.replies: dict[str, Watched] = {}
+        self.shown: Watched | None = None
+        self.trouble = ""
+        self.num_lost = 0
+        self._items = items
+        self._waiting: deque[FeedItem] = deque()
+        self._is_closed = False
+        self._is_other = False
+
+    def start(self) -> None:
+        self.news.append(SessionReady())
+        threading.Thread(target=self._read, name="feed", daemon=True).start()
+
+    def _read(self) -> None:
+        for item in self._items:
+            if self._is_closed:
+                return
+            if len(self._waiting) < _MOST_WAITING:
+                self._waiting.append(item)
+            else:
+                self.num_lost += 1
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def drain(self) -> list[Event | SessionEvent]:
+        for _ in range(len(self._waiting)):
+            self._take(self._waiting.popleft())
+        news, self.news = self.news, []
+        return news
+
+    def other_state(self) -> ChatState | None:
+        """Return the state of another reply that is shown from now on; else None.
+
+        A second call returns None.
+        """
+        if not self._is_other or self.shown is None:
+            return None
+        self._is_other = False
+        self.news.clear()  # they belong to the reply that is left, or are in the state
+        return self.shown.state()
+
+    def move(self, direction: Literal[1, -1]) -> None:
+        """Show the next reply or the one before."""
+        names = list(self.replies)
+        if self.shown is None:
+            return
+        at = names.index(self.shown.name) + direction
+        if 0 <= at < len(names):
+            self._show(self.replies[names[at]])
+
+    @property
+    def running(self) -> list[Watched]:
+        """The replies that are not over."""
+        return [reply for reply in self.replies.values() if not reply.is_over]
+
+    def _take(self, item: FeedItem) -> None:
+        match item:
+            case ReplyEvent():
+                self._add(item)
+            case EventsLost(count):
+                self.num_lost += count
+            case StreamBegun():
+                self.trouble = ""
+            case StreamBroken(why):
+                self.trouble = why
+                for reply in self.running:
+                    failed = GenerationFailed(reply.stats.total_s, _BROKEN)
+                    self._add(ReplyEvent(reply.model, reply.name, failed))
+
+    def _add(self, item: ReplyEvent) -> None:
+        reply = self.replies.get(item.reply)
+        is_seen_again = isinstance(item.event, GenerationStarted)  # after the stream broke off
+        if reply is None or (reply.is_over and is_seen_again):
+            reply = self.replies[item.reply] = Watched(item.reply, item.model)
+            self._forget()
+            if self.shown is None or self.shown.is_over:
+                self._show(reply)
+        reply.add(item.event)
+        if reply is self.shown:
+            self.news.append(item.event)
+
+    def _show(self, reply: Watched) -> None:
+        if reply is not self.shown:
+            self.shown, self._is_other = reply, True
+
+    def _forget(self) -> None:
+        over = [reply for reply in self.replies.values() if reply.is_over]
+        for reply in over[: max(0, len(self.replies) - _MOST_REPLIES)]:
+            if reply is not self.shown:
+                del self.replies[reply.name]
+
+    # ---- orders for a chat -----------------------------------------------------------------
+
+    def send(self, text: str) -> None:
+        self.notify(self._what)
+
+    def regenerate(self) -> None:
+        self.notify(self._what)
+
+    def new_chat(self) -> None:
+        self.notify(self._what)
+
+    def edit(self, turn: int, text: str) -> None:
+        self.notify(self._what)
+
+    def open_chat(self, chat: ChatOpened) -> None:
+        self.notify(self._what)
+
+    def set_system(self, text: str) -> None:
+        self.notify(self._what)
+
+    def stop(self) -> None:
+        self.notify(self._what)

@@ -1,0 +1,173 @@
+"""The feed of a server as the app reads it: what it tells, and what is said where it is none."""
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import islice
+
+import pytest
+
+from mlxspec.errors import ServerError
+from mlxspec.trace.events import GenerationFailed, TurnStarted, text_of
+from mlxspec_app.sessions.server_feed import (
+    EventsLost,
+    ReplyEvent,
+    ServerFeed,
+    StreamBegun,
+    StreamBroken,
+)
+from mlxspec_app.sessions.watching import WatchSession
+from mlxspec_cli.commands.watch import plain_lines
+from tests.support.served import listening
+from tests.traces import make_fake
+
+EVENTS = [event for event in make_fake.tree() if not isinstance(event, TurnStarted)]
+
+
+def told(name, events=EVENTS):
+    return [ReplyEvent("tiny", name, event) for event in events]
+
+
+def seen(items):
+    """A session that has taken some items."""
+    session = WatchSession(items)
+    session._read()
+    session.drain()
+    return session
+
+
+@contextmanager
+def answering(status, kind, body=b"{}"):
+    """The address of a server that answers everything in one way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+# ---- the feed -------------------------------------------------------------------------------
+
+
+def test_what_a_server_publishes_arrives_event_for_event():
+    with listening() as (port, server):
+        items = ServerFeed(f"localhost:{port}/v1/").items()
+        assert next(items) == StreamBegun()
+        while not server.feed._watchers:
+            pass
+        for event in EVENTS:
+            server.feed.publish("tiny", "a", event)
+        assert list(islice(items, len(EVENTS))) == told("a")
+        items.close()
+
+
+def test_a_key_goes_with_it_and_a_wrong_one_is_said():
+    with listening(api_key="secret") as (port, _):
+        address = f"http://127.0.0.1:{port}"
+        ServerFeed(address, "secret").check()
+        with pytest.raises(ServerError, match=r"needs its key: add it with --api-key KEY"):
+            ServerFeed(address).check()
+        with pytest.raises(ServerError, match=r"refuses this key: give its own with --api-key"):
+            ServerFeed(address, "wrong").check()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "got"),
+    [(404, "application/json", "status 404"), (200, "text/html", "text/html")],
+)
+def test_another_server_is_said_to_be_one(status, kind, got):
+    with (
+        answering(status, kind) as address,
+        pytest.raises(ServerError, match=rf"gave {got}, not .* needs `mlxspec serve`"),
+    ):
+        ServerFeed(address).check()
+
+
+def test_where_no_server_is_the_message_says_how_to_start_one():
+    with answering(200, "text/html") as address:
+        pass
+    with pytest.raises(ServerError, match=r"no server answers at http://127.*`mlxspec serve`"):
+        ServerFeed(address).check()
+
+
+@pytest.mark.parametrize("address", ["ftp://a", "http://", "a:b", "http://a b", ""])
+def test_an_address_that_cannot_be_one_is_refused(address):
+    with pytest.raises(ValueError, match="an address is one such as http"):
+        ServerFeed(address)
+    with pytest.raises(ValueError, match="an API key has letters"):
+        ServerFeed("a", "schlüssel")
+
+
+def test_a_stream_that_ends_is_asked_for_again_and_what_is_no_event_is_lost():
+    body = b': hello\n\nevent: reply\ndata: {"model": 1}\n\nevent: lost\ndata: {"num_lost": 3}\n\n'
+    waits = []
+    with answering(200, "text/event-stream", body) as address:
+        items = ServerFeed(address, wait=waits.append).items()
+        once = [StreamBegun(), EventsLost(1), EventsLost(3)]
+        assert list(islice(items, 4)) == [*once, StreamBroken("the server ended the stream")]
+        assert waits == []
+        assert list(islice(items, 3)) == once
+    assert waits == [2.0]
+
+
+# ---- the session ----------------------------------------------------------------------------
+
+
+def test_each_reply_is_folded_by_itself():
+    mixed = [item for pair in zip(told("a"), told("b"), strict=True) for item in pair]
+    session = seen(mixed)
+    text = "".join(map(text_of, EVENTS[: len(session.replies["a"].events)]))
+    assert [reply.state().reply.text for reply in session.replies.values()] == [text, text]
+    assert session.shown.name == "a"
+    assert session.running == []
+    session.move(1)
+    assert session.other_state().reply.text == text
+    assert session.shown.name == "b"
+    assert session.other_state() is None
+
+
+def test_the_next_reply_is_shown_when_the_one_before_is_over():
+    session = seen([*told("a"), *told("b", EVENTS[:5]), *told("c", EVENTS[:5])])
+    assert session.shown.name == "b"
+    assert [reply.name for reply in session.running] == ["b", "c"]
+
+
+def test_a_stream_that_breaks_off_ends_the_replies_until_they_are_seen_again():
+    late = [EVENTS[0], *(event for event in EVENTS if getattr(event, "r", 0) > 3)]
+    session = seen([*told("a", EVENTS[:5]), StreamBroken("gone")])
+    assert session.trouble == "gone"
+    assert isinstance(session.shown.events[-1], GenerationFailed)
+    session = seen([*told("a", EVENTS[:5]), StreamBroken("gone"), StreamBegun(), *told("a", late)])
+    assert session.trouble == ""
+    assert session.shown.is_part
+    assert not session.shown.is_failed
+
+
+def test_lost_events_are_counted():
+    assert seen([EventsLost(3), EventsLost(4)]).num_lost == 7
+
+
+# ---- plain lines ----------------------------------------------------------------------------
+
+
+def test_without_a_terminal_each_reply_is_printed_when_it_is_over(capsys):
+    lines = list(plain_lines([*told("a"), *told("b", EVENTS[:5]), StreamBroken("gone")]))
+    end = next(n for n, event in enumerate(EVENTS) if event.t == "end")
+    assert lines[0] == "a · tiny"
+    assert lines[1] == "".join(map(text_of, EVENTS[: end + 1]))
+    assert lines[2].startswith(f"[{EVENTS[0].drafter}: ")
+    assert "gone; trying again" in capsys.readouterr().err
