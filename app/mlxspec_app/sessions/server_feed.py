@@ -1,6 +1,6 @@
 """Reads the live feed of a server: events of the replies that it writes, over HTTP.
 
-`GET /v1/events` is a stream of server-sent events; see `docs/serving.md`. A stream that breaks off
+`GET /v1/events` is a stream of server-sent events; see `docs/serving.md`. A stream that is cut off
 is asked for again.
 """
 
@@ -48,7 +48,7 @@ class EventsLost:
 
 @dataclass(frozen=True)
 class StreamBroken:
-    """The stream broke off, and is asked for again; replies go on unseen."""
+    """The stream was cut off, and is asked for again; replies go on unseen."""
 
     why: str
 
@@ -106,7 +106,7 @@ class ServerFeed:
                     yield from _items_of(stream)
                 why = "the server ended the stream"
             except (OSError, HTTPException) as error:
-                why = f"the stream broke off: {error}"
+                why = f"the stream was cut off: {error}"
             except ServerError as error:
                 why = str(error)
             yield StreamBroken(why)

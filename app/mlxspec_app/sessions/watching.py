@@ -27,7 +27,7 @@ from mlxspec_app.sessions.server_feed import (
 
 _MOST_REPLIES = 50
 _MOST_WAITING = 20_000  # items that no frame has taken yet
-_BROKEN = "the stream of the server broke off"
+_BROKEN = "the stream of the server was cut off"
 
 
 @dataclass
@@ -157,7 +157,7 @@ class WatchSession(ReadOnly):
 
     def _add(self, item: ReplyEvent) -> None:
         reply = self.replies.get(item.reply)
-        is_seen_again = isinstance(item.event, GenerationStarted)  # after the stream broke off
+        is_seen_again = isinstance(item.event, GenerationStarted)  # after the stream was cut off
         if reply is None or (reply.is_over and is_seen_again):
             reply = self.replies[item.reply] = Watched(item.reply, item.model)
             self._forget()

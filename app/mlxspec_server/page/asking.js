@@ -59,7 +59,7 @@ async function ask(server, fields, signal, said) {
     if (chunk.timings) [reply.timings, reply.tokens] = [chunk.timings, chunk.timings.predicted_n];
     said(reply);
   }
-  if (!reply.timings) throw new Error("the reply broke off");
+  if (!reply.timings) throw new Error("the reply was cut off");
   return reply;
 }
 

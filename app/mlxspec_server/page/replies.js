@@ -140,9 +140,9 @@ class LiveReplies {
     for (const reply of this.running) reply.lost += count;
   }
 
-  /** The stream has broken off: what was running is out of sight. */
+  /** The stream has been cut off: what was running is out of sight. */
   leave() {
-    for (const reply of this.running) [reply.state, reply.why] = [FAILED, "out of sight: the stream broke off"];
+    for (const reply of this.running) [reply.state, reply.why] = [FAILED, "out of sight: the stream was cut off"];
   }
 
   get running() { return [...this.all.values()].filter((reply) => reply.state === RUNNING); }
