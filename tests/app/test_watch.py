@@ -55,9 +55,11 @@ async def test_a_reply_is_shown_in_colours_with_its_last_round_and_figures():
 
 async def test_brackets_go_from_reply_to_reply():
     async with watching() as driver:
-        await tell(driver, *told("first", 12), *told("second", 20))
-        assert driver.session.shown.name == "first"
+        await tell(driver, *told("first", 12))
         before = driver.screen.state.reply.text
+        await tell(driver, *told("second", 20))
+        assert driver.session.shown.name == "first"
+        assert driver.screen.state.reply.text == before
         await driver.press("right_square_bracket")
         assert driver.session.shown.name == "second"
         assert len(driver.screen.state.reply.text) > len(before)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -161,8 +162,9 @@ def test_tokens_have_their_colours_and_figures_are_those_of_the_library(page, se
     page.run("by('theme-dark').click()")
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert background == rgb(colours(dark=True)["page"])
-    publish(server, events[end : end + 1])
+    publish(server, [replace(events[end], text=" the rest")])
     page.until("by('end').textContent.startsWith('ended')")
+    assert page.run("by('text').textContent").endswith(" the rest")
 
 
 @HAS_BROWSER
