@@ -68,6 +68,7 @@ from mlxspec.loading.room import context_that_fits
 from mlxspec.params import (
     DEFAULT_KEEP,
     DEFAULT_LOOKAHEAD,
+    GREEDY,
     ChainRule,
     GenerationParams,
     Options,
@@ -151,7 +152,7 @@ def load(
 
     Args:
         source: A folder, a GGUF file or a hub id; None for the default model.
-        drafter: A word, a file, folder or hub id, or several of these with commas between.
+        drafter: A word, a file, folder or hub id, or several of these separated by commas.
         draft_model: Checkpoint of a draft model; it makes "model" the default drafter.
         lookahead: Longest chain that a draft model drafts.
         max_kv_size: Rows of a rotating cache; None for a cache that grows.
@@ -166,7 +167,7 @@ def load(
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
         hosts: Where the target stands, if one machine cannot hold it: a number of local processes,
-            addresses with commas between, or a hostfile of `mlx.launch`.
+            addresses separated by commas, or a hostfile of `mlx.launch`.
         group: The group of a script that `mlx.launch` has started on all ranks. On rank 0 this
             returns an engine; on the others it computes for rank 0, and ends the process with it.
         changes: Changes of the model's config and tokenizer, and its revision on the hub.
@@ -362,6 +363,7 @@ def change_drafter(
     *,
     on_progress: Progress | None = None,
     say: Say | None = None,
+    sampling: SamplingParams = GREEDY,
 ) -> Prepared:
     """Give a prepared engine another drafter; target and cache stay.
 
@@ -372,6 +374,7 @@ def change_drafter(
         options: The options with which it was prepared, but for the drafter and the draft model.
         on_progress: As in `load`.
         say: As in `load`.
+        sampling: The sampling params of the replies, for `auto` where it measures.
 
     Raises:
         MlxspecError: The drafter was not found, or cannot run.
@@ -384,6 +387,7 @@ def change_drafter(
         draft_model=options.draft_model,
         on_progress=on_progress,
         say=say or _warn,
+        sampling=sampling,
     )
     with device_turn():
         _give(engine, NoDrafter())  # two draft models at once may not fit in memory
@@ -404,7 +408,7 @@ def measure_again(
     The engine has its drafter still; `change_drafter` with `auto` gives it the one that is chosen.
 
     Args:
-        prepared: The engine; its cache is empty afterwards.
+        prepared: The engine; its cache stays as it is.
         sampling: The sampling params of the replies: how often drafts are accepted depends on it.
         should_stop: Asked before each trial, of a second or so.
 

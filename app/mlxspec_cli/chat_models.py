@@ -25,12 +25,14 @@ class SessionModels:
         say: Called with a notice for the user.
         suggest: Called with the sampling params that a loaded model recommends, and with the
             arguments that its chat template reads.
+        sampling: Returns the sampling params of the next reply.
     """
 
     def __init__(self, args: Namespace, first: ModelChoice) -> None:
         """Load nothing yet; the arguments hold for all models, `--draft-model` for the first."""
         self.say: Callable[[str], None] = lambda line: None
         self.suggest: Callable[[Mapping[str, float], Collection[str]], None] = lambda *_: None
+        self.sampling: Callable[[], SamplingParams] = SamplingParams
         self._args, self._first, self._choice = args, first, first
         self._prepared: Any = None  # an `api.Prepared`, whose module imports MLX
 
@@ -89,7 +91,11 @@ class SessionModels:
         given = options(self._chosen(self._choice))
         with _as_our_error():
             self._prepared = api.change_drafter(
-                self._prepared, given, on_progress=on_progress, say=self.say
+                self._prepared,
+                given,
+                on_progress=on_progress,
+                say=self.say,
+                sampling=self.sampling(),
             )
         self._tell()
 

@@ -8,7 +8,8 @@ and when replies contradict it.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from mlxspec.drafters.base import Drafter
@@ -16,6 +17,7 @@ from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, machine_key, store
 from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
 from mlxspec.drafting.verdict import SAFE, Verdict, conclude
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.shipped import DrafterFile
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
@@ -49,10 +51,10 @@ class Choice:
 def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time) -> Choice:
     """Return the fastest drafter for a target; measure only where no settled verdict is stored.
 
-    After a measurement the target's cache is empty; what drafters learned in trials is dropped.
+    The target's cache stays as it is; what drafters learned in trials is dropped.
 
     Args:
-        context: The target.
+        context: The target, and the sampling params with which it is measured.
         now: Returns the time in seconds since 1970.
     """
     kind = setup_words(context.target.cache.describe(), context.limits)
@@ -153,12 +155,23 @@ def _measure(
     """Run the laps and return their verdict; it means nothing if they were stopped."""
     names = candidates(context.files)
     context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
-    built = _build_all(names, context)
-    safe = SAFE if SAFE in built else PLAIN
-    drafters = [name for name in built if name != PLAIN]
-    evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
-    context.target.reset()
+    with _apart(context.engine):
+        built = _build_all(names, context)
+        safe = SAFE if SAFE in built else PLAIN
+        drafters = [name for name in built if name != PLAIN]
+        evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
     return conclude(evidence, safe, now, before, is_sampled=not context.sampling.is_greedy)
+
+
+@contextmanager
+def _apart(engine: Engine) -> Iterator[None]:
+    """Let trials use a cache of their own: a chat need not be read again after them."""
+    own = engine.target
+    engine.target = own.apart()
+    try:
+        yield
+    finally:
+        engine.target = own
 
 
 def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:

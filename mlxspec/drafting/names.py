@@ -29,7 +29,7 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
         if part not in WORDS and not (part and is_place):
             raise ValueError(
                 f"drafter {part!r} is not known; choose from {', '.join(WORDS)}, or give a file, a "
-                "folder or a hub id, or several with commas between"
+                "folder or a hub id, or several separated by commas"
             )
         if len(parts) > 1 and part in _ALONE:
             raise ValueError(f"the drafter {part!r} stands alone: take it out of {drafter!r}")

@@ -72,11 +72,12 @@ class Verdict:
         """The evidence in words."""
         ranked = sorted(self.ratios, key=self.ratios.__getitem__, reverse=True)
         figures = ", ".join(f"{name} {self.ratios[name]:.2f}" for name in ranked)
-        laps = "1 lap" if self.laps == 1 else f"{self.laps} laps"
-        how = f"times plain in {laps}: {figures}; spread {self.spread:.0%}" if figures else laps
+        kind = "sampled" if self.is_sampled else "greedy"
+        laps = f"{self.laps} {kind} lap{'s' if self.laps != 1 else ''}"
+        how = f" (times plain in {laps}: {figures}; spread {self.spread:.0%})" if figures else ""
         if self.is_settled:
-            return f"fastest of {len(ranked)} on this machine ({how})"
-        return f"the safe default until it is measured again: {self.why} ({how})"
+            return f"fastest of {len(ranked)} on this machine{how}"
+        return f"the safe default until it is measured again: {self.why}{how}"
 
     def after_reply(self, speedup: float, *, is_sampled: bool) -> "Verdict":
         """Return the verdict after one more reply with its drafter; it may be open then."""

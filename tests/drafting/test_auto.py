@@ -79,8 +79,8 @@ def test_the_drafter_that_leads_by_more_than_the_noise_is_taken():
     assert verdict.ratios == {"none": 1.0, "pool": 1.4, "model": 2.0}
     assert verdict.speeds == {"none": 10.0, "pool": 14.0, "model": 20.0}
     assert verdict.words == (
-        "fastest of 3 on this machine (times plain in 3 laps: model 2.00, pool 1.40, none 1.00; "
-        "spread 0%)"
+        "fastest of 3 on this machine (times plain in 3 greedy laps: model 2.00, pool 1.40, "
+        "none 1.00; spread 0%)"
     )
 
 
@@ -124,7 +124,7 @@ def test_too_little_time_for_three_laps_decides_nothing():
     verdict = verdict_on(Machine({"none": 1, "pool": 2, "model": 9}, least=3.0), max_seconds=15.0)
     assert (verdict.drafter, verdict.is_settled, verdict.laps) == ("pool", False, 1)
     assert verdict_on(Machine({"none": 1, "pool": 2}, least=20.0)).words == (
-        "the safe default until it is measured again: time for 0 of 3 laps (0 laps)"
+        "the safe default until it is measured again: time for 0 of 3 laps"
     )
 
 

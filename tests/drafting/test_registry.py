@@ -13,7 +13,7 @@ from mlxspec.api import Options, prepare
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.drafting import auto, probe, registry
-from mlxspec.drafting.auto import note_reply
+from mlxspec.drafting.auto import forget_verdict, note_reply
 from mlxspec.drafting.registry import candidates
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
@@ -338,8 +338,8 @@ def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa,
     assert prepared.engine.drafter.name == prepared.choice.drafter == "medusa"
     assert prepared.choice.speeds == {"none": 10, "pool": 20, "medusa": 30}
     assert prepared.choice.reason == (
-        "fastest of 3 on this machine (times plain in 3 laps: medusa 3.00, pool 2.00, none 1.00; "
-        "spread 0%)"
+        "fastest of 3 on this machine (times plain in 3 greedy laps: medusa 3.00, pool 2.00, "
+        "none 1.00; spread 0%)"
     )
     assert said == ["measuring which drafter is fastest here: none, pool, medusa ..."]
 
@@ -463,6 +463,30 @@ def test_a_measurement_in_use_leaves_an_engine_that_replies_as_before(folder, ow
     assert emitted(prepared.engine.generate(longer, params)) == emitted(
         plain.generate(longer, params)
     )
+
+
+@pytest.mark.parametrize("drafter", ["pool", "medusa"])
+def test_a_chat_need_not_be_read_again_after_a_measurement(folder, own_medusa, drafter):
+    prepared = prepare(folder, Options(drafter))
+    prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
+    engine, params = prepared.engine, GenerationParams(max_tokens=4)
+    said = emitted(engine.generate(PROMPT, params))
+    assert api.measure_again(prepared, SAMPLED, lambda: False) is not None
+    text = [*PROMPT, *said, 5]
+    read = next(e for e in engine.generate(text, params) if isinstance(e, PrefillProgress))
+    assert read.reused == len(PROMPT) + len(said) - 1
+
+
+def test_measured_again_on_request_a_chat_keeps_its_rows_and_its_settings(
+    folder, own_medusa, trials
+):
+    prepared = prepare(folder)
+    prepared.engine.target.observe(PROMPT)
+    trials["samplings"].clear()
+    forget_verdict(prepared.choice.key)
+    api.change_drafter(prepared, Options(), sampling=SAMPLED)
+    assert SAMPLED in trials["samplings"]
+    assert prepared.engine.target.history == tuple(PROMPT)
 
 
 def test_with_an_eagle3_head_its_pool_is_measured_too():

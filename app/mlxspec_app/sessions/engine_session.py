@@ -122,6 +122,11 @@ class EngineSession:
     def busy(self) -> bool:
         return bool(self._open_orders)
 
+    @property
+    def params(self) -> GenerationParams:
+        """The settings of the next reply."""
+        return self._settings.params
+
     def start(self) -> None:
         self.load(self._choice)
         self._thread.start()

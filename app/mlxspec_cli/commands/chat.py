@@ -87,4 +87,5 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
         models=models,
     )
     models.say, models.suggest = session.say, session.suggest
+    models.sampling = lambda: session.params.sampling
     return session
