@@ -192,7 +192,7 @@ def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
     if last >= MAX_TOKENS:
         raise UnsupportedModelError(
             f"the tokenizer has a token with id {last}; at most {MAX_TOKENS} tokens are "
-            "allowed: fetch the model again"
+            "allowed: download the model again"
         )
     tokens = [""] * (last + 1)
     for text, token in vocabulary.items():

@@ -108,7 +108,7 @@ def grammar(args: Namespace) -> Grammar | None:
     """
     given = [args.grammar, args.regex, args.grammar_file, args.choices]
     if sum(value is not None for value in given) > 1:
-        raise ValueError("give one of --json-schema, --regex, --grammar and --choices")
+        raise ValueError("give only one of --json-schema, --regex, --grammar and --choices")
     if args.grammar_file is not None:
         return Grammar.lark(read_file(Path(args.grammar_file), "grammar"))
     if args.choices is not None:

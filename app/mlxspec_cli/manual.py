@@ -114,7 +114,7 @@ def _file_rows() -> Iterator[tuple[str, ...]]:
     yield (
         _code("keys.ID"),
         "the usual key",
-        "a key, or several with commas between",
+        "a key, or several separated by commas",
         "another key for an action, by the id that F5 shows",
     )
 

@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     models = add("models", "List the models that are here, or the drafters of one.")
     models.add_argument("model", nargs="?", help="name, folder, GGUF file, hub id or default")
     models.add_argument("--json", action="store_true", help="print one JSON document instead")
-    models.add_argument("--fetch", action="store_true", help="fetch MODEL, or the default model")
+    models.add_argument("--fetch", action="store_true", help="download MODEL, or the default model")
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     completion = add("completion", "Print a script that completes mlxspec in a shell.")
@@ -80,7 +80,7 @@ def _add_generate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
     parser.add_argument("--prediction", dest="prediction_file", metavar="FILE", help=text)
-    _add_grammar_options(parser, "what the reply has to fit, if no --json-schema")
+    _add_grammar_options(parser, "what the reply must fit, unless --json-schema is given")
 
 
 def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +105,9 @@ def _add_race_options(parser: argparse.ArgumentParser) -> None:
         "--html", metavar="OUT", help="write a page that plays it and works offline"
     )
     parser.add_argument("--animation", metavar="OUT", help="write a picture that plays it, as SVG")
-    parser.add_argument("--cast", metavar="OUT", help="write a film for the terminal, asciicast v2")
+    parser.add_argument(
+        "--cast", metavar="OUT", help="write a screencast for the terminal, asciicast v2"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
@@ -124,7 +126,7 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--html", metavar="OUT", help="a page that plays it and works offline")
     group.add_argument("--svg", metavar="OUT", help="a picture of the coloured text")
     group.add_argument("--animation", metavar="OUT", help="an animated picture")
-    group.add_argument("--cast", metavar="OUT", help="a film for the terminal, asciicast v2")
+    group.add_argument("--cast", metavar="OUT", help="a screencast for the terminal, asciicast v2")
     group.add_argument("--md", metavar="OUT", help="the conversation as Markdown, with figures")
     text = "the conversation as Markdown, without figures"
     group.add_argument("--text", metavar="OUT", help=text)
@@ -138,7 +140,7 @@ def _add_grammar_options(parser: argparse.ArgumentParser, title: str) -> argpars
     group.add_argument("--regex", metavar="PATTERN", help=text)
     text = "a text of the grammar in a file, in Lark's syntax"
     group.add_argument("--grammar", dest="grammar_file", metavar="FILE", help=text)
-    text = "one of a few texts, with commas between them"
+    text = "one of a few texts, separated by commas"
     group.add_argument("--choices", metavar="TEXT,TEXT", help=text)
     return group
 
@@ -158,16 +160,16 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     text = "lines in the format of Spec-Bench; defaults to the built-in set"
     group.add_argument("--prompts", metavar="FILE", help=text)
     group.add_argument("--categories", default="", metavar="LIST", help="defaults to all")
-    group.add_argument(
-        "--limit", type=int, metavar="N", help="at most so many questions per category"
-    )
+    group.add_argument("--limit", type=int, metavar="N", help="the most questions per category")
     group.add_argument("--temps", default="0", metavar="LIST", help="temperatures (0)")
     add_flag(group, "top_p", default=1.0)
     add_flag(group, "min_p", default=0.0)
     add_flag(group, "max_tokens", default=256)
-    group.add_argument("--repeat", type=int, default=1, help="how many times to ask everything (1)")
+    group.add_argument(
+        "--repeat", type=int, default=1, help="how many times to ask every question (1)"
+    )
     add_flag(
-        group, "seed", default=0, help="seed of the first time; later times take the next ones (0)"
+        group, "seed", default=0, help="seed of the first time; later times use the next ones (0)"
     )
     group = parser.add_argument_group("drafting")
     text = (
@@ -180,7 +182,7 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("other measurements")
     text = "where the time of a round goes, for the first arm that drafts"
     group.add_argument("--profile", action="store_true", help=text)
-    text = "time and memory of a token after so much text, such as 1k,8k,32k"
+    text = "time and memory of a token after this much text, such as 1k,8k,32k"
     group.add_argument("--context", metavar="LIST", help=text)
     text = "replies whose text was predicted, with few and many lines changed, over plain"
     group.add_argument("--predictions", action="store_true", help=text)
@@ -207,7 +209,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; defaults to that of bench"
     group.add_argument("--prompts", metavar="FILE", help=text)
-    text = "at most so many questions per category (1)"
+    text = "the most questions per category (1)"
     group.add_argument("--limit", type=int, default=1, metavar="N", help=text)
     add_flag(group, "max_tokens", default=48)
     text = "sampled beginnings for each drafter; more tell smaller differences (500)"
@@ -220,7 +222,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
     add_flag(group, "kv_bits", default=8, help="4 or 8, of 'quantised' (8)")
     add_flags(group, ("dtype", "port", "adapter"))
-    title = "what all replies and samples have to fit; one of these"
+    title = "what all replies and samples must fit; give one of these"
     add_flag(_add_grammar_options(parser, title), "grammar")
 
 
@@ -230,7 +232,9 @@ def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt-file", metavar="FILE", help="- reads standard input")
     text = "the prompt, after what is piped in; - alone reads standard input"
     group.add_argument("words", nargs="*", metavar="WORD", help=text)
-    group.add_argument("--raw", action="store_true", help="continue the text, no chat template")
+    group.add_argument(
+        "--raw", action="store_true", help="continue the text, without a chat template"
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     add_flags(group, ("kv_bits", "dtype"))
     text = "a folder with adapters (LoRA)"
     group.add_argument("--adapter-path", dest="adapter", metavar="FOLDER", help=text)
-    group = parser.add_argument_group("a reply, where its request says nothing else")
+    group = parser.add_argument_group("replies, unless a request says otherwise")
     names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "num_draft_tokens")
     add_flags(group, names)
     text = 'variables of the chat template as JSON, such as {"enable_thinking": false}'
@@ -50,7 +50,7 @@ def _add_network(group: argparse._ActionsContainer) -> None:
     # Its own name: `port` is a setting of `load`, the code that computes a model.
     how: dict[str, Any] = {"dest": "listen_port", "metavar": "PORT", "type": int, "default": 8080}
     group.add_argument("--port", help="port to listen on (8080); 0 takes a free one", **how)
-    group.add_argument("--api-key", default="", metavar="KEY", help="requests have to state it")
+    group.add_argument("--api-key", default="", metavar="KEY", help="requests must send it")
     text = "let other machines ask without a key"
     group.add_argument("--insecure", action="store_true", help=text)
     text = "web origins that may read replies, separated by commas; defaults to none"
@@ -70,7 +70,7 @@ def _add_limits(group: argparse._ActionsContainer) -> None:
     )
     text = "requests that may wait, beyond those being answered (64)"
     group.add_argument("--max-waiting", type=int, default=64, metavar="COUNT", help=text)
-    text = "size of a request at most (16MB)"
+    text = "largest size of a request (16MB)"
     group.add_argument(
         "--max-body-bytes", type=_bytes, default=16 * 10**6, help=text, metavar="SIZE"
     )

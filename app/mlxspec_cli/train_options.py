@@ -38,7 +38,9 @@ def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.Argumen
             "--model", help="folder, GGUF file or hub id; defaults to the default model"
         )
         step.add_argument(
-            "--folder", type=Path, help="for all that training writes; defaults to the cache folder"
+            "--folder",
+            type=Path,
+            help="for everything that training writes; defaults to the cache folder",
         )
         return step
 
@@ -64,13 +66,13 @@ def _add_data(step: argparse.ArgumentParser) -> None:
 def _add_features(step: argparse.ArgumentParser) -> None:
     step.add_argument("--corpus", type=Path, help="file or folder; defaults to what `data` wrote")
     step.add_argument("--heldout", type=count, default=128, help="held-out conversations (128)")
-    step.add_argument("--shards", type=count, help="most shards for training; defaults to all")
+    step.add_argument("--shards", type=count, help="the most shards for training; defaults to all")
 
 
 def _add_table(step: argparse.ArgumentParser) -> None:
     step.add_argument("--corpus", type=Path, help="file or folder; defaults to what `data` wrote")
     step.add_argument("--features", type=Path, help="folder; defaults to what `features` wrote")
-    step.add_argument("--max-mb", type=float, default=5.0, help="size of the file at most (5)")
+    step.add_argument("--max-mb", type=float, default=5.0, help="largest size of the file (5)")
     _add_out(step)
 
 

@@ -126,7 +126,7 @@ def _shards(folder: Path) -> list[Path]:
     if missing:
         raise UnsupportedModelError(
             f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
-            "files): fetch the model again"
+            "files): download the model again"
         )
     return paths
 
@@ -148,7 +148,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnsupportedModelError(f"{path} cannot be read ({error}): fetch it again") from error
+        raise UnsupportedModelError(
+            f"{path} cannot be read ({error}): download it again"
+        ) from error
     if not isinstance(content, dict):
         raise UnsupportedModelError(f"{path} holds {type(content).__name__}, not a JSON object")
     return content
@@ -185,7 +187,7 @@ def _read_safetensors(path: Path) -> dict[str, mx.array]:
         return mx.load(str(path), format="safetensors")  # type: ignore[return-value]
     except (OSError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): fetch it again"
+            f"{path} is damaged or cut short ({error}): download it again"
         ) from error
 
 
@@ -197,8 +199,8 @@ def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedToke
     """
     if not (folder / TOKENIZER).is_file():
         raise UnsupportedModelError(
-            f"{folder} has no {TOKENIZER}, the format of fast tokenizers: fetch the model again, "
-            "or convert its tokenizer with transformers"
+            f"{folder} has no {TOKENIZER}, the format of fast tokenizers: download the model "
+            "again, or convert its tokenizer with transformers"
         )
     _check_token_numbers(folder / TOKENIZER, read_json(folder / TOKENIZER))
     if (folder / "tokenizer_config.json").is_file():
@@ -226,5 +228,5 @@ def _check_token_numbers(path: Path, content: dict[str, Any]) -> None:
     if last >= MAX_TOKENS:
         raise UnsupportedModelError(
             f"{path} has a token of the number {last}; at most {MAX_TOKENS} tokens can be used: "
-            "fetch the model again"
+            "download the model again"
         )

@@ -166,7 +166,7 @@ class GenerationParams:
         flag="--exact-seed",
         word="exact_seed",
         noun="SWITCH",
-        absent={"file": "it is for one text to be had again"},
+        absent={"file": "it makes one text repeatable"},
     )
     chat_template_args: Mapping[str, Any] = setting(
         {},
@@ -181,7 +181,7 @@ class GenerationParams:
     prediction: str | None = setting(
         None,
         Range(None, "a text", text),
-        "a text that the reply is expected to repeat for the most part",
+        "a text that the reply is expected to mostly repeat",
         absent={
             "flag": "`generate --prediction FILE` reads it from a file",
             "word": "a chat is not told beforehand what its replies say",
@@ -191,7 +191,7 @@ class GenerationParams:
     grammar: Grammar | None = setting(
         None,
         Range(str, "a JSON schema or a Grammar", grammar_of),
-        "the JSON schema that a reply has to fit",
+        "the JSON schema that a reply must fit",
         flag="--json-schema",
         word="json",
         noun="FILE",

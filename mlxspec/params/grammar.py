@@ -168,7 +168,7 @@ def _parsed(source: str, name: str) -> Any:
     try:
         return json.loads(source)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{name} is no JSON: {error}") from error
+        raise ValueError(f"{name} is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{name} is nested too deeply: at most {MAX_DEPTH} levels") from error
 

@@ -97,8 +97,8 @@ class DraftLimits:
         ValueError: A value is no whole number of 1 or more.
     """
 
-    branching: int | None = setting(None, _ONE_OR_MORE, "children of a node at most")
-    depth: int | None = setting(None, _ONE_OR_MORE, "longest path at most")
+    branching: int | None = setting(None, _ONE_OR_MORE, "most children of a node")
+    depth: int | None = setting(None, _ONE_OR_MORE, "longest path")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -124,7 +124,7 @@ class Options:
         "auto",
         _NAME_OR_PATH,
         "none, suffix, table, pool, medusa, eagle3, exit, model; or where a trained drafter lies; "
-        "or several with commas between, as one pool",
+        "or several separated by commas, as one pool",
         flag="--drafter",
         word="draft",
         file="drafter",
@@ -242,9 +242,9 @@ class Options:
 
     hosts: str | None = setting(
         None,
-        Range(str, "a number, addresses with commas between, or a hostfile", text),
+        Range(str, "a number, addresses separated by commas, or a hostfile", text),
         "where the target stands, if one machine cannot hold it: a number of local processes, "
-        "addresses with commas between, or a hostfile of mlx.launch; this machine is the first",
+        "addresses separated by commas, or a hostfile of mlx.launch; this machine is the first",
         flag="--hosts",
         noun="FILE|LIST",
         absent={**_OF_ONE_MODEL, "file": "a chat joins its ranks once, when it starts"},

@@ -50,7 +50,7 @@ def _parsed(name: str, text: str) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{name} is no JSON object: {text:.60}: {error}") from None
+            raise ValueError(f"{name} is not a JSON object: {text:.60}: {error}") from None
         return dict(found)
     key, equals, value = text.partition("=")
     if not equals:

@@ -339,7 +339,7 @@ async def test_the_sentence_that_explains_the_app_is_on_the_first_page(size):
     async with chat(size=size) as driver:
         shown = " ".join(driver.shown.split())
         assert "A small drafter guesses, the model checks all guesses in one pass." in shown
-        assert "only the waiting gets shorter." in shown
+        assert "only the wait gets shorter." in shown
         assert "Write a short poem" in shown
 
 

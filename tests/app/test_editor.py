@@ -58,7 +58,7 @@ async def test_where_the_terminal_cannot_be_shared_or_no_editor_is_named_the_tex
     monkeypatch.delenv("EDITOR", raising=False)
     async with chat() as driver:
         await driver.press(*"half", "ctrl+g")
-        assert "no other program can have the terminal here" in driver.shown
+        assert "no other program can use the terminal here" in driver.shown
         monkeypatch.setattr(MlxspecApp, "suspend", lambda app: nullcontext())
         await driver.press("ctrl+g")
         assert "set VISUAL or EDITOR" in driver.shown

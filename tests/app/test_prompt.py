@@ -64,7 +64,7 @@ async def test_a_file_that_is_not_there_gives_the_message_back(folder):
         await driver.say("see @milk.txt")
         assert driver.session.orders == ["start"]
         assert driver.screen.query_one(Prompt).text == "see @milk.txt"
-        assert "the file milk.txt is not there" in driver.shown
+        assert "the file milk.txt does not exist" in driver.shown
 
 
 async def test_what_was_sent_in_an_earlier_session_comes_back(tmp_path):

@@ -20,7 +20,7 @@ async def test_the_prompt_after_the_word_is_raced_and_escape_comes_back():
         assert ("race", "why is it blue?") in session.orders
         session.news += [RaceProgress("none")]
         await driver.settle()
-        assert "race: the run with drafter none is recorded" in driver.shown
+        assert "race: recording the run with drafter none" in driver.shown
         session.news += [RaceFinished(tuple(PLAIN), tuple(TREE))]
         await driver.settle()
         screen = driver.app.screen

@@ -58,7 +58,7 @@ def test_a_sound_machine_with_the_model_has_no_findings(machine, has_model):
 
 
 def test_a_missing_model_is_named_with_its_cost_and_remedy(machine, tmp_path):
-    assert f"not in {tmp_path}: it is fetched at the first use (93 MB)" in advice()
+    assert f"not in {tmp_path}: it is downloaded at the first use (93 MB)" in advice()
     assert "`mlxspec models --fetch`" in advice()
 
 

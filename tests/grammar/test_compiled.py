@@ -132,7 +132,7 @@ def test_what_is_no_schema_is_refused_by_the_settings(value, message):
 def test_a_file_that_is_no_schema_is_refused(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text("{")
-    with pytest.raises(ValueError, match=r"broken\.json is no JSON"):
+    with pytest.raises(ValueError, match=r"broken\.json is not JSON"):
         GenerationParams(grammar=path)
     path.write_text(" " * (5 * MAX_LENGTH))
     with pytest.raises(ValueError, match="give a smaller schema"):

@@ -21,6 +21,8 @@ NOT_SAID = {
     r"any more\b": "no longer",
     r"is there already|are there already": "already exists",
     r"\bmend\b": "fix",
+    r"(?<!--)\bfetch(es|ed|ing)?\b": "download",
+    r"\bfilm\b|moving picture": "screencast, animated picture",
     r"brings? (it|them|him) back": "restores",
     r"(?<!there) is no (model|folder|file|list|text|arm|corpus|table|report|page)\b": "is not",
     r"\bspec(ulation)? (off|costs)": "guessing",

@@ -174,8 +174,8 @@ def test_refuses_tensors_that_share_their_bytes(tmp_path):
 
 def test_refuses_a_name_that_stands_twice(tmp_path):
     content = gguf_bytes({"ka": 1, "kb": 2}, {"ta": floats([1.0]), "tb": floats([1.0])})
-    assert "'ka' stands in it twice" in refusal_of(tmp_path, content.replace(b"kb", b"ka"))
-    assert "ta stands in it twice" in refusal_of(tmp_path, content.replace(b"tb", b"ta"))
+    assert "'ka' is in it twice" in refusal_of(tmp_path, content.replace(b"kb", b"ka"))
+    assert "ta is in it twice" in refusal_of(tmp_path, content.replace(b"tb", b"ta"))
 
 
 def test_the_error_shows_the_first_bytes_of_a_file_of_another_kind(tmp_path):

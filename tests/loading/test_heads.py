@@ -339,7 +339,9 @@ def test_pickles_are_fetched_where_there_is_nothing_better(hub):
 
 
 def test_a_head_that_cannot_be_downloaded_says_so(hub):
-    with pytest.raises(ModelNotFoundError, match="org/other is not cached and cannot be fetched"):
+    with pytest.raises(
+        ModelNotFoundError, match="org/other is not cached and cannot be downloaded"
+    ):
         load_head("org/other", tiny_target())
 
 

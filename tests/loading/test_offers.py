@@ -57,9 +57,9 @@ def test_speed_is_what_the_bandwidth_allows_and_what_is_here_is_not_offered(hub,
 
 def test_the_command_lists_them_below_what_is_here_with_the_date(hub, capsys):
     assert main(["models"]) == 0
-    here, _, worth = capsys.readouterr().out.partition(f"Worth fetching, as of {offers_date()}")
+    here, _, worth = capsys.readouterr().out.partition(f"Worth downloading, as of {offers_date()}")
     assert "SmolLM2-135M-Instruct" in here
-    assert f"{QWEN}  0.28 GB to fetch\n    Apache-2.0; fits; about " in worth
+    assert f"{QWEN}  0.28 GB to download\n    Apache-2.0; fits; about " in worth
 
 
 def test_the_command_fetches_a_model_by_its_name(hub, capsys):

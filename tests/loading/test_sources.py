@@ -85,7 +85,7 @@ def test_a_cached_hub_model_needs_no_network(hub):
 
 
 def test_a_hub_model_that_is_not_cached_says_what_to_do_offline(hub):
-    with pytest.raises(ModelNotFoundError, match="org/tiny is not cached and cannot be fetched"):
+    with pytest.raises(ModelNotFoundError, match="org/tiny is not cached and cannot be downloaded"):
         find_source("org/tiny")
 
 
@@ -119,7 +119,7 @@ class Response:
     [
         (RepositoryNotFoundError("404", response=Response()), "no such model on the hub"),
         (GatedRepoError("403", response=Response()), "accepted its terms"),
-        (LocalEntryNotFoundError("Got: ConnectError\nmore"), r"fetched \(Got: ConnectError\)"),
+        (LocalEntryNotFoundError("Got: ConnectError\nmore"), r"downloaded \(Got: ConnectError\)"),
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_mapping_is_copied():
     ("value", "message"),
     [
         ("thinking", "must be NAME=VALUE; got 'thinking'"),
-        ("{thinking", "no JSON object"),
+        ("{thinking", "not a JSON object"),
         ("a b=1", "got the name 'a b'"),
         ({1: 2}, "got the name 1"),
         ({"a": math.nan}, "names with JSON values"),

@@ -218,7 +218,7 @@ def _alternatives(state: ChatState, event: AlternativesFound) -> None:
 def _racing(state: ChatState, event: RaceProgress) -> None:
     state.phase = "busy"
     _drop_race(state)
-    state.news.append(f"{_RACE} the run with drafter {event.drafter} is recorded · Esc stops")
+    state.news.append(f"{_RACE} recording the run with drafter {event.drafter} · Esc stops")
 
 
 def _raced(state: ChatState, event: RaceFinished) -> None:

@@ -33,11 +33,11 @@ class ReadOnly:
         self.news.append(ProofFinished(None, f"{self._what}: no model is here to verify it"))
 
     def find_alternatives(self, turn: int, position: int) -> None:
-        why = f"{self._what}: no model is here to ask, and it has only what was drafted"
+        why = f"{self._what}: no model is here to ask; it holds only what was drafted"
         self.news.append(AlternativesFound(turn, position, message=why))
 
     def branch(self, turn: int, position: int, token: int) -> None:
-        why = f"{self._what}: no model is here to go on from there"
+        why = f"{self._what}: no model is here to continue from there"
         self.news.append(AlternativesFound(turn, position, message=why))
 
     def race(self, text: str) -> None:

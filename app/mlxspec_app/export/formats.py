@@ -37,7 +37,7 @@ FORMATS = {
         Format("html", ".html", "a page that plays it and works offline", "html"),
         Format("svg", ".svg", "a picture of the coloured text", "svg"),
         Format("animation", ".animation.svg", "an animated picture", "animation"),
-        Format("cast", ".cast", "a film for the terminal, asciicast v2", "cast"),
+        Format("cast", ".cast", "a screencast for the terminal, asciicast v2", "cast"),
         Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
         Format("text", ".md", "the conversation as Markdown, without figures", "bare_markdown"),
         Format("csv", ".csv", "a row for every round", "csv"),

@@ -124,7 +124,7 @@ _KEYS = {
 }
 
 
-_KEPT = ("kept", "kept", "from an earlier reply, its last token chosen")
+_KEPT = ("kept", "kept", "from the earlier reply, up to the chosen token")
 
 
 def _legend(ink: Ink, has_branch: bool) -> str:

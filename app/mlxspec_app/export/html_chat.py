@@ -65,7 +65,7 @@ def _round(written: Sequence[Written], number: int, *, is_known: bool) -> str:
 
 def _kept(written: Sequence[Written]) -> str:
     tokens = "".join(_token(index, span) for index, span in written)
-    return f'<span title="kept from an earlier reply, its last token chosen">{tokens}</span>'
+    return f'<span title="kept from the earlier reply, up to the chosen token">{tokens}</span>'
 
 
 def _token(index: int, span: Span) -> str:

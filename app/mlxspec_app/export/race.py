@@ -86,7 +86,7 @@ def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -
 
 
 def cast(race: Race) -> str:
-    """Return the race as a film for the terminal, asciicast v2."""
+    """Return the race as a screencast for the terminal, asciicast v2."""
     lanes = [Recording.of(f"{t.lane}  {t.name}", t.timeline_events) for t in race.tracks]
     return race_cast.render(title_of_race(race), lanes, [*outcome(race), HOW])
 

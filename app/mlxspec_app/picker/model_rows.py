@@ -84,7 +84,7 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
             fit = _FITS[model.fit_in(memory_gb)]
             speed = f"; it {fit}; about {_speed(model.expected_tps)} without drafts"
         return Content.assemble(
-            ("Enter fetches it, just this once: ", _PLAIN),
+            ("Enter downloads it, just this once: ", _PLAIN),
             (gigabytes(model.size_gb), f"{_PLAIN} bold"),
             (f"{speed}. f downloads it while you chat.", _MUTED),
         )
@@ -146,7 +146,7 @@ def fetch_news(fetching: Fetching | None) -> Content:
     if fetching.is_over:
         return Content.assemble(("✓ ", _GOOD), (f"{name} is here: Enter loads it", _PLAIN))
     words = f"{100 * fetching.done // fetching.total} %" if fetching.total else "…"
-    return Content.styled(f"fetching {name} {words}", f"{_PLAIN} bold")
+    return Content.styled(f"downloading {name} {words}", f"{_PLAIN} bold")
 
 
 def load_trouble(state: ChatState) -> Content | None:

@@ -68,7 +68,7 @@ class Shelf:
             return None
         self._warned_of = model.source
         why = f"it takes {gigabytes(model.memory_gb)} of {gigabytes(self.memory_gb)}"
-        return trouble("it does not fit the memory", why, "press Enter again to load it anyway")
+        return trouble("it does not fit in memory", why, "press Enter again to load it anyway")
 
     def forget_warning(self) -> None:
         """Warn again of a too large model, because the user has looked at another one."""

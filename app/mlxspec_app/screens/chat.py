@@ -212,7 +212,7 @@ class ChatScreen(ConversationScreen):
             with self.app.suspend():
                 text = edit_text(self.prompt.unsent)
         except SuspendNotSupported:
-            self.notify("no other program can have the terminal here", timeout=4)
+            self.notify("no other program can use the terminal here", timeout=4)
         except EditorError as error:
             self.notify(str(error), severity="warning", timeout=6)
         else:
@@ -327,7 +327,7 @@ class ChatScreen(ConversationScreen):
         if inspector.facts is None or not isinstance(reply, Reply):
             return
         if self.state.phase == "busy":
-            self.notify("the model is at work: Esc stops it, then try again", timeout=4)
+            self.notify("the model is busy: Esc stops it, then try again", timeout=4)
         elif inspector.chosen is not None:
             self._branch_from(inspector.chosen)
         else:

@@ -20,7 +20,7 @@ class FiguresScreen(SteadyModal[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss(False)", "Close"),
-        Binding("f1,question_mark", "dismiss(True)", "All of the help"),
+        Binding("f1,question_mark", "dismiss(True)", "Full help"),
         Binding("ctrl+c", "dismiss(False)", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """

@@ -120,7 +120,7 @@ class RaceScreen(SteadyScreen[None]):
         from mlxspec_app.export.race import file_away  # late: it delays the first frame
 
         try:
-            said = f"written: {', '.join(map(str, file_away(self.race, Path())))}"
+            said = f"wrote {', '.join(map(str, file_away(self.race, Path())))}"
         except OSError as error:
             said = f"the race cannot be written: {error.strerror}"
         self.app.call_from_thread(self.notify, said, timeout=6)

@@ -30,7 +30,7 @@ class SettingList(OptionList):
     """The rows; the keys change the highlighted one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "screen.cycle(-1)", "Before", show=False),
+        Binding("left", "screen.cycle(-1)", "Previous", show=False),
         Binding("right", "screen.cycle(1)", "Next", key_display="←→"),
         Binding("enter", "select", "Change"),
         Binding("delete,backspace", "screen.reset", "Default", key_display="Del"),

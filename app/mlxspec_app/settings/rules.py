@@ -74,7 +74,7 @@ def _of_table(row: Setting) -> Rule:
 
 KEY_LIST = Rule(
     str,
-    'a key such as "ctrl+t", or several with commas between and no spaces',
+    'a key such as "ctrl+t", or several separated by commas without spaces',
     "the keys of an action",
     lambda value: re.fullmatch(r"[^\s,]+(,[^\s,]+)*", value) is not None,
 )

@@ -116,7 +116,7 @@ class StoreThread:
         except StoreError as error:
             self._refuse(error)
         except Exception as error:  # the thread's edge: the chat goes on without a store
-            self._refuse(StoreError(f"the chat store broke: {type(error).__name__}: {error}"))
+            self._refuse(StoreError(f"the chat store failed: {type(error).__name__}: {error}"))
 
     def _serve(self, recorder: Recorder) -> None:
         self._tidy(recorder)
@@ -171,7 +171,7 @@ class StoreThread:
 
     def _retry_later(self, error: StoreError) -> None:
         if self._retry_at is None:
-            self._notify(f"{error}; the chat goes on, and is saved as soon as that works")
+            self._notify(f"{error}; the chat continues, and is saved as soon as that works")
         self._retry_at = self._clock() + RETRY_S
 
     def _refuse(self, error: StoreError) -> None:

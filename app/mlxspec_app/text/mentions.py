@@ -64,7 +64,7 @@ def _block(name: str, folder: Path) -> str:
     path = _path(name, folder)
     if not path.is_file():
         if path.is_dir() or _LOOKS_LIKE_A_FILE.fullmatch(name):
-            kind = "is a folder" if path.is_dir() else "is not there"
+            kind = "is a folder" if path.is_dir() else "does not exist"
             raise MentionError(f"the file {name} {kind}; @ and a space send it as it is written")
         return ""
     content = _read(path, name)

@@ -293,7 +293,7 @@ def _temps(text: str) -> list[float]:
     except ValueError:
         temps = []
     if not temps:
-        raise ValueError(f"--temps takes temperatures with commas between, like 0,1; got {text!r}")
+        raise ValueError(f"--temps takes temperatures separated by commas, like 0,1; got {text!r}")
     return temps
 
 

@@ -119,8 +119,8 @@ def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -
         )
     if model is not None and not has_model:
         yield (
-            f"The default model is not in {model.parent}: it is fetched at the first use (93 MB). "
-            "`mlxspec models --fetch` does so now"
+            f"The default model is not in {model.parent}: it is downloaded at the first use "
+            "(93 MB). `mlxspec models --fetch` does so now"
         )
 
 

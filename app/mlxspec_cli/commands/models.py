@@ -17,7 +17,7 @@ from mlxspec_cli.output import harmless
 
 _INDENT = "    "
 _EXACT_BELOW = 10
-_HEADING = "Worth fetching, as of {}: mlxspec models --fetch NAME"
+_HEADING = "Worth downloading, as of {}: mlxspec models --fetch NAME"
 
 
 def run(args: Namespace) -> int:
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
 def _model_text(model: ModelEntry) -> str:
     if not model.is_here:
-        return f"{_name(model)}  is not here yet: mlxspec models --fetch gets it (93 MB)"
+        return f"{_name(model)}  is not here yet: mlxspec models --fetch downloads it (93 MB)"
     name = _name(model)
     if not model.packing:
         return f"{name}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
@@ -78,15 +78,17 @@ def _name(model: ModelEntry) -> str:
 
 
 def _offer_text(offer: ModelEntry) -> str:
-    fit = {"fits": "fits", "tight": "fits, tight"}.get(offer.fit_in(usable_gb()), "does not fit")
+    fit = {"fits": "fits", "tight": "fits, tightly"}.get(offer.fit_in(usable_gb()), "does not fit")
     speed = offer.expected_tps or 0.0
     digits = 0 if speed >= _EXACT_BELOW else 1
     facts = f"{offer.licence}; {fit}; about {speed:.{digits}f} tokens/s without drafts"
-    return f"{offer.source}  {offer.size_gb:.2f} GB to fetch\n{_wrapped(facts)}"
+    return f"{offer.source}  {offer.size_gb:.2f} GB to download\n{_wrapped(facts)}"
 
 
 def _fit(model: ModelEntry, memory_gb: float) -> str:
-    return {"fits": "ready", "tight": "ready, tight"}.get(model.fit_in(memory_gb), "does not fit")
+    return {"fits": "ready", "tight": "ready, a tight fit"}.get(
+        model.fit_in(memory_gb), "does not fit"
+    )
 
 
 def _drafter_text(entry: DrafterEntry) -> str:

@@ -80,7 +80,7 @@ def _counts(text: str) -> list[int]:
     words = words_of(text)
     if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
         raise ValueError(
-            f"--k takes numbers of draft nodes, 1 or more, with commas between; got {text!r}"
+            f"--k takes numbers of draft nodes, 1 or more, separated by commas; got {text!r}"
         )
     return [int(word) for word in words]
 

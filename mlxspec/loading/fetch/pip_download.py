@@ -116,10 +116,10 @@ def _failure(requirement: str, staging: Path) -> str:
     broken = re.search(r"connection broken by '(.*)'", log)
     if "No module named pip" in log:
         return (
-            f"{requirement} could not be fetched: the environment of {sys.executable} has no pip; "
-            "put it there with `uv pip install pip`, `pipx inject mlxspec pip` or `python -m "
+            f"{requirement} could not be downloaded: the environment of {sys.executable} has no "
+            "pip; put it there with `uv pip install pip`, `pipx inject mlxspec pip` or `python -m "
             "ensurepip`"
         )
     lines = [line.removeprefix("ERROR: ").strip() for line in log.splitlines() if line.strip()]
     reason = broken[1] if broken else lines[-1] if lines else "no message"
-    return f"{requirement} could not be fetched (pip said: {reason})"
+    return f"{requirement} could not be downloaded (pip said: {reason})"

@@ -252,7 +252,7 @@ def _stored_sizes(path: Path) -> dict[str, tuple[str, int]]:
             }
     except (OSError, SafetensorError) as error:
         raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): fetch it again"
+            f"{path} is damaged or cut short ({error}): download it again"
         ) from error
 
 

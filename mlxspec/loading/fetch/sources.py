@@ -171,8 +171,8 @@ def _from_hub(
         ) from error
     except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
         raise ModelNotFoundError(
-            f"{repository} is not cached and cannot be fetched ({_first_line(error)}): connect to "
-            "the network, or give a folder or a GGUF file"
+            f"{repository} is not cached and cannot be downloaded ({_first_line(error)}): connect "
+            "to the network, or give a folder or a GGUF file"
         ) from error
     return Source(folder, repository, folder.name)
 

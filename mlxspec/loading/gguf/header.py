@@ -68,7 +68,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def _damaged(path: Path, what: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"{path} is not a whole GGUF file ({what}): fetch it again")
+    return UnsupportedModelError(f"{path} is not a whole GGUF file ({what}): download it again")
 
 
 class _HeaderReader:
@@ -97,7 +97,7 @@ class _HeaderReader:
         for _ in range(num_pairs):
             key = self._string(strict=True)
             if key in metadata:
-                raise _damaged(self._path, f"the metadata key {key!r} stands in it twice")
+                raise _damaged(self._path, f"the metadata key {key!r} is in it twice")
             metadata[key] = self._value(key, self._scalar("I"))
         return GgufHeader(metadata, self._tensors(num_tensors, self._alignment(metadata)))
 
@@ -156,7 +156,7 @@ class _HeaderReader:
         for _ in range(count):
             name = self._string(strict=True)
             if name in found:
-                raise _damaged(self._path, f"the tensor {name} stands in it twice")
+                raise _damaged(self._path, f"the tensor {name} is in it twice")
             found[name] = self._tensor(name)
         start = -(-self._at // alignment) * alignment
         tensors = {name: replace(info, offset=start + info.offset) for name, info in found.items()}

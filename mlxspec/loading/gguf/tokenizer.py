@@ -126,7 +126,9 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
     splitter = str(metadata.get(_PREFIX + "pre"))
     template = metadata.get("tokenizer.chat_template")
     if not isinstance(template, str | None):
-        raise UnsupportedModelError(f"{path} has a chat template that is not text: fetch it again")
+        raise UnsupportedModelError(
+            f"{path} has a chat template that is not text: download it again"
+        )
     vocabulary = _Vocabulary(path, metadata)
     if metadata.get(_PREFIX + "model") == "llama":
         backend, starts = _sentencepiece(vocabulary, metadata), True

@@ -122,7 +122,7 @@ def _from_json(path: Path, key: str, metadata: Mapping[str, str]) -> dict[str, A
         value = json.loads(metadata.get(key, "{}"))
     except (ValueError, RecursionError) as error:
         raise UnsupportedModelError(
-            f"the metadata of {path} is damaged: its {key} is no JSON ({error})"
+            f"the metadata of {path} is damaged: its {key} is not JSON ({error})"
         ) from error
     if not isinstance(value, dict):
         raise UnsupportedModelError(

@@ -113,7 +113,7 @@ def _fetched(repository: str, on_progress: ProgressCallback | None) -> Source:
             )
         except (OSError, ValueError) as error:
             raise ModelNotFoundError(
-                f"the weights of {repository} cannot be fetched ({error}): connect to the "
+                f"the weights of {repository} cannot be downloaded ({error}): connect to the "
                 "network, or give a folder"
             ) from error
     _weight_paths(found.path)
@@ -132,7 +132,7 @@ def _weight_paths(folder: Path) -> list[Path]:
     if missing:
         raise UnsupportedModelError(
             f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(names)} weight "
-            "files): fetch the head again"
+            "files): download the head again"
         )
     return [folder / name for name in names]
 
@@ -144,7 +144,7 @@ def _indexed(folder: Path) -> list[str]:
         shards = {str(name): Path(file).name for name, file in weight_map.items()}
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise UnsupportedModelError(
-            f"{folder / _INDEX} cannot be read ({error}): fetch it again"
+            f"{folder / _INDEX} cannot be read ({error}): download it again"
         ) from error
     return sorted({shards[name] for name in _heads_first(shards)})
 

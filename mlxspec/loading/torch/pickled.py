@@ -61,16 +61,16 @@ def read_pickled(
     except PickleRefusedError as error:
         raise UnsupportedModelError(
             f"{path} cannot be read as PyTorch weights: {error}; get the weights as safetensors, "
-            "or fetch the file again"
+            "or download the file again"
         ) from error
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
         raise UnsupportedModelError(
-            f"{path} is damaged, or written by PyTorch before 1.6 ({error}): fetch it again, or "
+            f"{path} is damaged, or written by PyTorch before 1.6 ({error}): download it again, or "
             "get the weights as safetensors"
         ) from error
     except (OSError, EOFError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): fetch it again"
+            f"{path} is damaged or cut short ({error}): download it again"
         ) from error
 
 

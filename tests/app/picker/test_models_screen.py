@@ -139,7 +139,7 @@ async def test_a_typed_name_is_loaded(tmp_path):
 
 async def test_where_nothing_is_here_the_default_model_is_one_key_away(tmp_path):
     async with picker(tmp_path, FakeCatalogue([MISSING])) as driver:
-        assert "Enter fetches it, just this once: 93 MB" in driver.shown
+        assert "Enter downloads it, just this once: 93 MB" in driver.shown
         await driver.press("enter")
         assert loaded(driver) == [ModelChoice("", "pool", 512)]
 
@@ -244,9 +244,9 @@ async def test_what_is_worth_fetching_says_its_size_licence_fit_and_speed(tmp_pa
 async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_path):
     async with offered(tmp_path) as (driver, catalogue):
         await driver.press("f")
-        await until(driver, "fetching org/Wanted-4bit 10 %")
+        await until(driver, "downloading org/Wanted-4bit 10 %")
         catalogue.gate.release()
-        await until(driver, "fetching org/Wanted-4bit 40 %")
+        await until(driver, "downloading org/Wanted-4bit 40 %")
         assert loaded(driver) == []
         catalogue.gate.release()
         await until(driver, "org/Wanted-4bit is here: Enter loads it")
@@ -258,9 +258,9 @@ async def test_a_key_fetches_a_model_with_its_progress_while_the_chat_stays(tmp_
 async def test_a_download_outlives_the_picker_and_can_be_stopped_and_gone_on_with(tmp_path):
     async with offered(tmp_path) as (driver, catalogue):
         await driver.press("f")
-        await until(driver, "fetching org/Wanted-4bit 10 %")
+        await until(driver, "downloading org/Wanted-4bit 10 %")
         await driver.press("escape", "ctrl+o")
-        await until(driver, "fetching org/Wanted-4bit 10 %")
+        await until(driver, "downloading org/Wanted-4bit 10 %")
         await driver.press("s")
         catalogue.gate.release()
         await until(driver, "was not downloaded: the download was stopped")

@@ -174,5 +174,5 @@ async def test_the_replay_shows_what_the_chat_showed():
 async def test_the_keys_of_the_replay_are_on_its_help_page():
     async with replay(make_fake.chat(), size=(100, 60)) as driver:
         await driver.press("f1")
-        assert "pause or go on" in driver.shown
+        assert "pause or resume" in driver.shown
         assert "send the message" not in driver.shown

@@ -90,7 +90,7 @@ def test_every_ink_can_be_chosen(path, ink):
         ("sampling.presence_penalty = inf", "allowed is finite, 0 for none"),
         ("sampling.max_tokens = 0", "allowed is a whole number above 0"),
         ('keys."chat.stop" = ""', "keys.chat.stop is ''; allowed is a key such as"),
-        ('keys."chat.stop" = "a, b"', "or several with commas between and no spaces"),
+        ('keys."chat.stop" = "a, b"', "or several separated by commas without spaces"),
         ("frame_rate = 1979-05-27", "frame_rate is datetime.date"),
     ],
 )

@@ -37,8 +37,8 @@ def test_what_names_no_file_stays_as_it_is(folder, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("@nots.txt", "the file nots.txt is not there; @ and a space"),
-        ("@src/b", "the file src/b is not there"),
+        ("@nots.txt", "the file nots.txt does not exist; @ and a space"),
+        ("@src/b", "the file src/b does not exist"),
         ("@src", "the file src is a folder"),
         ("@large.txt", "larger than 100 kB"),
         ("@binary.bin", "is not UTF-8 text"),

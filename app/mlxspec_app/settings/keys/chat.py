@@ -24,7 +24,7 @@ COMMON = (
         "next_view",
         "X-ray",
         id="view.ink",
-        tooltip="the X-ray: who wrote each token; again: a calm page, then the one with colours",
+        tooltip="the next view: colours, X-ray (who wrote each token), calm page",
     ),
     Binding("f3", "toggle_tree", "Tree", id="view.tree", tooltip="the last draft as a tree"),
     Binding("f4", "toggle_stats", "Stats", id="view.stats", tooltip="figures beside the chat"),
@@ -194,7 +194,7 @@ CHAT = (
         priority=True,
         id="app.copy",
         tooltip="copy the selected text; without a selection end the reply, else clear the prompt "
-        "(Up has its text back), else quit at a second press; in a dialog: back",
+        "(Up restores its text), else quit at a second press; in a dialog: back",
     ),
 )
 
@@ -264,9 +264,9 @@ TRANSCRIPT = (
     Binding(
         "enter",
         "screen.alternatives",
-        "Instead",
+        "Alternatives",
         id="transcript.alternatives",
-        tooltip="in the transcript: what else the model could have written in the place of the "
+        tooltip="in the transcript: what else the model could have written in place of the "
         "token, and how probable that was; in the X-ray a click does it too, and Up, Down "
         "and Enter branch the reply from there with one of them",
     ),
@@ -403,6 +403,6 @@ PROMPT_KEYS = (
     (
         "Tab",
         "to the transcript, where letters are keys, as the footer shows, and tokens can be "
-        "inspected; letters that are no keys go to the prompt; Tab again, back to it",
+        "inspected; letters that are not keys go to the prompt; Tab again, back to it",
     ),
 )

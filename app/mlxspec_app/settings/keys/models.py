@@ -14,7 +14,7 @@ MODELS = (
     Binding(
         "f",
         "fetch",
-        "Fetch",
+        "Download",
         id="models.fetch",
         tooltip="download the model that is not here yet, while you chat",
     ),

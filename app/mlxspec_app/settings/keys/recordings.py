@@ -56,7 +56,7 @@ _RACE_COMMON = (
 )
 
 REPLAY = (
-    Binding("space", "pause", "Pause", id="replay.pause", tooltip="pause or go on"),
+    Binding("space", "pause", "Pause", id="replay.pause", tooltip="pause or resume"),
     Binding(
         "right",
         "move('phase', 1)",
@@ -99,7 +99,7 @@ REPLAY = (
         "Rejection",
         key_display="}",
         id="replay.rejection",
-        tooltip="the next round whose draft the target contradicted",
+        tooltip="the next round whose draft the target rejected",
     ),
     Binding(
         "left_curly_bracket",
@@ -127,7 +127,7 @@ REPLAY = (
 )
 
 RACE = (
-    Binding("space", "pause", "Pause", id="race.pause", tooltip="pause or go on"),
+    Binding("space", "pause", "Pause", id="race.pause", tooltip="pause or resume"),
     Binding(
         "right",
         "move(1)",
@@ -179,7 +179,7 @@ RACE = (
         "Export",
         key_display="e",
         id="race.export",
-        tooltip="write the race as a page, a moving picture and a film for the terminal",
+        tooltip="export the race as a page, an animated picture and a screencast for the terminal",
     ),
     *_ENDS,
     *_SPEED,

@@ -178,7 +178,7 @@ def _title() -> Content:
         "\n",
         (
             "A small drafter guesses, the model checks all guesses in one pass. "
-            "Every word is the model's own; only the waiting gets shorter.",
+            "Every word is the model's own; only the wait gets shorter.",
             _MUTED,
         ),
     )

@@ -11,9 +11,9 @@ MEANINGS: dict[Mark, str] = {
     "bonus": "the target's word after a fully kept draft",
     "plain": "decoded without a draft",
     "rejected": "drafted, and not what the target says",
-    "skipped": "drafted behind a rejected token, not judged",
+    "skipped": "drafted after a rejected token, not checked",
     "forced": "all that the grammar of the reply allowed",
-    "kept": "the beginning of a branch: from the reply before, its last token chosen",
+    "kept": "taken over from the earlier reply, up to the token you chose",
 }
 _EMITTED: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
