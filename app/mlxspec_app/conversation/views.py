@@ -25,7 +25,7 @@ class View:
 
 
 CALM = View("calm", "a page to read, without colours")
-COLOURS = View("colours", "the same page; the words that were guessed have a tint", is_tinted=True)
+COLOURS = View("colours", "the same page, with guessed words tinted", is_tinted=True)
 XRAY = View("xray", "the X-ray: the exact text, every token and round", is_rendered=False)
 VIEWS = (CALM, COLOURS, XRAY)
 DEFAULT_VIEW = COLOURS

@@ -15,7 +15,7 @@ from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import VIEWS
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.draft.legend import legend, plain_legend
+from mlxspec_app.widgets.draft.legend import NAME_CELLS, legend, plain_legend
 
 _MUTED = "$spec-muted"
 _HEADING = "$foreground bold"
@@ -57,7 +57,7 @@ class HelpScreen(SteadyModal[None]):
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:
     """Return the rows of the page."""
     rows = [Content.styled("Views (F2)", _HEADING), *plain_legend()[:2]]
-    rows += [_entry(view.name, view.meaning) for view in VIEWS]
+    rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
     rows += [Content(""), Content.styled("The X-ray: what its colours and signs mean", _HEADING)]
     rows += legend()
     rows.append(
@@ -80,5 +80,5 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Con
     return rows
 
 
-def _entry(name: str, meaning: str) -> Content:
-    return Content.assemble((name.ljust(_KEY_CELLS), "$foreground"), (f" {meaning}", _MUTED))
+def _entry(name: str, meaning: str, cells: int = _KEY_CELLS + 1) -> Content:
+    return Content.assemble((name.ljust(cells - 1), "$foreground"), (f" {meaning}", _MUTED))

@@ -13,11 +13,11 @@ MEANINGS: dict[Mark, str] = {
     "rejected": "drafted, and not what the target says",
     "skipped": "drafted after a rejected token, not checked",
     "forced": "all that the grammar of the reply allowed",
-    "kept": "taken over from the earlier reply, up to the token you chose",
+    "kept": "from the earlier reply, up to the token you chose",
 }
 _EMITTED: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _STYLES: dict[Mark, str] = {"accepted": "$spec-accepted", "skipped": "$spec-pending"}
-_NAME_CELLS = 12
+NAME_CELLS = 12
 
 
 GUESSED, OWN = "guessed", "own"
@@ -31,10 +31,10 @@ PLAIN_WORDS = (
 def plain_legend() -> list[Content]:
     """Return what the colours mean outside the X-ray, and the key of the X-ray."""
     rows = [
-        Content.assemble((name.ljust(_NAME_CELLS), style), (meaning, "$spec-muted"))
+        Content.assemble((name.ljust(NAME_CELLS), style), (meaning, "$spec-muted"))
         for name, style, meaning in reversed(PLAIN_WORDS)
     ]
-    more = ("F2".ljust(_NAME_CELLS), "$foreground"), ("the X-ray: all of it", "$spec-muted")
+    more = ("F2".ljust(NAME_CELLS), "$foreground"), ("the X-ray: all of it", "$spec-muted")
     return [*rows, Content.assemble(*more)]
 
 
@@ -49,5 +49,5 @@ def _row(mark: Mark, meaning: str) -> Content:
     return Content.assemble(
         (f"{SIGNS[mark] or ' '} ", style.split(" ")[0]),
         (mark, style),
-        (" " * (_NAME_CELLS - len(mark)) + meaning, "$spec-muted"),
+        (" " * (NAME_CELLS - len(mark)) + meaning, "$spec-muted"),
     )
