@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Protocol
 
 from mlxspec.errors import WARNING, MlxspecError, TraceError
@@ -309,7 +310,7 @@ class EngineSession:
             self._models.release()
 
     def _name_of(self, choice: ModelChoice) -> str:
-        return choice.model or self._default_name
+        return _name_of_source(choice.model) or self._default_name
 
     def _publish(self, event: Event | SessionEvent) -> None:
         self._events.append(event)
@@ -334,6 +335,14 @@ class EngineSession:
 
 def _no_objection(speedup: float, is_sampled: bool) -> str:
     return ""
+
+
+def _name_of_source(source: str) -> str:
+    """Return the name that a model has once it is loaded: of a path, that of its file or folder."""
+    path = Path(source)
+    if not path.is_absolute():
+        return source
+    return path.stem if path.suffix == ".gguf" else path.name
 
 
 def _stopped(choice: ModelChoice) -> str:

@@ -63,6 +63,14 @@ def test_loading_is_told_as_it_goes():
     live.session.close()
 
 
+@pytest.mark.parametrize(
+    ("source", "name"), [("/models/q4.gguf", "q4"), ("/models/q4", "q4"), ("org/q4.1", "org/q4.1")]
+)
+def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, source, name):
+    live.session.load(ModelChoice(source, ""))
+    assert live.until_a(SessionOpening).target == name
+
+
 def test_a_proof_is_told_as_it_goes(live):
     live.session.prove()
     live.until_a(ProofFinished)
