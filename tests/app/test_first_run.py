@@ -48,6 +48,7 @@ async def test_three_cards_tell_of_the_machine_the_model_and_a_race(user_data, s
         assert driver.shown.count("# Output: 0") == 2
         # by hand from the two traces: 241 tokens each, 241 - 1 of them in 11.66 and 6.44 s
         assert "The same text, 1.8 times as fast" in driver.shown
+        assert "recorded earlier on Intel Xeon" in driver.shown
         await driver.press("enter")
         assert isinstance(driver.app.screen, ChatScreen)
 

@@ -5,6 +5,7 @@ from mlxspec_app.conversation.figures import Part, copy_mark, reasons_of
 from mlxspec_app.conversation.messages import Reply
 
 GUESSED = "guessed right"
+_EXACT_BELOW = 10  # tokens/s that are told with a digit behind the point
 
 
 def quiet_figures(reply: Reply) -> list[Part]:
@@ -26,5 +27,6 @@ def guessed_right(rate: float | None) -> str:
 def _gain(reply: Reply) -> str:
     gain = speedup(reply)
     if gain is None:
-        return f"{reply.stats.generation_tps:.0f} tokens/s{copy_mark(reply)}"
+        tps = reply.stats.generation_tps
+        return f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s{copy_mark(reply)}"
     return f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}{copy_mark(reply)}"

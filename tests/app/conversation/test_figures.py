@@ -72,6 +72,11 @@ def test_a_speed_up_is_against_what_was_measured():
     assert speedup(reply_of((3.0, 4), cost=None)) is None
 
 
+@pytest.mark.parametrize(("end", "words"), [(9.0, "0.5 tokens/s"), (1.1, "40 tokens/s")])
+def test_a_slow_reply_is_not_told_as_one_of_no_speed(end, words):
+    assert quiet_figures(reply_of((end, 4), cost=None))[0].text == words
+
+
 def test_plain_decoding_is_not_compared_with_itself():
     events = [STARTED, PlainDecoded(1, 0.1, (WORD,), 9.0, 5), COST]
     assert speedup(fold(events).reply) is None

@@ -3,6 +3,8 @@
 It plays at its recorded speed and needs no model. Each lane follows its newest text.
 """
 
+import re
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
@@ -23,6 +25,7 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 _MUTED = "$spec-muted"
 _NAMES = ("model alone", "with guesses")
+_MARKS = re.compile(r"\((R|TM)\)| (Processor|CPU)\b")
 _LEAST_CELLS = 50  # of two lanes side by side
 
 
@@ -128,10 +131,15 @@ def _explanation() -> Content:
     )
 
 
+def _short(device: str) -> str:
+    """Return the name of a processor without the marks that fill a narrow row."""
+    return _MARKS.sub("", safe_line(device)).strip()
+
+
 def _outcome(race: Race, progress: list[Progress], *, is_same: bool) -> Content:
     """Return how much sooner the second run was done, and where both were recorded."""
     started = next((r.started for r in race.tracks[0].replies if r.started is not None), None)
-    where = f"recorded earlier on {safe_line(started.device)}" if started else "recorded earlier"
+    where = f"recorded earlier on {_short(started.device)}" if started else "recorded earlier"
     if not race.is_over:
         return Content.styled(where, _MUTED)
     alone, guessed = progress
