@@ -298,7 +298,7 @@ def load_target(
             on_progress=on_progress,
             say=say or _warn,
         )
-    from mlxspec.distributed import ranks  # now: few need it, and it reads mlx.launch
+    from mlxspec.distributed import following, ranks  # now: few need them, and mlx.launch
 
     if changes != UNCHANGED:
         raise UnsupportedOperationError(
@@ -306,7 +306,7 @@ def load_target(
             "changed model, and load that"
         )
     if group is not None and group.rank() != 0:
-        ranks.follow(group, source, options)
+        following.follow(group, source, options)
     found = ranks.start(str(options.hosts)) if group is None else ranks.joined(group)
     return found.load(source, options, on_progress=on_progress, say=say or _warn)
 

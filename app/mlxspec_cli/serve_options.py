@@ -13,7 +13,7 @@ REFUSED = {
     "use_default_chat_template": "the model's own template is used",
     "kv_group_size": "the size of a group follows from the model",
     "quantized_kv_start": "rows are quantised from the first one on",
-    "pipeline": "one machine computes",
+    "pipeline": "--hosts names machines, and how they share a model follows from the model",
 }
 """Flags of mlx-lm's server that are refused, and why."""
 
@@ -23,7 +23,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="folder, GGUF file or hub id")
     group = parser.add_argument_group("model")
     add_flags(group, ("model", "drafter", "draft_model", "lookahead", "max_kv_size", "keep"))
-    add_flags(group, ("kv_bits", "dtype"))
+    add_flags(group, ("kv_bits", "dtype", "hosts"))
     text = "a folder with adapters (LoRA)"
     group.add_argument("--adapter-path", dest="adapter", metavar="FOLDER", help=text)
     group = parser.add_argument_group("replies, unless a request says otherwise")

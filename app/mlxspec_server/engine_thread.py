@@ -17,7 +17,7 @@ import mlx.core as mx
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.device.backend import values
-from mlxspec.errors import MlxspecError
+from mlxspec.errors import MlxspecError, RankLostError
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.figures import Counts
 from mlxspec_server.pieces import TokenLogprob
@@ -175,6 +175,9 @@ class EngineThread:
 
     def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
+            if loaded not in self.shelf.loaded:  # its target was lost since the request held it
+                ticket.tell(GenerationFailed(0.0, f"{loaded.offer.name} is not in memory any more"))
+                continue
             try:
                 sequence = loaded.batch.add(ticket.noting_job())
             except _FAULTS as error:
@@ -206,14 +209,20 @@ class EngineThread:
         self._watch(loaded.offer.name, ticket.name, event)
 
     def _fail(self, loaded: Loaded, message: str) -> None:
-        """End the replies of a model whose round failed, and begin with a new batch."""
-        own = [*loaded.batch.running, *loaded.batch.waiting]
-        loaded.batch = self.shelf.open_batch(loaded.engine)
-        for sequence in own:
+        """End the replies of a model whose round failed, and begin with a new batch.
+
+        Where its target is lost there is no new one. Nothing of it is freed then: what MLX has
+        queued waits for ever, and so would this thread.
+        """
+        for sequence in [*loaded.batch.running, *loaded.batch.waiting]:
             if ticket := self._tickets.pop(sequence, None):
                 failed = GenerationFailed(sequence.continuation.seconds(), message)
                 ticket.tell(failed)
                 self._watch(loaded.offer.name, ticket.name, failed)
+        try:
+            loaded.batch = self.shelf.open_batch(loaded.engine)
+        except RankLostError:
+            self.shelf.loaded.remove(loaded)
 
     def _stop(self) -> None:
         self._is_stopped = True

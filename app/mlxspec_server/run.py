@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 import uvicorn
 
+from mlxspec.errors import MlxspecError
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
+_LOOK_S = 1  # between two looks whether the target is there
 _LAST_ROUND_S = 30  # beyond the last replies, for a round that is being computed
 _LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio")
 
@@ -38,6 +40,7 @@ def serve(
     listening: socket.socket,
     log_level: str = "INFO",
     when_ready: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer requests until the process is told to stop.
 
@@ -47,9 +50,11 @@ def serve(
         listening: From `listen`.
         log_level: What is logged, in the words of `logging`. Only "DEBUG" may log texts of users.
         when_ready: Called when requests are answered.
+        check: Called every second; where it raises an `MlxspecError`, the server ends with it.
 
     Raises:
         KeyboardInterrupt: Ctrl+C ended it, and all is closed.
+        MlxspecError: `check` raised it, and all is closed.
     """
     server = Server.of(shelf, settings)
     config = uvicorn.Config(
@@ -57,16 +62,28 @@ def serve(
         log_level=log_level.lower(),
         timeout_graceful_shutdown=round(settings.last_replies_s) + _LAST_ROUND_S,
         server_header=False,
+        timeout_notify=_LOOK_S,
     )
     if log_level != "DEBUG":
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_without_texts)
     # Uvicorn raises the signal again when all is over, and the default would kill the process.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    running = _Uvicorn(config, server, when_ready)
+
+    async def look() -> None:
+        try:
+            check()
+        except MlxspecError as error:
+            running.fault, running.should_exit = error, True
+
+    config.callback_notify = look
     try:
-        _Uvicorn(config, server, when_ready).run(sockets=[listening])
+        running.run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
+    if running.fault is not None:
+        raise running.fault
 
 
 def _without_texts(record: logging.LogRecord) -> bool:
@@ -84,12 +101,17 @@ def _without_texts(record: logging.LogRecord) -> bool:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it is ready, and ends the replies before it waits for them."""
+    """Says when it is ready, and ends the replies before it waits for them.
+
+    Attributes:
+        fault: Why it ended by itself; None while it has not.
+    """
 
     def __init__(
         self, config: uvicorn.Config, server: Server, when_ready: Callable[[], None]
     ) -> None:
         super().__init__(config)
+        self.fault: MlxspecError | None = None
         self._app_server, self._when_ready = server, when_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

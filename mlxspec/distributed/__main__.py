@@ -19,8 +19,8 @@ def main() -> None:
     from mlxspec.device import backend
 
     backend.check()
+    from mlxspec.distributed.following import run_rank
     from mlxspec.distributed.processes import READY
-    from mlxspec.distributed.ranks import run_rank
 
     print(READY, flush=True)
     run_rank(sys.argv[1])

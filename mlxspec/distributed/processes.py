@@ -12,15 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mlx._distributed_utils.launch import RemoteProcess
 
+from mlxspec.distributed import doorbell
 from mlxspec.distributed.hosts import LOCAL, Hosts
-from mlxspec.errors import RankLostError
+from mlxspec.errors import MlxspecError, RankLostError
 
 _FIRST_PORT = 32323  # of ranks on other machines, as mlx.launch has it
 _START_S = 180.0  # a busy machine imports MLX slowly
@@ -71,6 +72,33 @@ class Processes:
                     f"`{MODULE}` runs on all machines, and ssh asks for nothing"
                 )
             time.sleep(_LOOK_S)
+
+    @contextmanager
+    def joining(self, seconds: float) -> Iterator[None]:
+        """Let MLX join the ranks in this block, and no longer than that; see `doorbell.py`.
+
+        Raises:
+            RankLostError: A rank has ended meanwhile.
+        """
+        pipes = [process.stdin.fileno() for process in self._processes if process.stdin]
+        numbers = [str(seconds), *self._doors(), *map(str, pipes)]
+        command = [sys.executable, "-I", "-S", doorbell.__file__, *numbers]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=pipes) as bell:
+            try:
+                yield
+            except MlxspecError:
+                self.check()  # the reason, where there is one
+                raise
+            finally:
+                bell.communicate()
+        self.check()
+
+    def _doors(self) -> list[str]:
+        """Return where MLX waits for the last rank, and where it looks for the next one."""
+        if coordinator := self._shared.get("MLX_JACCL_COORDINATOR"):
+            return [coordinator, coordinator]
+        addresses = json.loads(self._files["MLX_HOSTFILE"])
+        return [addresses[0][0], addresses[1][0]]
 
     def _said(self) -> str:
         return Path(self._log.name).read_text(encoding="utf-8", errors="replace")

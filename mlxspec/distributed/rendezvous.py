@@ -15,9 +15,25 @@ import mlx.core as mx
 from mlxspec.distributed.handshake import check_same, versions
 from mlxspec.distributed.sharding import told_all
 from mlxspec.distributed.wire import SILENCE_S, Wire, WireError
-from mlxspec.errors import RankLostError
+from mlxspec.errors import MlxspecError, RankLostError
 
+JOIN_S = 20.0
+"""Seconds that ranks which have started may take to join."""
 _UPDATE = "install the same versions on all machines"
+
+
+def initialised(name: str) -> mx.distributed.Group:
+    """Return the group that MLX joins over a back end, as the environment says.
+
+    MLX waits for the others, and holds the interpreter meanwhile.
+
+    Raises:
+        MlxspecError: MLX cannot join.
+    """
+    try:
+        return mx.distributed.init(strict=True, backend=name.removesuffix("-ring"))
+    except RuntimeError as error:
+        raise MlxspecError(f"MLX cannot join the ranks over {name}: {error}") from error
 
 
 def accept_ranks(group: mx.distributed.Group) -> list[Wire]:

@@ -6,6 +6,7 @@ heads (`models/sharding.py`), those of mlx-lm do what their own code offers.
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -13,9 +14,12 @@ import mlx.nn as nn
 
 from mlxspec.device.turns import device_turn
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
+from mlxspec.loading.room import Say
 from mlxspec.loading.sharing import Sharing
 from mlxspec.models import Model
 from mlxspec.models.sharding import shard
+from mlxspec.params import Options
 
 _MOST = 4096  # bytes of a value that the ranks agree on
 PIPELINE = "pipeline"
@@ -74,3 +78,23 @@ def _why_no_tensors(module: nn.Module, size: int) -> str:
         if isinstance(heads, int) and heads % size:  # mlx-lm would cut through a head
             return f"its {name} are {heads}"
     return ""
+
+
+def load_shared(
+    path: Path,
+    options: Options,
+    group: mx.distributed.Group,
+    on_progress: ProgressCallback | None = None,
+    say: Say = lambda line: None,
+) -> LoadedModel:
+    """Load the part of this rank; all ranks do so at the same time."""
+    return load_model(
+        path,
+        dtype=options.dtype,
+        port=options.port,
+        adapter=options.adapter,
+        room=Room(options.max_kv_size, options.kv_bits),
+        sharing=sharing(group),
+        on_progress=on_progress,
+        say=say,
+    )

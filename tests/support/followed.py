@@ -43,7 +43,7 @@ class Followed:
         theirs: The decoders of the other rank, by their number.
     """
 
-    def __init__(self, model, drafter=None, kind="full"):
+    def __init__(self, model, drafter=None, kind="full", tokenizer=None):
         def decoder():
             return Decoder(model, make_cache(model, kind))
 
@@ -53,7 +53,7 @@ class Followed:
         target = ShardedDecoder(
             ShardedModel(model, has_all_layers=True), make_cache(model, kind), self.link
         )
-        tokenizer = ToyTokenizer(model.config.vocab_size)
+        tokenizer = tokenizer or ToyTokenizer(model.config.vocab_size)
         self.engine = Engine(target, drafter or NoDrafter(), tokenizer, name="tiny")
 
     def flush(self):

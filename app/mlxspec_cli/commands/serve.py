@@ -1,6 +1,7 @@
 """`mlxspec serve`: answer over HTTP, with drafts in every reply."""
 
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ from mlxspec_cli.serve_options import REFUSED
 
 if TYPE_CHECKING:
     from mlxspec.engine.engine import Engine
-    from mlxspec_server.shelf import Offer
+    from mlxspec_server.settings import ServerSettings
+    from mlxspec_server.shelf import Offer, Shelf
 
 _NEEDED = ("starlette", "uvicorn")
+_TURNS = "replies written at the same time take turns, a forward each"
 
 
 def run(args: Namespace) -> int:
@@ -26,7 +29,7 @@ def run(args: Namespace) -> int:
     Raises:
         ValueError: An argument is out of range, or a flag is refused.
         UnsupportedOperationError: What the server is built on is not installed.
-        MlxspecError: The model cannot be loaded.
+        MlxspecError: The model cannot be loaded, or a rank of it is lost.
     """
     for name, why in REFUSED.items():
         if getattr(args, name):
@@ -44,22 +47,9 @@ def run(args: Namespace) -> int:
 
 def _serve(args: Namespace) -> None:
     from mlxspec_server.run import listen, serve  # an extra that may be missing
-    from mlxspec_server.settings import ServerSettings
     from mlxspec_server.shelf import Offer, Shelf
 
-    params = generation_params(args)
-    settings = ServerSettings(
-        host=args.host,
-        port=args.listen_port,
-        api_key=args.api_key,
-        is_insecure=args.insecure,
-        origins=tuple(words_of(args.allowed_origins)),
-        max_body_bytes=args.max_body_bytes,
-        max_waiting=args.max_waiting,
-        batch_size=args.decode_concurrency,
-        prefix_bytes=0 if args.prompt_cache_size == 0 else args.prompt_cache_bytes,
-        params=_with_template_args(params, args),
-    )
+    settings = _settings_of(args)
     source = next(iter(args.words), args.model) or None
     loads = options(args)
 
@@ -72,13 +62,45 @@ def _serve(args: Namespace) -> None:
 
     known = {offer.source: offer for offer in offers()}
     main = known.get(source or "default", Offer(str(source or "default"), source))
-    shelf = Shelf(main, load, offers, settings.batch_size, settings.prefix_bytes)
+    # Other ranks hold one model at a time, and may lack the files of others.
+    others = offers if args.hosts is None else list
+    shelf = Shelf(main, load, others, settings.batch_size, settings.prefix_bytes)
     with listen(settings) as listening:  # both now, so that a wrong port or name ends the command
         shelf.load(main)
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         ready = f"http://{host}:{port}/v1 answers with {main.name}; Ctrl+C ends it"
-        serve(shelf, settings, listening, args.log_level, lambda: say(ready))
+        check = _nothing if args.hosts is None else _checked_ranks(args.hosts, shelf)
+        serve(shelf, settings, listening, args.log_level, lambda: say(ready), check)
+
+
+def _nothing() -> None:
+    """Have nothing to check: the target is in this process."""
+
+
+def _checked_ranks(hosts: str, shelf: "Shelf") -> Callable[[], None]:
+    """Say how the ranks share the target; return what raises an error when one is lost."""
+    from mlxspec.distributed import ranks  # few need it, and it reads mlx.launch
+
+    say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
+    return ranks.start(hosts).link.check
+
+
+def _settings_of(args: Namespace) -> "ServerSettings":
+    from mlxspec_server.settings import ServerSettings
+
+    return ServerSettings(
+        host=args.host,
+        port=args.listen_port,
+        api_key=args.api_key,
+        is_insecure=args.insecure,
+        origins=tuple(words_of(args.allowed_origins)),
+        max_body_bytes=args.max_body_bytes,
+        max_waiting=args.max_waiting,
+        batch_size=args.decode_concurrency,
+        prefix_bytes=0 if args.prompt_cache_size == 0 else args.prompt_cache_bytes,
+        params=_with_template_args(generation_params(args), args),
+    )
 
 
 def _with_template_args(params: GenerationParams, args: Namespace) -> GenerationParams:

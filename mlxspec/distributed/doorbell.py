@@ -1,0 +1,65 @@
+"""Ends the wait for a rank that does not come: `python -I doorbell.py SECONDS HERE THERE PIPE ...`.
+
+While MLX joins the ranks it waits for connections for ever, and holds the interpreter: no thread
+could notice a rank that has ended meanwhile, and Ctrl+C does nothing. So a process beside it
+watches the others, and connects in place of the one that is gone. MLX goes on then, and whoever
+joined looks what became of the ranks.
+
+It imports the standard library alone, so it is there at once. Its standard input ends when the
+ranks have joined, or when rank 0 is gone; then it ends too.
+"""
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+_INPUT = 0
+_LOOK_S = 0.1
+
+
+def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> None:
+    """Wait until the ranks have joined; ring if one ends first, or if that takes too long.
+
+    Args:
+        seconds: Seconds that joining may take.
+        here: The address at which MLX waits for the last rank in the ring, as "host:port".
+        there: The address at which MLX looks for the next rank.
+        pipes: The ends of pipes that the other ranks read: a rank that ends closes its own.
+    """
+    ranks = select.poll()
+    ranks.register(_INPUT, select.POLLIN)
+    for pipe in pipes:
+        ranks.register(pipe, 0)  # nothing but its end
+    if any(number == _INPUT for number, _ in ranks.poll(1e3 * seconds)):
+        return
+    with ExitStack() as held:
+        with suppress(OSError):  # an address of another machine, or the rank is there
+            held.enter_context(socket.create_server(_parts(there)))
+        while not _has_ended(held, here):
+            time.sleep(_LOOK_S)
+        while os.read(_INPUT, 1):
+            pass
+
+
+def _has_ended(held: ExitStack, here: str) -> bool:
+    """Try to connect; return whether that worked, or is needed no more."""
+    if select.select([_INPUT], [], [], 0)[0]:
+        return True
+    try:
+        held.enter_context(socket.create_connection(_parts(here)))
+    except OSError:  # MLX does not listen yet
+        return False
+    return True
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2], sys.argv[3], [int(word) for word in sys.argv[4:]])

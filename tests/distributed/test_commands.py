@@ -1,0 +1,119 @@
+"""The commands over two ranks, as processes: what one process says, and an end that is clean."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from mlxspec import api
+from mlxspec.params import GenerationParams
+from tests.support.chat_folders import save_chat_folder
+from tests.support.ranks import environment, gone_within
+
+LENGTH = 12
+ASKED = ["Hi", "Hi there", "Hi"]
+OPTIONS = ("--hosts", "2", "--drafter", "pool", "--max-tokens", str(LENGTH), "--temp", "0")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_chat_folder(tmp_path_factory.mktemp("chat") / "toy")
+
+
+@pytest.fixture(scope="module")
+def texts(folder):
+    """What one process says to each of `ASKED`."""
+    with api.load(folder, drafter="none") as engine:
+        params = GenerationParams(max_tokens=LENGTH)
+        prompts = [[{"role": "user", "content": text}] for text in ASKED]
+        return [reply_of(engine, prompt, params) for prompt in prompts]
+
+
+def reply_of(engine, messages, params):
+    text = engine.tokenizer.render_chat(messages)
+    tokens = engine.tokenizer.encode(text, add_special_tokens=False)
+    events = list(engine.generate(tokens, params))
+    written = [token.token for event in events for token in getattr(event, "emit", ())]
+    return engine.tokenizer.decode(written)
+
+
+def run(folder, command, *options, text=""):
+    arguments = [sys.executable, "-m", "mlxspec", command, *OPTIONS, *map(str, options)]
+    done = subprocess.run(
+        arguments, input=text, env=environment(), capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_generate_says_what_one_process_says(folder, texts):
+    assert run(folder, "generate", "--model", folder, ASKED[1]).strip() == texts[1].strip()
+
+
+def test_chat_says_what_one_process_says(folder, texts, tmp_path):
+    options = ("--model", folder, "--plain", "--data-dir", tmp_path)
+    assert texts[0].strip() in run(folder, "chat", *options, text=f"{ASKED[0]}\n")
+
+
+@contextmanager
+def served(folder):
+    """A server over two ranks: its process, its address, and what it says."""
+    command = [sys.executable, "-m", "mlxspec", "serve", str(folder), *OPTIONS, "--port", "0"]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/v1 answers", line):
+                break
+        rest = threading.Thread(target=lambda: log.extend(process.stderr), daemon=True)
+        rest.start()
+        try:
+            yield process, found[1], log
+        finally:
+            process.kill()
+
+
+def children_of(pid):
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True
+    )
+    return [int(word) for word in listed.stdout.split()]
+
+
+def ask(address, text, **more):
+    body = {"messages": [{"role": "user", "content": text}], **more}
+    kind = {"content-type": "application/json"}
+    where = f"{address}/v1/chat/completions"
+    return urllib.request.urlopen(
+        urllib.request.Request(where, json.dumps(body).encode(), kind), timeout=120
+    )
+
+
+def said(address, text):
+    with ask(address, text) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+def test_a_server_answers_several_at_once_and_ends_with_a_lost_rank(folder, texts):
+    with served(folder) as (process, address, log):
+        assert "tensor parallel on 2 ranks: replies" in "".join(log)
+        with ThreadPoolExecutor(3) as pool:
+            assert list(pool.map(lambda text: said(address, text), ASKED)) == texts
+
+        stream = ask(address, "Go on", max_tokens=10_000, stream=True)
+        assert stream.readline().startswith(b"data: ")
+        ranks = children_of(process.pid)
+        os.kill(ranks[0], signal.SIGKILL)
+        assert b"rank 1" in stream.read()
+        assert process.wait(60) == 1
+        assert gone_within(ranks, 15)
+    assert "the target is lost" in log[-1]
+    assert "Traceback" not in "".join(log)
