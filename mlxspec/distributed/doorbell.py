@@ -21,8 +21,10 @@ _INPUT = 0
 _LOOK_S = 0.1
 
 
-def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> None:
+def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> bool:
     """Wait until the ranks have joined; ring if one ends first, or if that takes too long.
+
+    Returns whether it rang.
 
     Args:
         seconds: Seconds that joining may take.
@@ -35,7 +37,7 @@ def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> None:
     for pipe in pipes:
         ranks.register(pipe, 0)  # nothing but its end
     if any(number == _INPUT for number, _ in ranks.poll(1e3 * seconds)):
-        return
+        return False
     with ExitStack() as held:
         with suppress(OSError):  # an address of another machine, or the rank is there
             held.enter_context(socket.create_server(_parts(there)))
@@ -43,6 +45,7 @@ def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> None:
             time.sleep(_LOOK_S)
         while os.read(_INPUT, 1):
             pass
+    return True
 
 
 def _has_ended(held: ExitStack, here: str) -> bool:
@@ -62,4 +65,5 @@ def _parts(address: str) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2], sys.argv[3], [int(word) for word in sys.argv[4:]])
+    numbers = [int(word) for word in sys.argv[4:]]
+    sys.exit(main(float(sys.argv[1]), sys.argv[2], sys.argv[3], numbers))

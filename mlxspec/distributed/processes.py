@@ -21,7 +21,8 @@ from mlx._distributed_utils.launch import RemoteProcess
 
 from mlxspec.distributed import doorbell
 from mlxspec.distributed.hosts import LOCAL, Hosts
-from mlxspec.errors import MlxspecError, RankLostError
+from mlxspec.distributed.rendezvous import not_all_within
+from mlxspec.errors import RankLostError
 
 _FIRST_PORT = 32323  # of ranks on other machines, as mlx.launch has it
 _START_S = 180.0  # a busy machine imports MLX slowly
@@ -78,7 +79,7 @@ class Processes:
         """Let MLX join the ranks in this block, and no longer than that; see `doorbell.py`.
 
         Raises:
-            RankLostError: A rank has ended meanwhile.
+            RankLostError: A rank has ended meanwhile, or stands still.
         """
         pipes = [process.stdin.fileno() for process in self._processes if process.stdin]
         numbers = [str(seconds), *self._doors(), *map(str, pipes)]
@@ -86,12 +87,11 @@ class Processes:
         with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=pipes) as bell:
             try:
                 yield
-            except MlxspecError:
-                self.check()  # the reason, where there is one
-                raise
             finally:
                 bell.communicate()
-        self.check()
+                self.check()
+        if bell.returncode:
+            raise RankLostError(not_all_within(seconds))
 
     def _doors(self) -> list[str]:
         """Return where MLX waits for the last rank, and where it looks for the next one."""

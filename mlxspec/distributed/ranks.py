@@ -24,7 +24,12 @@ from mlxspec.distributed.hosts import read_hosts
 from mlxspec.distributed.link import Link, Worker, attended
 from mlxspec.distributed.model import ShardedModel
 from mlxspec.distributed.processes import Processes
-from mlxspec.distributed.rendezvous import JOIN_S, accept_ranks, initialised
+from mlxspec.distributed.rendezvous import (
+    JOIN_S,
+    accept_ranks,
+    initialised,
+    not_all_within,
+)
 from mlxspec.distributed.sharding import PIPELINE, load_shared
 from mlxspec.errors import RankLostError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, ProgressCallback
@@ -174,10 +179,7 @@ def _join(
     def check_all() -> None:
         check()
         if time.monotonic() > end:
-            raise RankLostError(
-                f"the ranks have started, and not all answer within {JOIN_S:.0f} s: look whether "
-                "one stands still, and whether they reach each other's addresses"
-            )
+            raise RankLostError(not_all_within(JOIN_S))
 
     try:
         wires = attended(Worker(), lambda: accept_ranks(group), check_all)

@@ -22,6 +22,14 @@ JOIN_S = 20.0
 _UPDATE = "install the same versions on all machines"
 
 
+def not_all_within(seconds: float) -> str:
+    """Return what is said where a rank does not join."""
+    return (
+        f"the ranks have started, and not all join within {seconds:.0f} s: look whether one "
+        "stands still, and whether they reach each other's addresses"
+    )
+
+
 def initialised(name: str) -> mx.distributed.Group:
     """Return the group that MLX joins over a back end, as the environment says.
 

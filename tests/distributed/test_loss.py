@@ -75,6 +75,39 @@ def test_a_rank_that_cannot_start_is_named(folder, tmp_path):
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("os._exit(3)", "rank 1 on 127.0.0.1 has ended with the code 3"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "not all join within 3 s"),
+    ],
+    ids=["ends", "stands still"],
+)
+def test_a_rank_that_does_not_join_is_noticed(act, said, tmp_path):
+    """MLX waits for it for ever; what it says right before it joins is its last word here."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import builtins, os, signal\n"
+        "say = builtins.print\n"
+        "def last(*words, **how):\n"
+        "    say(*words, **how)\n"
+        f"    if 'ready to join' in str(words): {act}\n"
+        "if os.environ.get('MLX_RANK') == '1': builtins.print = last\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    script = "from mlxspec.distributed import ranks; ranks.JOIN_S = 3.0; ranks.start('2')"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "RankLostError" in done.stderr
+
+
 def test_other_weights_on_a_rank_are_refused(folder, tmp_path):
     """As a script that mlx.launch has started on both ranks, each with its own folder."""
     other = save_shared(tmp_path / "other", "own", seed=6)
