@@ -23,6 +23,13 @@ from mlxspec.params import Options
 
 _MOST = 4096  # bytes of a value that the ranks agree on
 PIPELINE = "pipeline"
+_WIDTHS = (
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+)
 
 
 def sharing(group: mx.distributed.Group) -> Sharing:
@@ -49,7 +56,7 @@ def _cut(module: nn.Module, group: mx.distributed.Group) -> str:
         return f"tensor parallel on {size} ranks"
     why = _why_no_tensors(module, size)
     if not why:
-        module.shard(group)
+        _shard(module, group)
         return f"tensor parallel on {size} ranks"
     backbone: Any = getattr(module, "model", None)
     if not hasattr(backbone, "pipeline"):
@@ -66,6 +73,16 @@ def _cut(module: nn.Module, group: mx.distributed.Group) -> str:
     return f"{PIPELINE} of {size} ranks"
 
 
+def _shard(module: nn.Module, group: mx.distributed.Group) -> None:
+    try:
+        module.shard(group)
+    except ValueError as error:  # of a width that only this type of model has
+        raise UnsupportedModelError(
+            f"a model of the type {getattr(module, 'model_type', '?')} cannot be shared by "
+            f"{group.size()} ranks: {str(error).rstrip('.')}; choose another number of ranks"
+        ) from error
+
+
 def _why_no_tensors(module: nn.Module, size: int) -> str:
     """Return why mlx-lm's own code cannot cut the layers of a model, or ""."""
     if not hasattr(module, "shard"):
@@ -73,10 +90,10 @@ def _why_no_tensors(module: nn.Module, size: int) -> str:
     if "lm_head" in inspect.getsource(module.shard):
         return "mlx-lm would cut its head, too"  # the drafters of rank 0 use the head alone
     args = getattr(module, "args", None)
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        heads = getattr(args, name, None)
-        if isinstance(heads, int) and heads % size:  # mlx-lm would cut through a head
-            return f"its {name} are {heads}"
+    for name in _WIDTHS:
+        width = getattr(args, name, None)
+        if isinstance(width, int) and width % size:  # mlx-lm would cut through a head, or fail
+            return f"they do not divide its {name} of {width}"
     return ""
 
 

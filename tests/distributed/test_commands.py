@@ -16,11 +16,12 @@ import pytest
 from mlxspec import api
 from mlxspec.params import GenerationParams
 from tests.support.chat_folders import save_chat_folder
+from tests.support.question_file import save_questions
 from tests.support.ranks import environment, gone_within
 
 LENGTH = 12
 ASKED = ["Hi", "Hi there", "Hi"]
-OPTIONS = ("--hosts", "2", "--drafter", "pool", "--max-tokens", str(LENGTH), "--temp", "0")
+OPTIONS = ("--drafter", "pool", "--max-tokens", str(LENGTH), "--temp", "0")
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +46,68 @@ def reply_of(engine, messages, params):
     return engine.tokenizer.decode(written)
 
 
-def run(folder, command, *options, text=""):
-    arguments = [sys.executable, "-m", "mlxspec", command, *OPTIONS, *map(str, options)]
+def run(command, *options, text=""):
     done = subprocess.run(
-        arguments, input=text, env=environment(), capture_output=True, text=True, timeout=200
+        [sys.executable, "-m", "mlxspec", command, "--hosts", "2", *map(str, options)],
+        input=text,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def test_generate_says_what_one_process_says(folder, texts):
-    assert run(folder, "generate", "--model", folder, ASKED[1]).strip() == texts[1].strip()
+    assert run("generate", *OPTIONS, "--model", folder, ASKED[1]).strip() == texts[1].strip()
 
 
 def test_chat_says_what_one_process_says(folder, texts, tmp_path):
     options = ("--model", folder, "--plain", "--data-dir", tmp_path)
-    assert texts[0].strip() in run(folder, "chat", *options, text=f"{ASKED[0]}\n")
+    assert texts[0].strip() in run("chat", *OPTIONS, *options, text=f"{ASKED[0]}\n")
+
+
+def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
+    options = ("--arms", "plain,pool", "--max-tokens", "8", "--limit", "1", "--categories", "qa")
+    found = run("bench", folder, *options, "--prompts", save_questions(tmp_path))
+
+    (row,) = (line for line in found.splitlines() if "estimate, tokens/s" in line)
+    assert len(re.findall(r"\d+\.\d", row)) == 2
+
+
+SSH = """#!/bin/bash
+# Runs here what would run on another machine, as ssh does: with a clean environment, in a shell.
+echo "$@" > "{said}"
+while [[ "$1" == -* ]]; do if [[ "$1" == -o ]]; then shift; fi; shift; done
+shift
+exec env -i PATH="$PATH" HOME="$HOME" PYTHONPATH="$PYTHONPATH" bash -c "$*"
+"""
+
+
+def test_ranks_of_a_hostfile_are_started_over_ssh(folder, texts, tmp_path, monkeypatch):
+    said, ssh = tmp_path / "said.txt", tmp_path / "ssh"
+    ssh.write_text(SSH.format(said=said))
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    names = [{"ssh": name, "ips": ["127.0.0.1"]} for name in ("studio-1", "studio-2")]
+    file = tmp_path / "hosts.json"
+    file.write_text(json.dumps(names))
+
+    found = run("generate", *OPTIONS, "--hosts", file, "--model", folder, ASKED[1])
+
+    assert found.strip() == texts[1].strip()
+    command = said.read_text()
+    assert command.startswith("-tt -o LogLevel=QUIET studio-2 ")
+    assert "export MLX_RANK=1; " in command
+    assert f"{sys.executable} -m mlxspec.distributed ring" in command
 
 
 @contextmanager
 def served(folder):
     """A server over two ranks: its process, its address, and what it says."""
-    command = [sys.executable, "-m", "mlxspec", "serve", str(folder), *OPTIONS, "--port", "0"]
+    command = [sys.executable, "-m", "mlxspec", "serve", str(folder), "--hosts", "2"]
+    command += [*OPTIONS, "--port", "0"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         log = []
         for line in process.stderr:

@@ -11,6 +11,8 @@ from mlxspec.distributed.sharding import sharing
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.models.sharding import share
 from mlxspec.target.decoder import Decoder
+from tests.support.model_folders import tiny_config
+from tests.support.shared_folders import COMMON, FOLDERS, build_module
 from tests.support.tiny import tiny_model
 
 SIZES = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8}
@@ -74,6 +76,31 @@ def test_a_bias_behind_the_sum_is_added_once(monkeypatch):
 def test_refuses_more_ranks_than_groups_of_heads():
     with pytest.raises(UnsupportedModelError, match="3 groups of heads runs on 3 ranks at most"):
         cut(0, 4)
+
+
+def mlx_lm_model(name, **config):
+    return build_module({**tiny_config(), **COMMON, **FOLDERS[name], **config})
+
+
+def test_refuses_heads_of_mlx_lm_that_the_ranks_do_not_divide():
+    with pytest.raises(
+        UnsupportedModelError, match="3 ranks: they do not divide its num_attention_heads of 4"
+    ):
+        sharing(group_of(0, 3)).cut(mlx_lm_model("tensor"))
+
+
+def test_other_widths_that_the_ranks_do_not_divide_make_a_pipeline():
+    model = mlx_lm_model("pipeline", intermediate_size=64)  # of 6 heads in 3 groups
+
+    assert sharing(group_of(0, 3)).cut(model) == "pipeline of 3 ranks"
+
+
+def test_what_mlx_lm_cannot_cut_is_said_in_words():
+    model = mlx_lm_model("tensor", num_attention_heads=6, num_key_value_heads=3)
+    model.args.intermediate_size = None  # as a type of model that calls it otherwise
+
+    with pytest.raises(UnsupportedModelError, match="size 64 across 3 devices; choose another"):
+        sharing(group_of(0, 3)).cut(model)
 
 
 def test_refuses_a_forward_that_the_other_ranks_do_not_know_of():

@@ -1,4 +1,4 @@
-"""Two processes over the loopback ring write what one writes, token for token.
+"""Two or three processes over the loopback ring write what one writes, token for token.
 
 Sums are split among the ranks, so a greedy reply may part from the other at a near-tie.
 """
@@ -22,7 +22,7 @@ SCRIPT = """
 import json, sys
 from tests.support.shared_replies import replies
 plan = json.loads(sys.argv[1])
-found = {name: replies(hosts="2", **one) for name, one in plan.items()}
+found = {name: replies(hosts=sys.argv[2], **one) for name, one in plan.items()}
 print(json.dumps(found))
 """
 
@@ -46,19 +46,36 @@ def plan(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(plan):
-    return run_script(SCRIPT, json.dumps(plan))
+    return run_script(SCRIPT, json.dumps(plan), "2")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_two_ranks_write_what_one_process_writes(name, plan, shared):
-    alone, together = replies(**plan[name])["replies"], shared[name]["replies"]
+    check_same(plan[name], shared[name])
+
+
+def test_three_ranks_write_what_one_process_writes(plan):
+    """Each has a group of heads of the one model, and a layer of the other."""
+    few = {name: plan[name] | {"drafters": FEW} for name in ("own", "pipeline")}
+    shared = run_script(SCRIPT, json.dumps(few), "3")
+
+    for name, one in few.items():
+        check_same(one, shared[name])
+    assert "tensor parallel on 3 ranks" in shared["own"]["words"]
+    assert "pipeline of 3 ranks" in shared["pipeline"]["words"]
+    assert len(shared["own"]["sizes"]) == 3
+
+
+def check_same(one, shared):
+    """Fail if ranks write other tokens than one process, but for near-ties."""
+    alone, together = replies(**one)["replies"], shared["replies"]
 
     assert alone.keys() == together.keys()
     assert len(set(map(str, alone.values()))) > 2  # else the texts could not tell
     differing = [key for key in alone if alone[key] != together[key]]
     for key in differing:
         assert "greedy" in key, f"{key}: {together[key]} is not {alone[key]}"
-        assert is_rounding(plan[name], together[key], alone[key]), key
+        assert is_rounding(one, together[key], alone[key]), key
 
 
 def is_rounding(one, written, expected):

@@ -36,13 +36,14 @@ def save_shared(folder, name, seed=5):
     """Write a folder; its weights are so large that each token depends on those before."""
     config = tiny_config() | COMMON | FOLDERS[name]
     weights, draw = {}, np.random.default_rng(seed)
-    for key, array in tree_flatten(_module(config).parameters()):
+    for key, array in tree_flatten(build_module(config).parameters()):
         scale, least = (0.1, 1.0) if "norm" in key else (0.4, 0.0)
         weights[key] = mx.array((least + scale * draw.normal(size=array.shape)).astype("f4"))
     return save_folder(folder, config, weights)
 
 
-def _module(config):
+def build_module(config):
+    """The model of a config: our own code for a Llama, that of mlx-lm for others."""
     if config["model_type"] == "llama":
         return build_model(ModelConfig.from_dict(config))
     module = import_module(f"mlx_lm.models.{config['model_type']}")
