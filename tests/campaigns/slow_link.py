@@ -1,10 +1,11 @@
 """Speeds of plain and drafted decoding over links of several latencies: slow, by hand.
 
-    python -m tests.campaigns.slow_link [--model MODEL] [--tokens 16] [--repeat 3]
+    python -m tests.campaigns.slow_link [--model MODEL] [--tokens 16] [--repeat 3] [--delays 0 1 5]
 
 Two processes over loopback; milliseconds are added to each collective (`tests/support/slow_link`).
 Arms and delays take turns, so what else the machine does slows all of them alike. Prints tokens/s,
-the messages a token, and the bytes of weights that each rank has.
+the messages a token, what the cost curve of each delay promises (as `doctor --hosts` does) over
+what was measured, and the bytes of weights that each rank has. Medians.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from statistics import median
 
 from tests.support.paths import ROOT
 
-DELAYS = (0.0, 1.0, 5.0)
+WIDTHS = (10, 16, 16, 11, 15)
 PROMPT = "one two three four five six one two three four five six one two three four five six one"
 
 
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--delays", type=float, nargs="+", default=(0.0, 1.0, 5.0))
     args = parser.parse_args()
     if "MLXSPEC_SLOW_LINK" not in os.environ:
         _begin_again()
@@ -47,31 +49,38 @@ def _begin_again() -> None:
 def measure(args: argparse.Namespace, file: Path) -> None:
     """Measure all arms and delays in turn."""
     from mlxspec import api
+    from mlxspec.bench.machine import forward_cost
     from mlxspec.budget import FixedBudget
     from mlxspec.distributed import ranks
     from mlxspec.drafters.none import NoDrafter
     from mlxspec.drafters.suffix.drafter import SuffixDrafter
-    from mlxspec.params import GenerationParams
+    from mlxspec.measure.estimate import estimated_tps
+    from mlxspec.params import GenerationParams, Options
+    from mlxspec.trace.stats import GenerationStats
 
-    engine = api.load(args.model, hosts="2", drafter="none", say=print)
-    link = ranks.start("2").link
+    prepared = api.prepare(args.model, Options(drafter="none", hosts="2"), say=print)
+    engine, link = prepared.engine, ranks.start("2").link
     params = GenerationParams(max_tokens=args.tokens, ignore_eos=True, num_draft_tokens=7)
-    found: dict[tuple[float, str], list[tuple[float, float, float]]] = {}
+    found: dict[tuple[float, str], list[tuple[float, ...]]] = {}
     for _ in range(args.repeat):
-        for delay in DELAYS:
+        for delay in args.delays:
             file.write_text(str(delay))
+            cost = forward_cost(prepared.context)
             for drafter in (NoDrafter(), SuffixDrafter()):
-                before = link.num_messages
-                *_, end = engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget())
-                stats, sent = end.stats, link.num_messages - before
-                forwards = stats["rounds"] + stats["plain_forwards"]
-                row = stats["generation_tps"], args.tokens / forwards, sent / args.tokens
+                before, stats = link.num_messages, GenerationStats()
+                for event in engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget()):
+                    stats.add(event)
+                sent, speed = link.num_messages - before, stats.generation_tps
+                tokens = args.tokens / stats.target_forwards
+                estimate = estimated_tps(cost, tokens, stats.mean_rows)
+                row = speed, tokens, sent / args.tokens, estimate, estimate / speed
                 found.setdefault((delay, drafter.name), []).append(row)
     print(f"{engine.weights}; weights by rank: {ranks.start('2').sizes} bytes")
-    print("ms added  drafter   tokens/s  tokens/forward  messages/token")
+    print("ms added  drafter   tokens/s  tokens/forward  messages/token  estimated  over measured")
     for (delay, name), rows in found.items():
-        speed, tokens, sent = (median(column) for column in zip(*rows, strict=True))
-        print(f"{delay:>8g}  {name:<8}{speed:>10.2f}{tokens:>16.2f}{sent:>16.2f}", flush=True)
+        middle = [median(column) for column in zip(*rows, strict=True)]
+        cells = (f"{value:>{width}.2f}" for value, width in zip(middle, WIDTHS, strict=True))
+        print(f"{delay:>8g}  {name:<8}{''.join(cells)}", flush=True)
 
 
 if __name__ == "__main__":
