@@ -19,8 +19,7 @@ class _LoadsOpenBlas(MetaPathFinder):
     """Loads OpenBLAS when MLX is about to be imported; until then it costs no time."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == "mlx.core":
-            sys.meta_path.remove(self)
+        if fullname == "mlx.core":  # this finder stays: a removal now would skip the next one
             any(_load_library(name) == "" for name in _NAMES)
 
 

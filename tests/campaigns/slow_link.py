@@ -3,9 +3,10 @@
     python -m tests.campaigns.slow_link [--model MODEL] [--tokens 16] [--repeat 3] [--delays 0 1 5]
 
 Two processes over loopback; milliseconds are added to each collective (`tests/support/slow_link`).
-Arms and delays take turns, so what else the machine does slows all of them alike. Prints tokens/s,
-the messages a token, what the cost curve of each delay promises (as `doctor --hosts` does) over
-what was measured, and the bytes of weights that each rank has. Medians.
+Arms and delays take turns, so what else the machine does slows all of them alike; the cost curve is
+taken before and after the arms. Prints the bytes of weights of each rank, and medians: tokens/s,
+messages a token, what the cost curve promises (as in `doctor --hosts`), and that over what was
+measured.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
+from statistics import harmonic_mean, median
 
 from tests.support.paths import ROOT
 
@@ -65,16 +66,19 @@ def measure(args: argparse.Namespace, file: Path) -> None:
     for _ in range(args.repeat):
         for delay in args.delays:
             file.write_text(str(delay))
-            cost = forward_cost(prepared.context)
+            costs, rows = [forward_cost(prepared.context)], {}
             for drafter in (NoDrafter(), SuffixDrafter()):
                 before, stats = link.num_messages, GenerationStats()
                 for event in engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget()):
                     stats.add(event)
-                sent, speed = link.num_messages - before, stats.generation_tps
-                tokens = args.tokens / stats.target_forwards
-                estimate = estimated_tps(cost, tokens, stats.mean_rows)
+                rows[drafter.name] = stats, link.num_messages - before
+            costs.append(forward_cost(prepared.context))  # a machine that slows down shows here
+            for name, (stats, sent) in rows.items():
+                tokens, speed = args.tokens / stats.target_forwards, stats.generation_tps
+                both = [estimated_tps(cost, tokens, stats.mean_rows) for cost in costs]
+                estimate = harmonic_mean(both)
                 row = speed, tokens, sent / args.tokens, estimate, estimate / speed
-                found.setdefault((delay, drafter.name), []).append(row)
+                found.setdefault((delay, name), []).append(row)
     print(f"{engine.weights}; weights by rank: {ranks.start('2').sizes} bytes")
     print("ms added  drafter   tokens/s  tokens/forward  messages/token  estimated  over measured")
     for (delay, name), rows in found.items():

@@ -1,17 +1,19 @@
 """Which BLAS MLX reaches, told by the dynamic linker; and what the process is set up with."""
 
 import ctypes
+import importlib.util
 import os
 import platform
 import subprocess
 import sys
 from ctypes.util import find_library
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
 
 from mlxspec.device import backend
-from mlxspec.device.blas import STOCK_BLAS, loaded_blas
+from mlxspec.device.blas import STOCK_BLAS, choose_blas, loaded_blas
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the BLAS is chosen on Linux only")
 PRINT_BLAS = "from mlxspec.device import backend; print(backend.facts().blas)"
@@ -87,6 +89,18 @@ def test_a_library_without_matrix_products_is_refused():
 
 
 @on_linux
+@on_linux
+def test_who_watches_imports_sees_that_of_mlx_too(monkeypatch):
+    """Finders are asked in turn: one that leaves while it is asked hides the next one."""
+    asked = []
+    watcher = SimpleNamespace(find_spec=lambda name, *_: asked.append(name))
+    monkeypatch.setattr(sys, "meta_path", [watcher, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "mlx.core")
+    assert choose_blas("auto") == ""
+    assert importlib.util.find_spec("mlx.core") is not None
+    assert asked == ["mlx.core"]
+
+
 def test_mlx_imported_first_keeps_its_own_blas_and_that_is_said():
     code = "import mlx.core; " + PRINT_BLAS + "; print(*backend.facts().notes)"
     blas, notes = printed(code).split("\n")
