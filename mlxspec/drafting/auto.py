@@ -8,11 +8,11 @@ and when replies contradict it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, machine_key, store
 from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
@@ -153,25 +153,27 @@ def _measure(
     context: DrafterContext, before: Verdict | None, now: float, should_stop: Callable[[], bool]
 ) -> Verdict:
     """Run the laps and return their verdict; it means nothing if they were stopped."""
+    context = _apart(context)
     names = candidates(context.files)
     context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
-    with _apart(context.engine):
-        built = _build_all(names, context)
-        safe = SAFE if SAFE in built else PLAIN
-        drafters = [name for name in built if name != PLAIN]
-        evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
+    built = _build_all(names, context)
+    safe = SAFE if SAFE in built else PLAIN
+    drafters = [name for name in built if name != PLAIN]
+    evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
     return conclude(evidence, safe, now, before, is_sampled=not context.sampling.is_greedy)
 
 
-@contextmanager
-def _apart(engine: Engine) -> Iterator[None]:
-    """Let trials use a cache of their own: a chat need not be read again after them."""
-    own = engine.target
-    engine.target = own.apart()
-    try:
-        yield
-    finally:
-        engine.target = own
+def _apart(context: DrafterContext) -> DrafterContext:
+    """Give the trials a cache of their own: a chat need not be read again after them."""
+    own = context.engine
+    engine = Engine(
+        own.target.apart(),
+        NoDrafter(),
+        own.tokenizer,
+        budget=own.budget,
+        chain_rule=own.chain_rule,
+    )
+    return replace(context, engine=engine)
 
 
 def _build_all(names: Sequence[str], context: DrafterContext) -> dict[str, Drafter]:

@@ -224,7 +224,7 @@ def test_a_reply_fits_what_its_flag_says(model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--regex", "a", "--choices", "b"], "give one of --json-schema, --regex"),
+        (["--regex", "a", "--choices", "b"], "give only one of --json-schema, --regex"),
         (["--json-schema", "missing.json"], "cannot read the schema file"),
         (["--regex", "(a"], "the regular expression cannot be served"),
         (["--choices", "a,,b"], "none of them empty"),

@@ -218,7 +218,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         (("--max-tokens", "500"), "smaller --max-tokens"),
         (("--limit", "0"), "1 or more; got 0"),
         (("--max-kv-size", "3", "--caches", "rotating"), "max_size must be larger"),
-        (("--regex", "a", "--choices", "a,b"), "give one of --json-schema, --regex"),
+        (("--regex", "a", "--choices", "a,b"), "give only one of --json-schema, --regex"),
         (("--regex", "("), "the regular expression cannot be served"),
         (("--json-schema", "none.json"), "none.json"),
         (("--kv-bits", "5", "--caches", "quantised"), "kv_bits must be 4 or 8; got 5"),

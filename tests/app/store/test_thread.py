@@ -134,7 +134,7 @@ def test_a_refusing_disk_is_one_notice_and_nothing_is_lost(
     ask(thread, lambda recorder: None)
     assert len(notices) == 1
     assert words in notices[0]
-    assert "the chat goes on" in notices[0]
+    assert "the chat continues" in notices[0]
     execute(thread, mend)
     clock.now += 10
     record(thread, exchange("More", "Sure"))
@@ -204,7 +204,7 @@ def test_a_mistake_of_our_own_ends_the_keeping_and_not_the_chat(thread, notices)
 
     ask(thread, break_it)
     record(thread, exchange("Hello", "Hi"))
-    with pytest.raises(StoreError, match="broke: TypeError"):
+    with pytest.raises(StoreError, match="failed: TypeError"):
         ask(thread, lambda recorder: recorder.chat)
     assert len(notices) == 1
 
