@@ -9,7 +9,7 @@ from mlxspec.device import backend
 
 
 def say_the_second_best(monkeypatch):
-    """Emit the second best token after a greedy draft; sampled laws stay right."""
+    """Emit the second best token after a greedy draft; sampled replies stay right."""
     right = continuation.verify
 
     def second_best(draft, distributions, noise, rule="block"):

@@ -311,7 +311,7 @@ def test_the_first_event_names_them():
         "logits_processors": ["raise_one", "forbid_the_last"],
         "sampler": "second_best",
     }
-    assert started.lossless == "sampled law"
+    assert started.lossless == "sampled"
 
 
 def test_what_a_sampler_drew_cannot_be_proved():

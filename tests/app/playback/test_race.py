@@ -23,7 +23,7 @@ CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)
 NUM_TOKENS = len(replies_of(TREE)[0].tokens)
 TREE_SEED = 11
-SAMPLED = {"lossless": "sampled law", "sampling": {"temperature": 0.7}}
+SAMPLED = {"lossless": "sampled", "sampling": {"temperature": 0.7}}
 EXAMPLES = settings(max_examples=40)
 
 
@@ -106,7 +106,7 @@ def test_sampled_runs_whose_tokens_are_the_same_are_identical(seed, why):
         ({"target": "other"}, 'different target ("SmolLM2-135M-Instruct" and "other")'),
         ({"weights": "4-bit"}, 'different weights ("float32" and "4-bit")'),
         ({"cache": "rotating 64"}, 'different cache ("full" and "rotating 64")'),
-        (SAMPLED, 'A is "greedy" and B "sampled law"'),
+        (SAMPLED, 'A is "greedy" and B "sampled"'),
         ({"sampling": {"repetition_penalty": 1.2}}, "different settings (repetition_penalty)"),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_figures_of_a_reply_are_worded_in_order():
 def test_a_seed_is_shown_where_chance_had_a_part():
     reply = make_reply()
     assert seed_words(reply) == ""  # greedy: no seed gives another text
-    reply.started = GenerationStarted("t", "d", lossless="sampled law", seed=7)
+    reply.started = GenerationStarted("t", "d", lossless="sampled", seed=7)
     assert reply_figures(reply)[-1].text == seed_words(reply) == "seed 7"
 
 
