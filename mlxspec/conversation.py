@@ -10,9 +10,8 @@ to the beginning that both texts share.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from mlxspec.budget import CostCurve
@@ -24,6 +23,7 @@ from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
+from mlxspec.exchange import Exchange
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
@@ -31,74 +31,6 @@ from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event, TokensKept, TurnStarted
 from mlxspec.trace.proof import Proof
-from mlxspec.trace.reply_text import ReplyText
-
-
-@dataclass
-class _Exchange:
-    """One turn and its reply, with their tokens; a restored turn has its text alone.
-
-    A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
-    stores each token once, not once for each later turn; a template that rewrites earlier turns
-    costs a new prompt for each.
-
-    Attributes:
-        asked: The messages that are answered: one of the user, or results of tools.
-        before: The exchange whose prompt and reply begin this prompt; None for a new prompt.
-        added: Tokens of the prompt after those; none in a restored turn.
-        added_text: The text of these tokens.
-        params: Settings of the reply.
-        first: Index of the first turn that is in the prompt.
-        tokens: Tokens of the reply.
-        num_kept: First of these that were given, not written.
-        said: Text of the reply.
-    """
-
-    asked: list[Message]
-    before: "_Exchange | None" = None
-    added: list[int] = field(default_factory=list)
-    added_text: str = ""
-    params: GenerationParams = field(default_factory=GenerationParams)
-    first: int = 0
-    tokens: list[int] = field(default_factory=list)
-    num_kept: int = 0
-    said: ReplyText = field(default_factory=ReplyText)
-
-    @property
-    def user(self) -> str:
-        """Text of the messages that are answered."""
-        return "\n".join(map(content_of, self.asked))
-
-    @property
-    def reply(self) -> str:
-        """Text of the reply, its reasoning included."""
-        return self.said.text
-
-    @property
-    def pieces(self) -> list[Any]:
-        """Text of the reply, in pieces."""
-        return self.said.pieces
-
-    @property
-    def is_restored(self) -> bool:
-        """Whether it was written in another session: its prompt and settings are not known."""
-        return bool(self.reply) and not self.added
-
-    @property
-    def prompt(self) -> list[int]:
-        """Tokens before the reply."""
-        earlier = (part for one in self.line[:-1] for part in (one.added, one.tokens))
-        return [*chain.from_iterable(earlier), *self.added]
-
-    @property
-    def line(self) -> "list[_Exchange]":
-        """The exchanges that make up the prompt, this one last."""
-        found: list[_Exchange] = []
-        one: _Exchange | None = self
-        while one is not None:
-            found.append(one)
-            one = one.before
-        return found[::-1]
 
 
 class Conversation:
@@ -144,7 +76,7 @@ class Conversation:
         self.tools = tools
         self.forgets_oldest = False
         self._prompts = ChatPrompts(engine.tokenizer, engine.name, say)
-        self._exchanges: list[_Exchange] = []
+        self._exchanges: list[Exchange] = []
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -193,7 +125,7 @@ class Conversation:
         self.system = None if system is None else checks.text("system", system)
         known = [*tokens[: len(pairs)], *[()] * (len(pairs) - len(tokens))]
         self._exchanges = [
-            _Exchange(
+            Exchange(
                 messages_of(user),
                 tokens=self._spelling(text, ids),
                 said=self._prompts.split(text),
@@ -332,7 +264,7 @@ class Conversation:
         anew = self._next_exchange(self._exchanges[:turn], one.asked, one.params)
         return [replace(each, prob=None) for each in find(anew.prompt, before, one.params)]
 
-    def _written(self, turn: int, position: int) -> _Exchange:
+    def _written(self, turn: int, position: int) -> Exchange:
         """Return a turn whose reply has a token in a place; raise ValueError for any other."""
         if not 0 <= checks.whole("turn", turn) < len(self._exchanges):
             raise ValueError(f"there is no turn {turn}; the chat has {len(self._exchanges)}")
@@ -422,7 +354,7 @@ class Conversation:
 
     def _ask(
         self,
-        earlier: Sequence[_Exchange],
+        earlier: Sequence[Exchange],
         asked: list[Message],
         params: GenerationParams | None,
         should_stop: Callable[[], bool],
@@ -443,9 +375,9 @@ class Conversation:
 
     def _follow(
         self,
-        exchanges: list[_Exchange],
+        exchanges: list[Exchange],
         events: Iterator[Event],
-        seen: Sequence[tuple[_Exchange, int]],
+        seen: Sequence[tuple[Exchange, int]],
     ) -> Iterator[Event]:
         """Yield the events of the last exchange, and store its reply.
 
@@ -481,8 +413,8 @@ class Conversation:
             )
 
     def _next_exchange(
-        self, earlier: Sequence[_Exchange], asked: list[Message], params: GenerationParams
-    ) -> _Exchange:
+        self, earlier: Sequence[Exchange], asked: list[Message], params: GenerationParams
+    ) -> Exchange:
         """Return the exchange of a new turn; its prompt leaves out turns that no longer fit."""
         first = earlier[-1].first if earlier else 0
         exchange = self._exchange_from(earlier, first, asked, params)
@@ -493,29 +425,23 @@ class Conversation:
 
     def _exchange_from(
         self,
-        earlier: Sequence[_Exchange],
+        earlier: Sequence[Exchange],
         first: int,
         asked: list[Message],
         params: GenerationParams,
-    ) -> _Exchange:
+    ) -> Exchange:
         encode = self.engine.tokenizer.encode
         messages = [*self._messages_of(earlier[first:]), *asked]
         full = self._prompts.render(messages, self.tools, params.chat_template_args)
         if earlier and not earlier[-1].is_restored:
             last = earlier[-1]
-            known = self._text_to(last)
+            known = last.whole_text(self.engine.tokenizer)
             # A template may rewrite earlier turns; then the whole chat is encoded anew below.
             if full.startswith(known):
                 new = full[len(known) :]
                 added = encode(new, add_special_tokens=False)
-                return _Exchange(asked, last, added, new, params, first)
-        return _Exchange(asked, None, encode(full, add_special_tokens=False), full, params, first)
-
-    def _text_to(self, exchange: _Exchange) -> str:
-        """Return the text of all tokens of an exchange, those of its prompt and of its reply."""
-        decode = self.engine.tokenizer.decode
-        parts = [(one.added_text, decode(one.tokens, keep_special=True)) for one in exchange.line]
-        return "".join(chain.from_iterable(parts))
+                return Exchange(asked, last, added, new, params, first)
+        return Exchange(asked, None, encode(full, add_special_tokens=False), full, params, first)
 
     def fits_alone(self, text: str) -> bool:
         """Return whether a message would fit the context in a chat without earlier turns."""
@@ -523,7 +449,7 @@ class Conversation:
         alone = self._exchange_from([], 0, messages_of(text), GenerationParams())
         return length is None or len(alone.prompt) <= length
 
-    def _is_crowded(self, exchange: _Exchange) -> bool:
+    def _is_crowded(self, exchange: Exchange) -> bool:
         """Return whether a prompt leaves too little of the context for the reply."""
         length = self.engine.context_length
         if length is None:
@@ -531,7 +457,7 @@ class Conversation:
         # A quarter of the context is enough for a reply, even where max_tokens is larger.
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
-    def _messages_of(self, exchanges: Iterable[_Exchange]) -> list[dict[str, Any]]:
+    def _messages_of(self, exchanges: Iterable[Exchange]) -> list[dict[str, Any]]:
         messages = [] if self.system is None else [{"role": "system", "content": self.system}]
         for exchange in exchanges:
             messages += [dict(message) for message in exchange.asked]

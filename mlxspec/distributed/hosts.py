@@ -37,7 +37,7 @@ def read_hosts(text: str) -> Hosts:
     """Return the hosts that a user named.
 
     Args:
-        text: A number of processes on this machine, addresses with commas between, or the path of
+        text: A number of processes on this machine, addresses separated by commas, or the path of
             a hostfile as `mlx.launch` and `mlx.distributed_config` have it.
 
     Raises:
@@ -67,7 +67,7 @@ def read_hosts(text: str) -> Hosts:
     return Hosts(tuple(found.hosts), backend, tuple(found.envs))
 
 
-_ALLOWED = "a number of local processes, addresses with commas between, or a hostfile of mlx.launch"
+_ALLOWED = "a number of local processes, addresses separated by commas, or a hostfile of mlx.launch"
 
 
 def _hostfile(text: str) -> Any:

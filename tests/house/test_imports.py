@@ -21,7 +21,7 @@ FLOORS = {
         {"reasoning", "chat_template"},
         {"kv", "tokenizer"},
         {"drafts", "models", "chat_prompts", "grammar"},
-        {"verify", "target"},
+        {"verify", "target", "exchange"},
         {"adapted", "budget"},
         {"loading"},
         {"drafters", "distributed"},

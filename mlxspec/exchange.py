@@ -1,0 +1,85 @@
+"""One turn of a chat and its reply, with their tokens."""
+
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from mlxspec.chat_prompts import content_of
+from mlxspec.chat_template import Message
+from mlxspec.params import GenerationParams
+from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.reply_text import ReplyText
+
+
+@dataclass
+class Exchange:
+    """One turn and its reply, with their tokens; a restored turn has its text alone.
+
+    A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
+    stores each token once, not once for each later turn; a template that rewrites earlier turns
+    costs a new prompt for each.
+
+    Attributes:
+        asked: The messages that are answered: one of the user, or results of tools.
+        before: The exchange whose prompt and reply begin this prompt; None for a new prompt.
+        added: Tokens of the prompt after those; none in a restored turn.
+        added_text: The text of these tokens.
+        params: Settings of the reply.
+        first: Index of the first turn that is in the prompt.
+        tokens: Tokens of the reply.
+        num_kept: First of these that were given, not written.
+        said: Text of the reply.
+    """
+
+    asked: list[Message]
+    before: "Exchange | None" = None
+    added: list[int] = field(default_factory=list)
+    added_text: str = ""
+    params: GenerationParams = field(default_factory=GenerationParams)
+    first: int = 0
+    tokens: list[int] = field(default_factory=list)
+    num_kept: int = 0
+    said: ReplyText = field(default_factory=ReplyText)
+
+    @property
+    def user(self) -> str:
+        """Text of the messages that are answered."""
+        return "\n".join(map(content_of, self.asked))
+
+    @property
+    def reply(self) -> str:
+        """Text of the reply, its reasoning included."""
+        return self.said.text
+
+    @property
+    def pieces(self) -> list[Any]:
+        """Text of the reply, in pieces."""
+        return self.said.pieces
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it was written in another session: its prompt and settings are not known."""
+        return bool(self.reply) and not self.added
+
+    @property
+    def prompt(self) -> list[int]:
+        """Tokens before the reply."""
+        earlier = (part for one in self.line[:-1] for part in (one.added, one.tokens))
+        return [*chain.from_iterable(earlier), *self.added]
+
+    @property
+    def line(self) -> "list[Exchange]":
+        """The exchanges that make up the prompt, this one last."""
+        found: list[Exchange] = []
+        one: Exchange | None = self
+        while one is not None:
+            found.append(one)
+            one = one.before
+        return found[::-1]
+
+    def whole_text(self, tokenizer: Tokenizer) -> str:
+        """Return the text of all tokens, those of the prompt and of the reply."""
+        parts = (
+            (one.added_text, tokenizer.decode(one.tokens, keep_special=True)) for one in self.line
+        )
+        return "".join(chain.from_iterable(parts))
