@@ -97,9 +97,9 @@ class Grammars:
 
     def _placed(self, grammar: Grammar, fault: str) -> str:
         """Return the fault with the place of the deepest part of a schema that has it alone."""
-        if grammar.kind != "json-schema":
+        part, place = json.loads(grammar.source) if grammar.kind == "json-schema" else None, "#"
+        if not isinstance(part, dict):
             return fault
-        part, place = json.loads(grammar.source), "#"
         shared = {name: part[name] for name in ("$defs", "definitions") if name in part}
         waiting, num_left = list(_parts(part)), _MAX_PARTS
         while waiting and num_left:

@@ -189,6 +189,11 @@ def test_a_schema_that_cannot_be_served_is_refused_with_its_place(grammars, sche
     assert "\n" not in str(raised.value)
 
 
+def test_a_schema_that_is_no_object_is_refused(grammars):
+    with pytest.raises(ValueError, match="the JSON schema cannot be served: "):
+        grammars.matcher(Grammar("json-schema", "false"))
+
+
 @pytest.mark.parametrize(
     "grammar",
     [
