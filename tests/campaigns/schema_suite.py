@@ -73,7 +73,7 @@ def writes(grammars: Grammars, matcher: Any, text: str) -> bool:
     """Return whether a text can be the whole reply."""
     tokens = grammars.tokenizer.encode(text, add_special_tokens=False)
     fresh = matcher.deep_copy()
-    return fresh.try_consume_tokens(tokens) == len(tokens) and fresh.is_accepting()
+    return bool(fresh.try_consume_tokens(tokens) == len(tokens) and fresh.is_accepting())
 
 
 def spellings(value: object) -> Iterator[str]:
