@@ -93,6 +93,8 @@ def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
     reports.add_argument("--forget", action="store_true", help=text)
     text = "measure the link to other ranks, and say what decoding with them gives"
     add_flag(reports, "hosts", help=text)
+    text = "the model to measure with --hosts; defaults to the default model"
+    add_flag(parser, "model", help=text)
 
 
 def _add_race_options(parser: argparse.ArgumentParser) -> None:

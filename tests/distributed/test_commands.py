@@ -47,6 +47,11 @@ def reply_of(engine, messages, params):
 
 
 def run(command, *options, text=""):
+    return run_both(command, *options, text=text)[0]
+
+
+def run_both(command, *options, text=""):
+    """What a command over two ranks writes to standard output, and to standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "mlxspec", command, "--hosts", "2", *map(str, options)],
         input=text,
@@ -56,7 +61,7 @@ def run(command, *options, text=""):
         timeout=200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 def test_generate_says_what_one_process_says(folder, texts):
@@ -64,8 +69,11 @@ def test_generate_says_what_one_process_says(folder, texts):
 
 
 def test_chat_says_what_one_process_says(folder, texts, tmp_path):
-    options = ("--model", folder, "--plain", "--data-dir", tmp_path)
-    assert texts[0].strip() in run("chat", *OPTIONS, *options, text=f"{ASKED[0]}\n")
+    options = ("--model", folder, "--data-dir", tmp_path)  # a pipe needs no --plain
+    written, told = run_both("chat", *OPTIONS, *options, text=f"{ASKED[0]}\n/verify\n")
+
+    assert texts[0].strip() in written
+    assert f"identical to plain decoding: {LENGTH} of {LENGTH} tokens" in told
 
 
 def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
@@ -74,6 +82,22 @@ def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
 
     (row,) = (line for line in found.splitlines() if "estimate, tokens/s" in line)
     assert len(re.findall(r"\d+\.\d", row)) == 2
+
+
+def test_doctor_says_what_the_link_takes_and_what_decoding_gives(folder):
+    found = run("doctor", "--model", folder)
+
+    assert "toy, float32, tensor parallel on 2 ranks; GB of weights by rank: 0.00, 0.00" in found
+    assert re.search(r"link: \d+\.\d\d ms a sum of 1,024 numbers, \d+ MB/s", found)
+    layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    assert f"{2 * layers} collectives a forward take" in found
+    plain, drafted = (
+        next(line.split() for line in found.splitlines() if line.startswith(name))
+        for name in ("none", "pool")
+    )
+    assert plain[3] == "1.00"
+    assert float(drafted[3]) >= 1
+    assert all(float(speed) > 0 for speed in (*plain[1:3], *drafted[1:3]))
 
 
 SSH = """#!/bin/bash

@@ -57,10 +57,12 @@ def run(args: Namespace) -> int:
 
     Raises:
         ReportError: The file to read is no report, or a damaged one.
-        ValueError: The file to write exists already.
+        ValueError: The file to write exists already, or a model is named without hosts.
         OSError: The file cannot be written.
         MlxspecError: MLX cannot run here.
     """
+    if args.model and args.hosts is None:
+        raise ValueError("--model names what --hosts measures: give --hosts too, or leave it out")
     if args.mac_report is not None:
         return _write_mac_report(new_file(args.mac_report))
     if args.read_report is not None:
@@ -68,7 +70,7 @@ def run(args: Namespace) -> int:
     if args.forget:
         return _forget()
     if args.hosts is not None:
-        print(hosts_text(args.hosts))
+        print(hosts_text(args.hosts, args.model or None))
         return 0
     return report_machine()
 
@@ -211,14 +213,18 @@ def measure(speeds: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def hosts_text(hosts: str) -> str:
+def hosts_text(hosts: str, source: str | None = None) -> str:
     """Return what the link to other ranks takes, and what decoding with them gives, as lines.
 
-    The default model is loaded on all ranks and writes a short reply with the drafter `pool` and a
-    plain one; both stand beside what the cost curve promises.
+    A model is loaded on all ranks and writes a short reply with the drafter `pool` and a plain one;
+    both stand beside what the cost curve promises.
+
+    Args:
+        hosts: As after `--hosts`.
+        source: The model; None takes the default model.
 
     Raises:
-        MlxspecError: The hosts are not understood, or a rank is lost.
+        MlxspecError: The hosts are not understood, the model cannot be loaded, or a rank is lost.
     """
     backend.check()
     from mlxspec import api
@@ -232,11 +238,12 @@ def hosts_text(hosts: str) -> str:
     from mlxspec.trace.stats import GenerationStats
 
     params = GenerationParams(max_tokens=_REPLY, ignore_eos=True)
-    prepared = api.prepare(options=Options(drafter="pool", hosts=hosts), say=say)
+    prepared = api.prepare(source, Options(drafter="pool", hosts=hosts), say=say)
     engine, found = prepared.engine, ranks.start(hosts)
     figures = measure_link(found.group, found.link)
     layers = engine.target.num_hidden_layers
-    num_sums = 2 if "pipeline" in engine.weights else 2 * layers
+    # Each rank of a pipeline sends once, the last one to all of them.
+    num_sums = found.group.size() if "pipeline" in engine.weights else 2 * layers
     cost = forward_cost(prepared.context)
     sizes = ", ".join(f"{size / GB:.2f}" for size in found.sizes)
     lines = [
