@@ -3,10 +3,12 @@
 Texts are compared with the target computed anew in NumPy, rows with a decoder that reads the text.
 """
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from mlxspec.distributed.decoder import ShardedDecoder
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
@@ -14,6 +16,7 @@ from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES
 from tests.support.followed import Followed
 from tests.support.shadow import committed_rows
 from tests.support.tiny import emitted, make_cache
+from tests.support.tiny_heads_exit import exit_head
 from tests.support.truth import Target
 
 LENGTH = 9
@@ -43,6 +46,35 @@ def test_a_follower_has_the_text_and_the_rows_of_the_reply(drafter, kind):
     assert len(decoder.history) >= len(prompt) + LENGTH - 1
     if kind == "full":
         check_rows(decoder)
+
+
+def test_a_draft_of_the_lower_layers_is_followed():
+    followed, prompt = Followed(MODEL), PROMPTS[5]
+    target = followed.engine.target
+    drafter = EarlyExitDrafter(target, exit_head(MODEL), threshold=0.05, lookahead=4, samples=True)
+
+    events = list(followed.engine.generate(prompt, PARAMS, drafter=drafter))
+    followed.flush()
+
+    assert emitted(events) == Target(MODEL).greedy(prompt, LENGTH)
+    assert sum(len(getattr(event, "path", ())) for event in events) > 0  # drafted, and accepted
+    (decoder,) = followed.theirs.values()
+    assert decoder.history == target.history
+    check_rows(decoder)
+
+
+def test_a_chain_that_is_kept_in_part_is_followed():
+    followed = Followed(MODEL)
+    target = followed.engine.target
+    target.observe([1, 2, 3])
+    target.extend_chain(mx.array([4, 5], mx.int32))
+    target.extend_chain(mx.array([6, 7], mx.int32))
+    target.commit_chain([4, 5, 6])
+    followed.flush()
+
+    (decoder,) = followed.theirs.values()
+    assert decoder.history == (1, 2, 3, 4, 5, 6)
+    check_rows(decoder)
 
 
 def test_replies_that_join_and_leave_are_followed():

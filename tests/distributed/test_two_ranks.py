@@ -12,7 +12,7 @@ from mlxspec.measure.compare import first_difference
 from mlxspec.trace.near_tie import is_near_tie
 from tests.support.ranks import PROMPT, run_script
 from tests.support.shared_folders import FOLDERS, save_shared
-from tests.support.shared_replies import replies
+from tests.support.shared_replies import TEXT, default_replies, replies
 
 PORTS = {"pipeline": "mlx-lm"}
 CACHES = {"own-qwen2": ("rotating",)}
@@ -82,6 +82,25 @@ def is_rounding(one, written, expected):
     with api.load(one["folder"], drafter="none", port=one["port"]) as engine:
         found = first_difference(engine, PROMPT, written, expected, is_foreign=True)
     return found is not None and is_near_tie(found.gap, found.near_tie)
+
+
+DEFAULT = """
+import json
+from tests.support.shared_replies import default_replies
+print(json.dumps(default_replies("pool", hosts="2")))
+"""
+
+
+def test_two_ranks_write_what_one_writes_with_the_default_model():
+    together = run_script(DEFAULT)
+    alone = default_replies("none")
+
+    assert together.keys() == alone.keys() == {"greedy", "sampled"}
+    assert together["sampled"] == alone["sampled"] != alone["greedy"]
+    with api.load(drafter="none") as engine:
+        written, expected = together["greedy"], alone["greedy"]
+        found = first_difference(engine, TEXT, written, expected, is_foreign=True)
+    assert found is None or is_near_tie(found.gap, found.near_tie)
 
 
 def test_the_ranks_share_by_what_the_model_can_do(shared):

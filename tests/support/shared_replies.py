@@ -20,6 +20,10 @@ PARAMS = {
 }
 
 
+TEXT = [455, 28, 2654, 28, 4461, 28, 2382, 28] * 2
+"""Words that repeat themselves, in tokens of the default model, so that drafts are accepted."""
+
+
 def tokens_of(events):
     return [token.token for event in events for token in getattr(event, "emit", ())]
 
@@ -49,3 +53,10 @@ def replies(folder, small, *, hosts=None, port="auto", caches=("full",), drafter
         engine.close()
         del engine, prepared
     return {"replies": found, "sizes": sizes, "words": words}
+
+
+def default_replies(drafter, *, hosts=None):
+    """Tokens of short replies of the default model,, by params."""
+    with api.load(drafter=drafter, hosts=hosts) as engine:
+        few = {name: replace(params, max_tokens=8) for name, params in PARAMS.items()}
+        return {name: tokens_of(engine.generate(TEXT, params)) for name, params in few.items()}
