@@ -10,6 +10,7 @@ import pytest
 from mlxspec.distributed.decoder import ShardedDecoder
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES
@@ -48,7 +49,21 @@ def test_a_follower_has_the_text_and_the_rows_of_the_reply(drafter, kind):
         check_rows(decoder)
 
 
-def test_a_draft_of_the_lower_layers_is_followed():
+@pytest.fixture
+def forwards_of(monkeypatch):
+    """The rows and layers of each forward that a decoder runs."""
+    seen, run = [], Model.run_layers
+
+    def noted(self, x, cache, positions, masks, layers, **more):
+        seen.append((cache, (x.shape[1], layers)))
+        return run(self, x, cache, positions, masks, layers, **more)
+
+    monkeypatch.setattr(Model, "run_layers", noted)
+    return lambda decoder: [what for cache, what in seen if cache is decoder.cache]
+
+
+def test_a_draft_of_the_lower_layers_is_followed(forwards_of):
+    """With the same forwards: a rank would wait for ever for one that another leaves out."""
     followed, prompt = Followed(MODEL), PROMPTS[5]
     target = followed.engine.target
     drafter = EarlyExitDrafter(target, exit_head(MODEL), threshold=0.05, lookahead=4, samples=True)
@@ -60,6 +75,8 @@ def test_a_draft_of_the_lower_layers_is_followed():
     assert sum(len(getattr(event, "path", ())) for event in events) > 0  # drafted, and accepted
     (decoder,) = followed.theirs.values()
     assert decoder.history == target.history
+    assert forwards_of(decoder) == forwards_of(target)
+    assert (1, range(1)) in forwards_of(decoder)
     check_rows(decoder)
 
 
