@@ -17,7 +17,7 @@ from mlxspec import api
 from mlxspec.params import GenerationParams
 from tests.support.chat_folders import save_chat_folder
 from tests.support.question_file import save_questions
-from tests.support.ranks import environment, gone_within
+from tests.support.ranks import environment, gone_within, run_script
 
 LENGTH = 12
 ASKED = ["Hi", "Hi there", "Hi"]
@@ -74,6 +74,40 @@ def test_chat_says_what_one_process_says(folder, texts, tmp_path):
 
     assert texts[0].strip() in written
     assert f"identical to plain decoding: {LENGTH} of {LENGTH} tokens" in told
+
+
+CHANGES = """
+import gc, json, sys
+from mlxspec.params import GenerationParams
+from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_cli.chat_models import SessionModels
+from mlxspec_cli.parser import build_parser
+from tests.support.shared_replies import tokens_of
+
+models = SessionModels(build_parser().parse_args(["chat", "--hosts", "2"]), ModelChoice())
+written = []
+for folder in sys.argv[3:]:
+    conversation = models.open_conversation(ModelChoice(folder, "none"), print)
+    models.change_drafter(ModelChoice(folder, "pool"), print)
+    params = GenerationParams(max_tokens=int(sys.argv[1]))
+    tokens = tokens_of(conversation.reply(sys.argv[2], params))
+    written.append(conversation.engine.tokenizer.decode(tokens))
+    del conversation
+    models.release()
+    gc.collect()  # as the app: the engine is dropped, and nobody closes it
+print(json.dumps(written))
+"""
+
+
+def test_the_chat_loads_one_model_after_the_other_on_the_same_ranks(folder, texts, tmp_path):
+    other = save_chat_folder(tmp_path / "other", seed=3)
+    params = GenerationParams(max_tokens=LENGTH)
+    with api.load(other, drafter="none") as engine:
+        messages = [{"role": "user", "content": ASKED[0]}]
+        expected = [texts[0], reply_of(engine, messages, params)]
+
+    assert expected[0] != expected[1]
+    assert run_script(CHANGES, LENGTH, ASKED[0], folder, other) == expected
 
 
 def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
