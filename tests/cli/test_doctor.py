@@ -15,6 +15,7 @@ from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.drafting.auto import Choice
 from mlxspec.target.decoder import Decoder
 from mlxspec_cli.commands import doctor
+from mlxspec_cli.main import main
 
 FACTS = backend.DeviceFacts(
     device="A Chip",
@@ -178,3 +179,8 @@ def test_an_idle_measurement_makes_way_before_the_next_forward(forwards):
     curve = idle_cost_curve(decoder, lambda: False, (1, 3))
     assert curve is not None
     assert list(curve.ms) == [1, 3]
+
+
+def test_refuses_a_model_without_hosts_to_measure_it_on(capsys):
+    assert main(["doctor", "--model", "some/model"]) != 0
+    assert "give --hosts too, or leave it out" in capsys.readouterr().err
