@@ -13,7 +13,8 @@ from mlxspec_app.export.looks import colours
 from mlxspec_server.page.document import live_page
 from tests.support import export_traces
 from tests.support.browser import BROWSER, MISSING, browsing
-from tests.support.served import MESSAGES, listening, serving, true_text
+from tests.support.served import MESSAGES, OTHER, listening, serving, shelf, true_text
+from tests.support.truth import Target
 from tests.traces import make_fake
 
 HAS_BROWSER = pytest.mark.skipif(BROWSER is None, reason=MISSING)
@@ -54,7 +55,7 @@ CONTRASTS = """(() => {
   }
   return found;
 })()"""
-UNNAMED = """[...document.querySelectorAll("button, input, textarea, [tabindex]")].filter(
+UNNAMED = """[...document.querySelectorAll("button, input, select, textarea, [tabindex]")].filter(
   (element) => !(element.labels?.length || element.textContent.trim()
     || element.getAttribute("aria-label"))
 ).map((element) => element.outerHTML.slice(0, 80))"""
@@ -128,7 +129,47 @@ def test_a_prompt_sent_by_keys_shows_the_text_of_the_target(page):
     assert page.run("by('about').textContent") == "tiny ◂ pool · 10 tokens"
     assert page.run("document.querySelectorAll('#replies .row').length") == 1
     loaded = page.run("performance.getEntriesByType('resource').map((one) => one.name)")
-    assert {name.split("/", 3)[3] for name in loaded} <= {"v1/events", "v1/chat/completions"}
+    assert {name.split("/", 3)[3] for name in loaded} <= {
+        "v1/events",
+        "v1/models",
+        "v1/chat/completions",
+    }
+
+
+@HAS_BROWSER
+def test_the_model_that_is_chosen_answers(page):
+    names = "[...by('model').options].map((one) => one.value)"
+    assert page.run(names) == ["tiny", "other"]
+    assert not page.run("by('model-box').hidden")
+    page.run("by('model').focus()")
+    page.press("ArrowDown", 40)
+    ask(page, "Hi")
+    page.press("Enter", 13, CTRL)
+    page.until("replies.shown?.state === ENDED && !asking && painter.isOver")
+    page.until("by('about').textContent === 'other ◂ pool · 10 tokens'")
+    own = true_text(MESSAGES, Target(OTHER))
+    assert page.run("by('text').textContent") == page.run(f"shownText({json.dumps(own)})")
+
+
+@HAS_BROWSER
+def test_a_server_that_comes_back_is_watched_again(tab):
+    with listening() as (port, server):
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.until("by('state').textContent === 'watching'")
+        tab.run("{ const real = setTimeout; self.setTimeout = (act, ms) => real(act, ms / 20); }")
+        events = [event for event in make_fake.tree() if not isinstance(event, TurnStarted)]
+        publish((port, server), events[:9], "cut")
+        tab.until("replies.shown?.rounds.length > 1")
+        tab.run("by('model').value = 'other'")
+    tab.until("by('state').textContent === 'the server does not answer; trying again …'")
+    tab.until("by('end').textContent === 'failed: out of sight: the stream was cut off'")
+    late = [event for event in events[:-1] if getattr(event, "r", 0) > 5]
+    with listening(port=port) as (_, server):
+        tab.until("by('state').textContent === 'watching'")
+        publish((port, server), [events[0], *late], "cut")
+        tab.until("by('end').textContent === 'being written'")
+        assert "seen from the middle on" in tab.run("by('about').textContent")
+        assert tab.run("by('model').value") == "other"
 
 
 @HAS_BROWSER
@@ -224,7 +265,7 @@ def test_a_race_that_differs_says_where(page):
 
 @HAS_BROWSER
 def test_where_there_is_a_key_the_page_asks_for_it(tab):
-    with listening(api_key="secret") as (port, _):
+    with listening(shelf(list_offers=tuple), api_key="secret") as (port, _):
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("!by('key-form').hidden")
         for typed, note in (
@@ -239,6 +280,7 @@ def test_where_there_is_a_key_the_page_asks_for_it(tab):
         tab.type("secret")
         tab.press("Enter", 13)
         tab.until("by('key-form').hidden && by('state').textContent === 'watching'")
+        assert tab.run("by('model-box').hidden")  # one model is no choice
         ask(tab, "Hi")
         tab.press("Enter", 13, CTRL)
         tab.until("replies.shown?.state === ENDED")

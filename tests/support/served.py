@@ -53,8 +53,9 @@ def serving(on=None, **settings):
 def listening(on=None, **settings):
     """A server on a real socket, in a thread: its port, and itself."""
     params = GenerationParams(max_tokens=LENGTH)
-    server = Server.of(on or shelf(), ServerSettings(**{"params": params, **settings}))
-    config = uvicorn.Config(server.app(), host="127.0.0.1", port=0, log_level="error")
+    found = ServerSettings(**{"params": params, "port": 0, **settings})
+    server = Server.of(on or shelf(), found)
+    config = uvicorn.Config(server.app(), host="127.0.0.1", port=found.port, log_level="error")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run)
     thread.start()

@@ -7,7 +7,7 @@ const painter = new Painter(by("text"));
 const server = new Server(askKey);
 let asking = null; // stops the request of this page
 let isDue = false, listedAt = 0;
-const asked = new Set(); // prompts whose reply a drafter may have seen
+const asked = new Set(); // models and prompts whose reply a drafter may have seen
 
 // ---- drawing -------------------------------------------------------------------------------
 
@@ -74,9 +74,20 @@ function takeKey(event) {
 
 function fields() {
   return {
-    prompt: by("prompt").value.trim(), max_tokens: Number(by("most").value),
-    temperature: Number(by("temperature").value),
+    prompt: by("prompt").value.trim(), model: by("model").value,
+    max_tokens: Number(by("most").value), temperature: Number(by("temperature").value),
   };
+}
+
+const askedName = ({ model, prompt }) => JSON.stringify([model, prompt]);
+
+/** Offer the models of the server; the one that was chosen stays chosen where it is still there. */
+async function offerModels() {
+  const { data } = await (await server.get("/v1/models")).json();
+  const names = data.map((one) => one.id), chosen = by("model").value;
+  by("model").replaceChildren(...names.map((name) => new Option(shownText(name), name)));
+  if (names.includes(chosen)) by("model").value = chosen;
+  by("model-box").hidden = names.length < 2;
 }
 
 function show(name) {
@@ -111,10 +122,12 @@ async function atWork(act) {
 async function sendPrompt(signal) {
   const what = fields();
   let isShown = false;
+  by("note").textContent = "waiting for the reply …"; // its model may have to be loaded
   await ask(server, what, signal, (reply) => {
+    by("note").textContent = "";
     if (!isShown && replies.all.has(reply.name)) [isShown] = [true, show(reply.name)];
   });
-  asked.add(what.prompt);
+  asked.add(askedName(what));
 }
 
 // ---- the race ------------------------------------------------------------------------------
@@ -125,8 +138,8 @@ const lanes = RACED.map(([name]) => {
 });
 
 async function race(signal) {
-  const { prompt, max_tokens } = fields(); // greedy: at temperature 0 both say the same
-  const isKnown = asked.has(prompt);
+  const what = { ...fields(), temperature: 0, seed: 0 }; // greedy: both say the same
+  const isKnown = asked.has(askedName(what));
   let others = false;
   by("race-box").hidden = false;
   by("again").hidden = true;
@@ -135,14 +148,14 @@ async function race(signal) {
   for (const [number, [name, own]] of RACED.entries()) {
     by("race-state").textContent = `run ${number + 1} of 2, ${name}: one after the other`;
     const lane = lanes[number];
-    lane.run = await ask(server, { prompt, max_tokens, temperature: 0, seed: 0, ...own }, signal, (run) => {
+    lane.run = await ask(server, { ...what, ...own }, signal, (run) => {
       others ||= replies.running.some((reply) => reply.name !== run.name);
       follow(lane, run);
     });
     await seen(lane.run.name);
     follow(lane, lane.run);
   }
-  asked.add(prompt);
+  asked.add(askedName(what));
   tell(isKnown, others);
 }
 
@@ -241,7 +254,7 @@ function begin() {
       atWork(sendPrompt);
     }
   });
-  watch(replies, server, say, changed);
+  watch(replies, server, say, changed, offerModels);
 }
 
 begin();

@@ -117,7 +117,8 @@ class LiveReplies {
 
   add({ model, reply: name, event }) {
     let reply = this.all.get(name);
-    if (!reply) {
+    const isSeenAgain = event.t === "meta"; // after the stream was cut off
+    if (!reply || (reply.state !== RUNNING && isSeenAgain)) {
       reply = new LiveReply(name, model);
       this.all.set(name, reply);
       this.drop();
@@ -148,11 +149,15 @@ class LiveReplies {
   get running() { return [...this.all.values()].filter((reply) => reply.state === RUNNING); }
 }
 
-/** Read the events of the server for ever; say how that goes, and call `changed` after each. */
-async function watch(replies, server, say, changed) {
+/**
+ * Read the events of the server for ever; say how that goes, and call `changed` after each.
+ * `meet` is called whenever the server is there, for the first time or again.
+ */
+async function watch(replies, server, say, changed, meet) {
   for (;;) {
     try {
       const response = await server.get("/v1/events");
+      await meet();
       say("watching", true);
       for await (const { name, data } of serverEvents(response)) {
         if (name === "reply") replies.add(JSON.parse(data));
