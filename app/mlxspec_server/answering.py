@@ -5,7 +5,6 @@ its own, so that the streams of other requests go on.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from mlxspec_server.apis.base import Api
+from mlxspec_server.apis.base import Api, event
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.figures import Counts
@@ -124,7 +123,7 @@ class Answers:
         try:
             writing, api = beginning.result()
         except Refusal as refusal:
-            yield f"data: {json.dumps(refusal.body(is_message=False))}\n\n"
+            yield _refused(request.url.path, refusal)
             return
         try:
             for line in api.begin():
@@ -145,3 +144,12 @@ class Answers:
         if not beginning.cancelled() and beginning.exception() is None:
             writing, _ = beginning.result()
             self._leave(writing.loaded, writing.ask)
+
+
+def _refused(path: str, refusal: Refusal) -> str:
+    """Return what a stream says that was begun before its request was refused."""
+    if path == "/v1/responses":
+        said = {"code": refusal.code or "server_error", "message": str(refusal)}
+        return event({"type": "error", "sequence_number": 0, "param": None, **said}, "error")
+    is_message = path.startswith("/v1/messages")
+    return event(refusal.body(is_message=is_message), "error" if is_message else "")

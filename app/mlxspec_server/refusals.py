@@ -2,7 +2,13 @@
 
 from typing import Any
 
-_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_KINDS = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 class Refusal(Exception):
@@ -22,8 +28,15 @@ class Refusal(Exception):
 
     def body(self, *, is_message: bool) -> dict[str, Any]:
         """Return it as a document: in the words of Anthropic's messages, or of OpenAI's APIs."""
-        other = "server_error" if self.status >= 500 else "invalid_request_error"
+        fault = "api_error" if is_message else "server_error"
+        other = fault if self.status >= 500 else "invalid_request_error"
         error = {"type": _KINDS.get(self.status, other), "message": str(self)}
         if is_message:
             return {"type": "error", "error": error}
-        return {"error": {**error, "param": self.param or None, "code": self.status}}
+        return {"error": {**error, "param": self.param or None, "code": self.code}}
+
+    @property
+    def code(self) -> str | None:
+        """What it is in one word of OpenAI's APIs, None where these have no word for it."""
+        is_model = self.status == 404 and self.param == "model"
+        return "model_not_found" if is_model else _CODES.get(self.status)

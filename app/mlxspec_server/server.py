@@ -43,7 +43,7 @@ from mlxspec_server.page.document import live_page, page_headers
 from mlxspec_server.prompts import chat_messages, chat_tokens, raw_tokens
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
-from mlxspec_server.shelf import Loaded, Shelf
+from mlxspec_server.shelf import Loaded, Offer, Shelf
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
 
@@ -95,6 +95,7 @@ class Server:
         get: dict[str, Act] = {
             "/": self._page,
             "/v1/models": self._models,
+            "/v1/models/{name:path}": self._model,
             "/v1/events": self._events,
             "/health": self._health,
             "/metrics": self._metrics,
@@ -108,7 +109,7 @@ class Server:
             routes=routes,
             middleware=self._middleware(),
             lifespan=self._lifespan,
-            exception_handlers={HTTPException: _no_route},
+            exception_handlers={HTTPException: _no_route, Exception: _fault},
         )
 
     async def end_replies(self) -> None:
@@ -207,11 +208,11 @@ class Server:
 
     async def _models(self, request: Request) -> Response:
         offers = await asyncio.to_thread(self.thread.shelf.offers)
-        rows = [
-            {"id": offer.name, "object": "model", "created": 0, "owned_by": "mlxspec"}
-            for offer in offers
-        ]
-        return JSONResponse({"object": "list", "data": rows})
+        return JSONResponse({"object": "list", "data": [_row(offer) for offer in offers]})
+
+    async def _model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return JSONResponse(_row(await asyncio.to_thread(self.thread.shelf.find, name)))
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -248,6 +249,10 @@ class Server:
             raise Refusal(401, "this server needs a key: Authorization: Bearer KEY")
 
 
+def _row(offer: Offer) -> dict[str, Any]:
+    return {"id": offer.name, "object": "model", "created": 0, "owned_by": "mlxspec"}
+
+
 def _tells_usage(body: Body) -> bool:
     return Body(body.object("stream_options")).is_on("include_usage")
 
@@ -263,3 +268,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "the handler is that of this exception"
     message = f"{request.method} {request.url.path[:100]}: {error.detail}; see docs/serving.md"
     return _told(Refusal(error.status_code, message), request, error.headers or {})
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Return what the server says of an error that nobody expected; the log says what it was."""
+    message = "the server failed: its log says where; this is a mistake of mlxspec"
+    return _told(Refusal(500, message), request, {})

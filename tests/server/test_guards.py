@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from starlette.testclient import TestClient
 
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
@@ -14,6 +15,7 @@ from mlxspec.trace.events import GenerationFailed
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.figures import Counts
 from mlxspec_server.refusals import Refusal
+from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from tests.support.followed import Followed
 from tests.support.served import (
@@ -126,6 +128,43 @@ def test_while_a_model_loads_a_stream_says_that_it_is_alive():
         text = client.post(PATH, json={**CHAT, "stream": True}).text
     assert text.startswith(": the model is loading\n\n")
     assert text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "begin"),
+    [
+        (PATH, CHAT, 'data: {"error": {"type": "server_error", "message": "tiny'),
+        ("/v1/responses", {"input": "Hi"}, 'event: error\ndata: {"type": "error", "sequence'),
+        (
+            "/v1/messages",
+            {**CHAT, "max_tokens": 9},
+            'event: error\ndata: {"type": "error", "error": {"type": "api_error"',
+        ),
+    ],
+)
+def test_a_stream_that_has_begun_tells_a_refusal_in_the_form_of_its_api(path, body, begin):
+    def load(offer):
+        time.sleep(0.2)
+        raise RuntimeError("too little memory")
+
+    with serving(shelf(load_engine=load), keep_alive_s=0.05) as client:
+        text = client.post(path, json={**body, "stream": True}).text
+    *comments, last = text.removesuffix("\n\n").split("\n\n")
+    assert set(comments) == {": the model is loading"}
+    assert last.startswith(begin)
+    assert "tiny cannot be loaded: too little memory" in last
+
+
+def test_an_error_that_nobody_expected_is_told_in_the_form_of_the_api():
+    def offers():
+        raise KeyError("secret")
+
+    app = Server.of(shelf(list_offers=offers), ServerSettings()).app()
+    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    found = client.get("/v1/models")
+    assert found.status_code == 500
+    assert "the server failed" in found.json()["error"]["message"]
+    assert "secret" not in found.text
 
 
 # ---- over a real socket ---------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tests.support.truth import Target
 
 TRUE = true_text(MESSAGES)
 CHAT = {"messages": MESSAGES}
+PICTURE = {"role": "user", "content": [{"type": "input_image"}]}
 
 
 @pytest.fixture(scope="module")
@@ -276,13 +277,42 @@ def test_a_reply_fits_the_schema_that_a_request_gives(client):
         ("completions", {"prompt": "a" * 9000}, 400, "tiny takes 512"),
         ("completions", {"prompt": "a", "echo": True}, 400, "echo is not supported"),
         ("responses", {"input": "a", "previous_response_id": "x"}, 400, "nothing is stored"),
+        ("responses", {"input": "a", "n": 2}, 400, "n is not supported"),
+        ("responses", {"input": "a", "top_logprobs": 2}, 400, "ask /v1/chat/completions"),
+        ("responses", {"input": [PICTURE]}, 400, "got a part of type input_image"),
         ("messages", CHAT, 400, "max_tokens is required"),
+        ("messages", {**CHAT, "max_tokens": 9, "n": 2}, 400, "n is not supported"),
+        ("messages", {"messages": [PICTURE], "max_tokens": 9}, 400, "a part of type input_image"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(client, path, body, status, message):
     for is_streamed in (False, True):
         found = asked(client, f"/v1/{path}", {**body, "stream": is_streamed}, status).json()
         assert message in found["error"]["message"]
+
+
+def test_an_error_has_the_form_of_its_api(client):
+    found = asked(client, "/v1/chat/completions", {**CHAT, "model": "x"}, 404).json()["error"]
+    assert found.pop("message").startswith("there is no model of the name 'x'; there are: tiny")
+    assert found == {"type": "not_found_error", "param": "model", "code": "model_not_found"}
+    found = client.post("/v1/messages", content=b"{", headers=JSON).json()
+    assert (found["type"], found["error"]["type"]) == ("error", "invalid_request_error")
+    found = client.options("/v1/chat/completions")
+    assert (found.status_code, found.headers["allow"]) == (405, "POST")
+    assert found.json()["error"]["code"] is None
+    assert client.head("/health").status_code == 200
+
+
+def test_fields_that_are_not_in_the_table_have_no_effect(client):
+    own = {"user": "me", "store": True, "metadata": {"a": 1}, "service_tier": "auto", "x": [1]}
+    found = chat(client, **own, stream_options=None, stop=["\0never", TRUE[5:7]])
+    assert found["choices"][0]["message"]["content"] == TRUE[: TRUE.index(TRUE[5:7])]
+
+
+def test_one_model_is_told_by_its_name(client):
+    assert client.get("/v1/models/here/other").json()["id"] == "other"
+    found = client.get("/v1/models/none")
+    assert (found.status_code, found.json()["error"]["code"]) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def message_ask(body: Body, defaults: GenerationParams) -> Ask:
     """Return what a request for a message asks for."""
     if "max_tokens" not in body:
         raise Refusal(400, "max_tokens is required", "max_tokens")
+    body.refuse("n", "a request has one message", allowed=(1,))
     return ask_of(body, defaults, most=("max_tokens",), stop="stop_sequences")
 
 

@@ -17,6 +17,7 @@ from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.writing import Writing
 
 _ROLES = {"developer": "system"}
+_LOGPROBS = "message.output_text.logprobs"
 
 
 def response_ask(body: Body, defaults: GenerationParams) -> Ask:
@@ -24,6 +25,10 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     body.refuse("previous_response_id", "nothing is stored: send the whole chat as input")
     body.refuse("conversation", "nothing is stored: send the whole chat as input")
     body.refuse("background", "a reply is told while it is written", allowed=(False,))
+    body.refuse("n", "a request has one response", allowed=(1,))
+    if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
+        why = f"{_LOGPROBS} is not told: ask /v1/chat/completions for logprobs"
+        raise Refusal(400, why, "include")
     ask = ask_of(body, defaults, most=("max_output_tokens",))
     if schema := schema_of(Body(body.object("text")).object("format")):
         ask = replace(ask, params=fitting(ask.params, schema))
