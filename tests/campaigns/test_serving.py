@@ -1,8 +1,12 @@
 """The arithmetic of the serving campaign, with values worked out by hand."""
 
+import numpy as np
 import pytest
 
 from tests.campaigns.serving.figures import growths, percentile, table
+from tests.campaigns.serving.parting import gap_at, parting
+from tests.campaigns.serving.process import OURS, Served
+from tests.support.served import MESSAGES, TARGET, TOKENIZER, listening, true_text
 
 
 def samples(rss_mb, threads=lambda i: 9, files=lambda i: 30, count=30):
@@ -61,3 +65,27 @@ def test_a_table_has_a_row_for_each():
     assert table(rows).splitlines() == [
         *("| server | seconds |", "| --- | --- |", "| a | 1.23 |", "| b | 2.00 |")
     ]
+
+
+def test_a_parting_has_the_gap_of_the_target_there():
+    text = true_text(MESSAGES)
+    other = text[:4] + chr(ord(text[4]) + 1)
+    with listening() as (port, _):
+        server = Served(OURS, f"http://127.0.0.1:{port}", "tiny", 0)
+        found = parting(server, MESSAGES[0]["content"], (text, other), 10)
+    prompt = TOKENIZER.encode(TOKENIZER.render_chat(MESSAGES), add_special_tokens=False)
+    before = TARGET.greedy(prompt, len(text[:4].encode()))
+    second, first = np.sort(np.asarray(TARGET.logits((*prompt, *before))))[-2:]
+    assert found.num_same == 4
+    assert found.gap == pytest.approx(first - second, abs=1e-3)
+    assert found.is_near_tie == (found.gap < 0.01)
+
+
+def test_a_token_may_be_a_part_of_a_character():
+    def row(raw, *logprobs):
+        return {"bytes": list(raw), "top_logprobs": [{"logprob": each} for each in logprobs]}
+
+    e_acute = "é".encode()
+    rows = [row(e_acute[:1], -1, -2), row(e_acute[1:], -1, -3), row(b"a", -1, -5)]
+    assert gap_at(rows, "é") == 4
+    assert gap_at(rows, "") == 1

@@ -39,20 +39,22 @@ def parting(server: Served, prompt: str, texts: Sequence[str], max_tokens: int) 
     num_same = common_length(*texts)
     fields = {"stream": False, "stream_options": None, "logprobs": True, "top_logprobs": 2}
     rows = logprobs(server.url, chat_body(server.model, prompt, max_tokens, **fields))
-    return Parting(num_same, gap_at(rows, num_same), tuple(text[num_same:][:30] for text in texts))
+    return Parting(
+        num_same, gap_at(rows, texts[0][:num_same]), tuple(text[num_same:][:30] for text in texts)
+    )
 
 
-def gap_at(rows: Sequence[dict], num_chars: int) -> float:
-    """Return the distance of the two likeliest tokens at a character of a text, in nats.
+def gap_at(rows: Sequence[dict], before: str) -> float:
+    """Return the distance of the two likeliest tokens after the beginning of a text, in nats.
 
     Args:
         rows: What the chat API tells of each token.
-        num_chars: Index of the character.
+        before: The beginning; a token may be a part of one of its characters.
     """
-    length = 0
+    length, same = 0, len(before.encode())
     for row in rows:
-        length += len(row["token"])
-        if length > num_chars:
+        length += len(row["bytes"])
+        if length > same:
             break
     first, second = (top["logprob"] for top in row["top_logprobs"])
     return float(first - second)
