@@ -36,6 +36,7 @@ class Piece:
         logprobs: Of the tokens since the piece before.
         reason: Why the reply ended.
         stats: Its figures at the end.
+        tokens: All its tokens at the end, those of a stop string too.
     """
 
     index: int
@@ -45,6 +46,7 @@ class Piece:
     logprobs: tuple[TokenLogprob, ...] = ()
     reason: FinishReason = "stop"
     stats: Mapping[str, Any] = field(default_factory=dict)
+    tokens: tuple[int, ...] = ()
 
 
 class ReplyPieces:
@@ -63,11 +65,13 @@ class ReplyPieces:
         self._index, self._splitter = index, splitter
         self._marks = marks or {}
         self._channel: Channel = "answer"
+        self._tokens: list[int] = []
 
     def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
         """Return the pieces of an event; most events but those of rounds have none."""
         found: list[Piece] = []
         for token in getattr(event, "emit", ()):
+            self._tokens.append(token.token)
             if token.channel != "mark":
                 self._channel = token.channel
                 found += self._said(self._marks.get(token.token, "") or token.text)
@@ -75,7 +79,9 @@ class ReplyPieces:
             found += self._said(event.text)
             if self._splitter is not None:
                 found += [self._piece(part) for part in self._splitter.finish()]
-            found.append(Piece(self._index, "end", reason=event.reason, stats=event.stats))
+            tokens = tuple(self._tokens)
+            end = Piece(self._index, "end", reason=event.reason, stats=event.stats, tokens=tokens)
+            found.append(end)
         if logprobs:
             first = found[0] if found else Piece(self._index, "text")
             found = [replace(first, logprobs=tuple(logprobs)), *found[1:]]

@@ -119,6 +119,15 @@ def test_a_message_is_the_text_of_the_target(client, is_streamed):
     ]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_message_says_which_text_ended_it(client, is_streamed):
+    stop = TRUE[3:5]
+    body = {**CHAT, "max_tokens": LENGTH, "stop_sequences": ["never", stop], "stream": is_streamed}
+    response = asked(client, "/v1/messages", body)
+    told = data_of(response)[-2]["delta"] if is_streamed else response.json()
+    assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", stop)
+
+
 def test_tokens_are_counted_without_a_reply(client):
     found = asked(client, "/v1/messages/count_tokens", CHAT).json()
     assert found == {"input_tokens": len(TOKENIZER.apply_chat_template(MESSAGES))}

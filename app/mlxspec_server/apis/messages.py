@@ -1,5 +1,6 @@
 """Anthropic's messages: `/v1/messages` and its token counts."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,8 +111,7 @@ class Message:
 
     def end(self) -> Lines:
         assert self._end is not None, "all pieces were told"
-        delta = {"stop_reason": self._reason(self._end), "stop_sequence": None}
-        last = _event("message_delta", delta=delta, **self._figures(self._end))
+        last = _event("message_delta", delta=self._why(self._end), **self._figures(self._end))
         return [last, _event("message_stop")]
 
     def fail(self, message: str) -> Lines:
@@ -129,16 +129,28 @@ class Message:
             content.append({**_use(call), "input": arguments_of({"arguments": call.arguments})})
             self._has_calls = True
         (end,) = ends_of(pieces)
-        reason = {"stop_reason": self._reason(end), "stop_sequence": None}
-        return {**self._head(), "content": content, **reason, **self._figures(end)}
+        return {**self._head(), "content": content, **self._why(end), **self._figures(end)}
 
     def _head(self) -> dict[str, Any]:
         name, model = f"msg_{self._writing.name}", self._writing.loaded.offer.name
         return {"id": name, "type": "message", "role": "assistant", "model": model}
 
-    def _reason(self, end: Piece) -> str:
-        reason = _REASONS.get(end.reason, "max_tokens")
-        return "tool_use" if self._has_calls and reason == "end_turn" else reason
+    def _why(self, end: Piece) -> dict[str, Any]:
+        """Return why the message ended, and which of the request's texts ended it."""
+        reason, stop = _REASONS.get(end.reason, "max_tokens"), None
+        if reason == "end_turn" and self._has_calls:
+            reason = "tool_use"
+        elif end.reason == "stop" and (stop := self._stop_of(end.tokens)):
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": stop}
+
+    def _stop_of(self, tokens: Sequence[int]) -> str | None:
+        """Return the first stop string in the text of a reply that its last token completes."""
+        parts = [self._writing.loaded.engine.tokenizer.token_bytes(token) for token in tokens]
+        text, before = _characters(parts), len(_characters(parts[:-1]))
+        places = [(text.find(stop), stop) for stop in self._writing.ask.params.stop]
+        ends = [(at, stop) for at, stop in places if at >= 0 and at + len(stop) > before]
+        return min(ends)[1] if ends else None
 
     def _figures(self, end: Piece) -> dict[str, Any]:
         cached = end.stats["reused_tokens"]
@@ -165,6 +177,11 @@ class Message:
 
     def _delta(self, delta: dict[str, Any]) -> str:
         return _event("content_block_delta", index=self._index, delta=delta)
+
+
+def _characters(parts: Sequence[bytes]) -> str:
+    """Return the text of tokens, without a last character that is not complete."""
+    return getincrementaldecoder("utf-8")("replace").decode(b"".join(parts))
 
 
 def _event(name: str, /, **fields: Any) -> str:
