@@ -23,7 +23,7 @@ from tests.campaigns.serving.process import served
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 PYTHON_PACKAGES = ("openai", "anthropic", "litellm", "llm")
-NODE_PACKAGES = ("openai",)
+NODE_PACKAGES = ("openai", "ai", "@ai-sdk/openai-compatible")
 FOLDER = Path(tempfile.gettempdir()) / "mlxspec-clients"
 
 
