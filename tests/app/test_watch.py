@@ -33,15 +33,9 @@ def told(name, count=None):
     return [ReplyEvent("tiny", name, event) for event in EVENTS[:count]]
 
 
-async def test_it_waits_for_replies_and_says_so():
-    async with watching() as driver:
-        assert "Replies of the server appear here" in driver.shown
-        assert "● http://there:8080 · 0 running" in driver.shown
-
-
 async def test_a_reply_is_shown_in_colours_with_its_last_round_and_figures():
     async with watching() as driver:
-        await tell(driver, *told("abcdef0", 20))
+        await tell(driver, *told("abcdef0", 13))
         reply = driver.session.shown
         assert driver.screen.state.reply.text[:20] in driver.shown.replace("\n", " ")
         assert f"▸ ● abcdef   tiny ◂ {reply.drafter}" in driver.shown
@@ -55,24 +49,26 @@ async def test_a_reply_is_shown_in_colours_with_its_last_round_and_figures():
 
 async def test_brackets_go_from_reply_to_reply():
     async with watching() as driver:
-        await tell(driver, *told("first", 12))
+        await tell(driver, *told("first", 6))
         before = driver.screen.state.reply.text
-        await tell(driver, *told("second", 20))
+        await tell(driver, *told("second", 12))
         assert driver.session.shown.name == "first"
         assert driver.screen.state.reply.text == before
         await driver.press("right_square_bracket")
         assert driver.session.shown.name == "second"
         assert len(driver.screen.state.reply.text) > len(before)
-        await tell(driver, ReplyEvent("tiny", "first", EVENTS[12]))
+        await tell(driver, ReplyEvent("tiny", "first", EVENTS[6]))
         await driver.press("left_square_bracket")
         assert len(driver.screen.state.reply.rounds) == len(
-            [event for event in EVENTS[:13] if event.t in ("verify", "plain")]
+            [event for event in EVENTS[:7] if event.t in ("verify", "plain")]
         )
 
 
-async def test_trouble_of_the_stream_is_said_and_a_chat_order_is_not_taken():
+async def test_it_waits_for_replies_and_says_what_trouble_the_stream_has():
     async with watching(size=(120, 34)) as driver:
-        await tell(driver, *told("first", 12), EventsLost(5), StreamBroken("no server answers"))
+        assert "Replies of the server appear here" in driver.shown
+        assert "● http://there:8080 · 0 running" in driver.shown
+        await tell(driver, *told("first", 4), EventsLost(5), StreamBroken("no server answers"))
         assert "○ http://there:8080 · no server answers · 5 events lost" in driver.shown
         assert "✗ first" in driver.shown
         await driver.press("q")
