@@ -1,14 +1,20 @@
 """The bottom line: the mode if letters are keys, and the keys with their meanings.
 
 Keys stand in the order of the screen's own table. The order of Textual depends on the focus: a key
-that a text area also has would jump to the front.
+that a text area also has would jump to the front. Where a row has no room for all of them, whole
+keys are left out from its end; those that lead to all the others stay longest.
 """
+
+from collections.abc import Iterator
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer, Static
 from textual.widgets._footer import FooterKey
+
+_LEADING = ("app.help", "app.palette", "view.ink")
 
 
 class KeyFooter(Footer):
@@ -50,7 +56,32 @@ class KeyFooter(Footer):
                 binding.action,
                 disabled=not active.enabled,
                 tooltip=active.tooltip,
+                classes="-leading" if binding.id in _LEADING else "",
             ).data_bind(compact=Footer.compact)
+
+    async def recompose(self) -> None:
+        with self.app.batch_update():  # a row that is cut is never drawn
+            await super().recompose()
+            self._fit()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Show the keys that have room."""
+        width = sum(self._width_of(child) for child in self.children)
+        for key in self._least_needed_first():
+            key.display = width <= self.size.width
+            width -= 0 if key.display else self._width_of(key)
+
+    def _least_needed_first(self) -> Iterator[FooterKey]:
+        keys = [*self.query(FooterKey)]
+        yield from (key for key in reversed(keys) if not key.has_class("-leading"))
+        yield from (key for key in reversed(keys) if key.has_class("-leading"))
+
+    def _width_of(self, child: Widget) -> int:
+        inner = child.get_content_width(self.size, self.app.size)
+        return inner + child.gutter.width + child.styles.margin.width
 
 
 def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
