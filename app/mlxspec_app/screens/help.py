@@ -29,6 +29,35 @@ class Key(NamedTuple):
     meaning: str
 
 
+class Row(NamedTuple):
+    """A row of the page, and the cells by which what does not fit into it is moved in."""
+
+    content: Content
+    indent: int = 0
+
+    def wrapped(self, width: int) -> list[Content]:
+        """Return the lines of the row in so many cells."""
+        first = self.content.wrap(width)[0]
+        rest = self.content[len(first.plain.rstrip()) :]
+        rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+        if not rest.plain:
+            return [first]
+        return [first, *(line.pad_left(self.indent) for line in rest.wrap(width - self.indent))]
+
+
+class HelpPage(Static):
+    """Rows, wrapped to the width there is."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Show these rows."""
+        self._rows = rows
+        super().__init__(Content("\n").join(row.content for row in rows))
+
+    def on_resize(self) -> None:
+        lines = (line for row in self._rows for line in row.wrapped(self.size.width))
+        self.update(Content("\n").join(lines))
+
+
 class HelpScreen(SteadyModal[None]):
     """Explains the screen below it; Escape, F1, ?, H or q closes it."""
 
@@ -46,7 +75,7 @@ class HelpScreen(SteadyModal[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(Content("\n").join(help_rows(self._keys, self._commands)))
+            yield HelpPage(help_rows(self._keys, self._commands))
         yield KeyFooter()
 
     def action_page(self, direction: Literal[1, -1]) -> None:
@@ -54,31 +83,38 @@ class HelpScreen(SteadyModal[None]):
         page.scroll_relative(y=direction * page.size.height, animate=False)
 
 
-def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Content]:
+def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Row]:
     """Return the rows of the page."""
-    rows = [Content.styled("Views (F2)", _HEADING), *plain_legend()[:2]]
+    rows = [_heading("Views (F2)"), *map(Row, plain_legend()[:2])]
     rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
-    rows += [Content(""), Content.styled("The X-ray: what its colours and signs mean", _HEADING)]
-    rows += legend()
+    rows += [Row(Content("")), _heading("The X-ray: what its colours and signs mean")]
+    rows += map(Row, legend())
     rows.append(
-        Content.styled(
-            "The block at the left edge of a row is the share of it that was drafted; a change of "
-            "background is a new round, or a line below its first character where no background "
-            "can be seen.",
-            _MUTED,
+        Row(
+            Content.styled(
+                "The block at the left edge of a row is the share of it that was drafted; a change "
+                "of background is a new round, or a line below its first character where no "
+                "background can be seen.",
+                _MUTED,
+            )
         )
     )
-    rows += [Content(""), Content.styled("Inks of the X-ray (I, /ink)", _HEADING)]
+    rows += [Row(Content("")), _heading("Inks of the X-ray (I, /ink)")]
     rows += [_entry(ink.name, ink.meaning) for ink in INKS]
-    rows += [Content(""), Content.styled("Keys", _HEADING)]
+    rows += [Row(Content("")), _heading("Keys")]
     rows += [_entry(key.key, key.meaning) for key in keys]
     if commands:
-        rows += [Content(""), Content.styled("Commands", _HEADING)]
+        rows += [Row(Content("")), _heading("Commands")]
     rows += [_entry(command.usage, command.meaning) for command in commands]
-    rows += [Content(""), Content.styled("Figures", _HEADING)]
+    rows += [Row(Content("")), _heading("Figures")]
     rows += [_entry(figure.name, figure.meaning) for figure in DEFINITIONS if not figure.is_sign]
     return rows
 
 
-def _entry(name: str, meaning: str, cells: int = _KEY_CELLS + 1) -> Content:
-    return Content.assemble((name.ljust(cells - 1), "$foreground"), (f" {meaning}", _MUTED))
+def _heading(words: str) -> Row:
+    return Row(Content.styled(words, _HEADING))
+
+
+def _entry(name: str, meaning: str, cells: int = _KEY_CELLS + 1) -> Row:
+    named = (name.ljust(cells - 1), "$foreground")
+    return Row(Content.assemble(named, (f" {meaning}", _MUTED)), cells)
