@@ -5,8 +5,8 @@ is an error, as it was meant as a command. Any other line is a message, a path f
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
@@ -34,6 +34,7 @@ class Command:
         rest: A word for what may follow the argument; "" if nothing may.
         is_optional: Whether the argument may be left out.
         aliases: Other names.
+        explained: What it does with one of the choices, or with "", where that is known.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Command:
     rest: str = ""
     is_optional: bool = False
     aliases: tuple[str, ...] = ()
+    explained: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def usage(self) -> str:
@@ -73,6 +75,11 @@ COMMANDS = (
         is_open=True,
         is_optional=True,
         aliases=("regenerate",),
+        explained={
+            "": "retry the last reply; where chance has a part, with a new seed",
+            "same": "retry the last reply with its own seed",
+            "new": "retry the last reply with a new seed",
+        },
     ),
     Command("edit", "edit your last message; the old branch is kept", "edit"),
     Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)", "editor"),
@@ -138,6 +145,7 @@ COMMANDS = (
         "NAME",
         tuple(view.name for view in VIEWS),
         is_optional=True,
+        explained={view.name: view.meaning for view in VIEWS},
     ),
     Command("reasoning", "show the reasoning of the last reply, or fold it", "toggle_reasoning"),
     Command(
@@ -147,6 +155,7 @@ COMMANDS = (
         "NAME",
         tuple(ink.name for ink in INKS),
         is_optional=True,
+        explained={ink.name: ink.meaning for ink in INKS},
     ),
     Command(
         "theme",

@@ -8,6 +8,7 @@ from mlxspec.trace.proof import Proof
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
 from mlxspec_app.conversation.session import ProofFinished, SessionReady
+from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.chat import ChatScreen
 from mlxspec_app.screens.conversation import ConversationScreen
 from mlxspec_app.text.code_blocks import code_blocks
@@ -188,6 +189,15 @@ async def test_the_palette_offers_every_command():
         await driver.press("enter")
         await driver.pilot.pause(0.1)
         assert driver.screen.query_one(TreePanel).has_class("-shown")
+
+
+async def test_the_palette_says_what_each_way_to_retry_does():
+    async with chat() as driver:
+        offered = [hit async for hit in CommandProvider(driver.screen).discover()]
+    said = {hit.display: hit.help for hit in offered}
+    ways = [said[line] for line in ("/retry", "/retry same", "/retry new")]
+    assert len(set(ways)) == 3
+    assert said["/ink drafter"] != said["/ink confidence"]
 
 
 async def test_a_replay_takes_commands_of_the_palette_too():
