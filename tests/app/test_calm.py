@@ -278,13 +278,18 @@ async def test_a_reply_without_drafts_says_that_there_were_no_guesses():
 
 
 async def test_the_guess_line_is_in_plain_words():
-    async with chat(recorded(), speed=1.0) as driver:
+    async with chat(recorded(), speed=1.0, size=(140, 30)) as driver:
         await driver.say("Explain it.")
-        seen = set()
+        seen, wrong = set(), []
         for _ in range(60):
             await driver.wait(0.04)
             line = next(row for row in rows(driver.screen) if row.startswith(" guess"))
             seen.add(re.sub(r"^.*?(\d of \d right|no guess|appear here).*$", r"\1", line.rstrip()))
+            shown = driver.screen.query_one(DraftLane).shown
+            at = [token for place in positions(shown) for token in place.tokens] if shown else []
+            wrong += [token.label for token in at if token.mark == "rejected"]
+            assert all(token.label in line for token in at)
+        assert wrong
         assert {"no guess", "4 of 5 right"} <= seen
         assert all(re.fullmatch(r"\d of \d right|no guess|appear here", words) for words in seen)
 

@@ -125,8 +125,8 @@ async def test_rounds_are_not_ticked_where_backgrounds_tell_them_apart():
 async def test_no_blank_is_underlined(view):
     async with chat(view=view) as driver:
         await driver.say("hello")
-        found = [p for p in underlined(driver) if p.text.isspace()]
-        assert found == []
+        assert [p for p in underlined(driver) if p.text.isspace()] == []
+        assert bool(underlined(driver)) == (view == "xray")
 
 
 @pytest.mark.parametrize("view", ["calm", "colours", "xray"])

@@ -12,6 +12,7 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.support.app_driver import chat, rows
+from tests.support.paths import ROOT
 
 
 def shown_keys(driver):
@@ -74,10 +75,13 @@ async def test_the_keys_of_the_screen_keep_their_order_whatever_has_the_focus():
         assert typing.index("Chats") < typing.index("Replay") < typing.index("Help")
 
 
-async def test_the_palette_is_in_the_footer():
-    async with chat(size=(100, 30)) as driver:
+async def test_the_palette_is_in_the_footer_in_the_help_and_in_the_readme():
+    async with chat(size=(100, 120)) as driver:
         await driver.settle()
         assert "^p Commands" in bottom(driver)
+        await driver.press("f1")
+        assert "Ctrl+P search and run all commands" in " ".join(driver.shown.split())
+    assert "Ctrl+P" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 async def test_g_goes_to_the_start_and_capital_g_to_the_end():

@@ -11,6 +11,7 @@ import pytest
 
 from mlxspec.budget import CostCurve
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import adjustable
 from mlxspec.trace.events import (
@@ -41,6 +42,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, Live
+from tests.support.model_folders import save_folder, save_gguf
 from tests.traces import make_fake
 
 
@@ -63,12 +65,15 @@ def test_loading_is_told_as_it_goes():
     live.session.close()
 
 
-@pytest.mark.parametrize(
-    ("source", "name"), [("/models/q4.gguf", "q4"), ("/models/q4", "q4"), ("org/q4.1", "org/q4.1")]
-)
-def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, source, name):
-    live.session.load(ModelChoice(source, ""))
-    assert live.until_a(SessionOpening).target == name
+def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, tmp_path):
+    folder, file = save_folder(tmp_path / "tiny-0.5b"), tmp_path / "tiny-0.5b-q4.gguf"
+    save_gguf(file)
+    names = {folder: "tiny-0.5b", file: "tiny-0.5b-q4"}
+    for source, name in names.items():
+        assert load_model(source).name == name
+    for source, name in (*names.items(), ("org/q4.1", "org/q4.1")):
+        live.session.load(ModelChoice(str(source), ""))
+        assert live.until_a(SessionOpening).target == name
 
 
 def test_a_proof_is_told_as_it_goes(live):
