@@ -77,7 +77,7 @@ COMMANDS = (
         aliases=("regenerate",),
         explained={
             "": "retry the last reply; where chance has a part, with a new seed",
-            "same": "retry the last reply with its own seed",
+            "same": "retry the last reply with the present seed",
             "new": "retry the last reply with a new seed",
         },
     ),

@@ -73,7 +73,8 @@ def _of_argument(command: Command, begun: str, choices: Sequence[str]) -> Comple
     is_chosen = bool(found) and bool(begun or not command.is_optional)
     if command.is_open:  # names can be long: their owners come first
         found += [one for one in choices if low in one.lower() and one not in found]
-    rows = [Completion(f"/{command.name} {choice}", choice) for choice in found]
+    meanings = command.explained
+    rows = [Completion(f"/{command.name} {one}", one, meanings.get(one, "")) for one in found]
     return Completions(rows, is_chosen)
 
 

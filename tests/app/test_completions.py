@@ -45,6 +45,14 @@ def test_a_line_is_completed_by_commands_and_their_arguments(typed, found):
     assert lines(typed) == found
 
 
+def test_a_choice_says_what_it_does():
+    same, new = completions("/retry ", {}, Path()).found
+    assert (same.meaning, new.meaning) == (
+        "retry the last reply with the present seed",
+        "retry the last reply with a new seed",
+    )
+
+
 def test_an_argument_that_is_known_late_is_found_by_its_beginning_then_by_any_part():
     names = ("org/Quick", "quick", "Slow")
     assert lines("/model qui", model=names) == ["/model quick", "/model org/Quick"]

@@ -326,6 +326,7 @@ def trials(monkeypatch):
     def run(engine, drafter, prompt, **settings):
         noted.append(drafter.name)
         samplings.append(settings.get("sampling"))
+        engine.target.reset()  # a real one, too, leaves nothing of the text before
         return Trial(tokens=speeds[drafter.name], seconds=1.0)
 
     monkeypatch.setattr(auto, "run_trial", run)
