@@ -85,10 +85,10 @@ class HelpScreen(SteadyModal[None]):
 
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Row]:
     """Return the rows of the page."""
-    rows = [_heading("Views (F2)"), *map(Row, plain_legend()[:2])]
+    rows = [_heading("Views (F2)"), *(Row(row, NAME_CELLS) for row in plain_legend()[:2])]
     rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
     rows += [Row(Content("")), _heading("The X-ray: what its colours and signs mean")]
-    rows += map(Row, legend())
+    rows += [Row(row, len("✓ ") + NAME_CELLS) for row in legend()]
     rows.append(
         Row(
             Content.styled(

@@ -60,9 +60,8 @@ class KeyFooter(Footer):
             ).data_bind(compact=Footer.compact)
 
     async def recompose(self) -> None:
-        with self.app.batch_update():  # a row that is cut is never drawn
-            await super().recompose()
-            self._fit()
+        await super().recompose()
+        self._fit()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fit)
