@@ -5,16 +5,16 @@ that a text area also has would jump to the front. Where a row has no room for a
 keys are left out from its end; those that lead to all the others stay longest.
 """
 
-from collections.abc import Iterator
-
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Footer, Static
 from textual.widgets._footer import FooterKey
 
 _LEADING = ("app.help", "app.palette", "view.ink")
+_GAPS, _NARROW_GAPS, _MODE_GAP = 3, 2, 3
+"""Cells around a key and its meaning, the same in a narrow terminal, and around the mode."""
 
 
 class KeyFooter(Footer):
@@ -37,13 +37,14 @@ class KeyFooter(Footer):
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
+        self._width = 0
 
     def compose(self) -> ComposeResult:
         self.mutate_reactive(Footer.compact)
         if not self._bindings_ready:
             return
-        shown = shown_bindings(self.screen)
         mode = str(getattr(self.screen, "mode", ""))
+        shown = self._fitting(shown_bindings(self.screen), mode)
         self.styles.grid_size_columns = len(shown) + bool(mode)
         if mode:
             yield Static(mode, classes="mode")
@@ -56,31 +57,28 @@ class KeyFooter(Footer):
                 binding.action,
                 disabled=not active.enabled,
                 tooltip=active.tooltip,
-                classes="-leading" if binding.id in _LEADING else "",
             ).data_bind(compact=Footer.compact)
 
-    async def recompose(self) -> None:
-        await super().recompose()
-        self._fit()
-
     def on_resize(self) -> None:
-        self.call_after_refresh(self._fit)
+        if self._width != self.app.size.width:
+            self.refresh(recompose=True)
 
-    def _fit(self) -> None:
-        """Show the keys that have room."""
-        width = sum(self._width_of(child) for child in self.children)
-        for key in self._least_needed_first():
-            key.display = width <= self.size.width
-            width -= 0 if key.display else self._width_of(key)
+    def _fitting(self, shown: list[ActiveBinding], mode: str) -> list[ActiveBinding]:
+        """Return the keys that have room beside the mode, in their order."""
+        self._width = self.app.size.width
+        width = sum(map(self._width_of, shown)) + (cell_len(mode) + _MODE_GAP if mode else 0)
+        left = list(shown)
+        for active in sorted(shown[::-1], key=lambda one: one.binding.id in _LEADING):
+            if width <= self._width:
+                break
+            left.remove(active)
+            width -= self._width_of(active)
+        return left
 
-    def _least_needed_first(self) -> Iterator[FooterKey]:
-        keys = [*self.query(FooterKey)]
-        yield from (key for key in reversed(keys) if not key.has_class("-leading"))
-        yield from (key for key in reversed(keys) if key.has_class("-leading"))
-
-    def _width_of(self, child: Widget) -> int:
-        inner = child.get_content_width(self.size, self.app.size)
-        return inner + child.gutter.width + child.styles.margin.width
+    def _width_of(self, active: ActiveBinding) -> int:
+        gaps = _NARROW_GAPS if self.screen.has_class("-narrow") else _GAPS
+        key = self.app.get_key_display(active.binding)
+        return cell_len(key) + cell_len(active.binding.description) + gaps
 
 
 def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
