@@ -67,8 +67,9 @@ class KeyFooter(Footer):
         """Return the keys that have room beside the mode, in their order."""
         self._width = self.app.size.width
         width = sum(map(self._width_of, shown)) + (cell_len(mode) + _MODE_GAP if mode else 0)
-        left = list(shown)
-        for active in sorted(shown[::-1], key=lambda one: one.binding.id in _LEADING):
+        left, going = list(shown), shown[::-1]
+        going.sort(key=lambda active: active.binding.id in _LEADING)
+        for active in going:
             if width <= self._width:
                 break
             left.remove(active)
