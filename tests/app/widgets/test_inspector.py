@@ -177,7 +177,7 @@ async def test_enter_asks_the_model_what_else_it_could_have_written():
         await driver.press("tab", "k", "k", "k", "right", "enter")
         assert session.asked == [(0, 1)]
         assert "asking the model" in driver.shown
-        session._news.append(AlternativesFound(0, 1, FOUND))
+        session.news.append(AlternativesFound(0, 1, FOUND))
         await driver.settle()
         shown = " ".join(driver.shown.split())
         assert "model sea .50 lake .25" in shown
@@ -186,7 +186,7 @@ async def test_enter_asks_the_model_what_else_it_could_have_written():
         await driver.press("right")
         assert "lake" not in driver.shown
         await driver.press("enter", "right")
-        session._news.append(AlternativesFound(*session.asked[-1], FOUND))  # too late
+        session.news.append(AlternativesFound(*session.asked[-1], FOUND))  # too late
         await driver.settle()
         assert "lake" not in driver.shown
 
