@@ -6,6 +6,7 @@ for the other: a client that reads slowly holds its own events back, and nobody 
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,6 +18,7 @@ import mlx.core as mx
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.device.backend import values
+from mlxspec.device.memory import give_back_memory
 from mlxspec.errors import MlxspecError, RankLostError
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.figures import Counts
@@ -25,6 +27,8 @@ from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded, Offer, Shelf
 
 _STOPS = "the server stops"
+_IDLE_S = 2.0  # without an order, until freed memory is given back
+_BUSY_S = 60.0  # from one time to the next while replies are written
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError, OSError)
 
 Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
@@ -98,6 +102,7 @@ class EngineThread:
         self._holds: list[tuple[Offer, Future[Loaded]]] = []
         self._tickets: dict[BatchSequence, Ticket] = {}
         self._is_stopped = False
+        self._gave_back_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine")
 
     def start(self) -> None:
@@ -145,15 +150,30 @@ class EngineThread:
             for loaded in list(self.shelf.loaded):
                 if loaded.batch.num_replies:
                     self._step(loaded)
+            if time.monotonic() - self._gave_back_s > _BUSY_S:
+                self._give_back()
         self._end_all()
 
     def _take_orders(self) -> None:
         is_idle = not self._tickets and not any(map(self._is_servable, self._holds))
         with suppress(queue.Empty):
             if is_idle:
-                self._orders.get()()
+                self._wait()()
             while True:
                 self._orders.get_nowait()()
+
+    def _wait(self) -> Callable[[], None]:
+        """Wait for an order."""
+        try:
+            return self._orders.get(timeout=_IDLE_S)
+        except queue.Empty:
+            self._give_back()
+            return self._orders.get()
+
+    def _give_back(self) -> None:
+        """Give freed memory back to the system: texts of many lengths leave gaps in the heap."""
+        give_back_memory()
+        self._gave_back_s = time.monotonic()
 
     def _is_servable(self, hold: tuple[Offer, "Future[Loaded]"]) -> bool:
         offer, _ = hold

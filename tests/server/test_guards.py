@@ -12,6 +12,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFailed
+from mlxspec_server import engine_thread
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.figures import Counts
 from mlxspec_server.refusals import Refusal
@@ -224,3 +225,31 @@ def test_a_server_that_stops_ends_the_replies_and_says_why():
     assert told[0].message == "the server stops"
     with pytest.raises(Refusal, match="the server stops"):
         waiting.result(60)
+
+
+def test_an_idle_server_gives_memory_back_once(given_back, monkeypatch):
+    monkeypatch.setattr(engine_thread, "_IDLE_S", 0.01)
+    thread = EngineThread(shelf(), Counts())
+    thread.start()
+    assert given_back.acquire(timeout=60)
+    assert not given_back.acquire(timeout=0.1)
+    thread.stop()
+
+
+def test_a_busy_server_gives_memory_back_now_and_then(given_back, monkeypatch):
+    monkeypatch.setattr(engine_thread, "_BUSY_S", 0.0)
+    thread = EngineThread(shelf(), Counts())
+    loaded = thread.shelf.load(thread.shelf.main)
+    job = loaded.engine.job("Hi", GenerationParams(max_tokens=400))
+    thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: None)])
+    thread.start()
+    assert given_back.acquire(timeout=60)
+    thread.stop()
+
+
+@pytest.fixture
+def given_back(monkeypatch):
+    """Counts how often memory is given back."""
+    count = threading.Semaphore(0)
+    monkeypatch.setattr(engine_thread, "give_back_memory", count.release)
+    return count
