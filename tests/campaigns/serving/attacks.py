@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from urllib.parse import urlsplit
 
@@ -18,12 +18,15 @@ _BODIES = (
     *(b"[" * 100_000, b'{"a":' * 50_000, b'{"messages": NaN}', b'{"n": ' + b"9" * 5000 + b"}"),
     *(b'{"messages": [{"role": 3}]}', b'{"messages": [[]]}', b'{"messages": {"role": "user"}}'),
     b'{"model": "../../etc/passwd", "messages": [{"role": "user", "content": "a"}]}',
-    b'{"temperature": 1e999, "messages": [{"role": "user", "content": "a"}]}',
     b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
-    b'{"stop": [' + b'"a",' * 50_000 + b'"a"], "messages": [{"role": "user", "content": "a"}]}',
     b'{"prompt": [-1], "max_tokens": -5}',
     b'{"messages": [' + b'{"role": "user", "content": "word "},' * 20_000 + b'{"role": "x"}]}',
 )
+_STRANGE = (
+    b'{"temperature": 1e999, "messages": [{"role": "user", "content": "a"}]}',
+    b'{"stop": [' + b'"a",' * 50_000 + b'"a"], "messages": [{"role": "user", "content": "a"}]}',
+)
+"""Bodies that some routes may answer: who counts tokens asks for no temperature."""
 _PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"),
     *("/v1/messages/count_tokens", "/v1/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//"),
@@ -75,8 +78,10 @@ def sends_half(server: Served, draw: Random) -> str:
 def sends_nonsense(server: Served, draw: Random) -> str:
     """Send a hostile body, and look at the status."""
     head = "Content-Type: application/json"
-    answer = _answer(server, _request(server, draw.choice(_PATHS), draw.choice(_BODIES), head))
-    return f"refused, {_checked(answer)}"
+    body = draw.choice(_BODIES + _STRANGE)
+    answer = _answer(server, _request(server, draw.choice(_PATHS), body, head))
+    status = _checked(answer, (200,) if body in _STRANGE else ())
+    return "answered" if status == 200 else f"refused, {status}"
 
 
 def sends_bytes(server: Served, draw: Random) -> str:
@@ -111,9 +116,9 @@ def attack(server: Served, draw: Random) -> str:
         return "shown out"
 
 
-def _checked(answer: bytes) -> int:
+def _checked(answer: bytes, others: Sequence[int]) -> int:
     status = int(answer.split(b" ", 2)[1])
-    if status not in (400, 404, 405, 413, 415) or b"Traceback" in answer:
+    if status not in (400, 404, 405, 413, 415, *others) or b"Traceback" in answer:
         raise Harmed(f"a hostile body was answered with {answer[:200]!r}")
     return status
 
