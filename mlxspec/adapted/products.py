@@ -2,7 +2,9 @@
 
 Without Apple's libraries a CPU multiplies the few rows of a draft fastest in pieces
 (`mlxspec.device.cpu`); MLX's own layers hand them to the BLAS as they are. Then a draft of four
-rows costs more than its tokens are worth. The products are the same up to rounding.
+rows costs more than its tokens are worth. The products are the same up to rounding. Cores share a
+large matrix alone: of a small one, to begin and to wait takes as long as the product, and meanwhile
+the host can prepare the next round.
 """
 
 import mlx.core as mx
@@ -12,6 +14,8 @@ from mlxspec.adapted.anatomy import modules_of
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, mark
 from mlxspec.device import backend, ops
+
+_WORTH_SHARING = 500_000  # numbers of a matrix
 
 
 def faster_products(model: nn.Module, current: Current) -> list[Undo]:
@@ -27,8 +31,12 @@ def faster_products(model: nn.Module, current: Current) -> list[Undo]:
 
 
 def _linear(layer: nn.Module, current: Current) -> Undo:
+    is_shared = layer.weight.size >= _WORTH_SHARING
+
     def __call__(self: nn.Linear, x: mx.array) -> mx.array:
-        return ops.product(self, x) if current.is_ours else nn.Linear.__call__(self, x)
+        if not current.is_ours:
+            return nn.Linear.__call__(self, x)
+        return ops.product(self, x, is_shared=is_shared)
 
     return mark(layer, __call__=__call__)
 

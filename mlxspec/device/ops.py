@@ -66,14 +66,17 @@ class Linear(nn.Linear):
         return product(self, x)
 
 
-def product(layer: nn.Module, x: mx.array) -> mx.array:
+def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix.
 
     Args:
         layer: An `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either.
         x: The rows.
+        is_shared: Whether the cores of a small CPU share the product.
     """
-    return products.product(layer, x) if backend.lacks_accelerate() else fused.product(layer, x)
+    if backend.lacks_accelerate():
+        return products.product(layer, x, is_shared=is_shared)
+    return fused.product(layer, x)
 
 
 def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:

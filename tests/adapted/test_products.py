@@ -14,7 +14,12 @@ from tests.support.zoo import PARENTS, build, decoder_at, text_of, tree_of
 def multiplied(monkeypatch):
     """The layers that were multiplied in pieces, in order."""
     layers, right = [], ops.product
-    monkeypatch.setattr(ops, "product", lambda layer, x: layers.append(layer) or right(layer, x))
+
+    def note(layer, x, **named):
+        layers.append(layer)
+        return right(layer, x, **named)
+
+    monkeypatch.setattr(ops, "product", note)
     return layers
 
 

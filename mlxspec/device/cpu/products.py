@@ -20,10 +20,18 @@ _DENSE = (nn.Linear, nn.Embedding)
 _BLOCK = 768  # rows of a matrix that stay in a core's cache
 
 
-def product(layer: nn.Module, x: mx.array) -> mx.array:
-    """Return the (..., o) products of (..., D) rows with a layer's matrix."""
+def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
+    """Return the (..., o) products of (..., D) rows with a layer's matrix.
+
+    Args:
+        layer: A layer.
+        x: The rows.
+        is_shared: Whether the cores share the product.
+    """
     if not _is_cut(layer):
         return _uncut(layer, x)
+    if not is_shared:
+        return _joined([_in_pieces(layer, x, WHOLE)], x)
     return _joined(core_split.each(lambda part: _in_pieces(layer, x, part)), x)
 
 
