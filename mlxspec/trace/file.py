@@ -67,6 +67,15 @@ def event_from_json(line: str) -> Event:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"a trace line is not JSON: {line[:80]!r}") from error
+    return event_from_record(record)
+
+
+def event_from_record(record: Any) -> Event:
+    """Return the event of one line of a trace, whose JSON is read already.
+
+    Raises:
+        TraceError: It is not an event of this version.
+    """
     kind = record.get("t") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _EVENT_TYPES:
         raise TraceError(

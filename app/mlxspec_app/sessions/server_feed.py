@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from mlxspec.errors import ServerError, TraceError
 from mlxspec.trace.events import Event
-from mlxspec.trace.file import event_from_json
+from mlxspec.trace.file import event_from_record
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _EVENTS = "/v1/events"
@@ -188,7 +188,7 @@ def _item(name: str, text: str) -> FeedItem | None:
         data = json.loads(text)
         if name == "lost":
             return EventsLost(int(data["num_lost"]))
-        event = event_from_json(json.dumps(data["event"]))
+        event = event_from_record(data["event"])
         return ReplyEvent(str(data["model"]), str(data["reply"]), event)
     except (TraceError, ValueError, KeyError, TypeError):
         return EventsLost(1)

@@ -5,7 +5,6 @@ folded, provided that its text agrees with the store. Any other reply has its te
 stored figures. It takes time to read many traces: call this in a thread.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -14,7 +13,7 @@ from typing import Any, get_args
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import FinishReason, GenerationStarted, SpeedupMeasured
-from mlxspec.trace.file import event_from_json, read_trace
+from mlxspec.trace.file import event_from_record, read_trace
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
@@ -79,7 +78,7 @@ def _compare(reply: Reply, kept: Any) -> None:
     """Give a reply its stored comparison with plain decoding, if that is one."""
     record = {**kept, "t": SpeedupMeasured.t} if isinstance(kept, dict) else {}
     with suppress(TraceError):
-        event = event_from_json(json.dumps(record))
+        event = event_from_record(record)
         if isinstance(event, SpeedupMeasured):
             compare(reply, event)
 
@@ -109,7 +108,7 @@ def _started(generation: Generation) -> GenerationStarted | None:
     }
     record = {**generation.settings, **columns, "t": GenerationStarted.t}
     try:
-        event = event_from_json(json.dumps(record))
+        event = event_from_record(record)
     except TraceError:
         return None
     return event if isinstance(event, GenerationStarted) and generation.target else None
