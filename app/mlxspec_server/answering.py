@@ -151,5 +151,5 @@ def _refused(path: str, refusal: Refusal) -> str:
     if path == "/v1/responses":
         said = {"code": refusal.code or "server_error", "message": str(refusal)}
         return event({"type": "error", "sequence_number": 0, "param": None, **said}, "error")
-    is_message = path.startswith("/v1/messages")
-    return event(refusal.body(is_message=is_message), "error" if is_message else "")
+    document = refusal.body(path)
+    return event(document, document.get("type", ""))

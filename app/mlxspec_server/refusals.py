@@ -26,8 +26,9 @@ class Refusal(Exception):
         self.param = param
         self.retry_s = retry_s
 
-    def body(self, *, is_message: bool) -> dict[str, Any]:
-        """Return it as a document: in the words of Anthropic's messages, or of OpenAI's APIs."""
+    def body(self, path: str) -> dict[str, Any]:
+        """Return it as a document, in the words of the API at a path: Anthropic's, or OpenAI's."""
+        is_message = path.startswith("/v1/messages")
         fault = "api_error" if is_message else "server_error"
         other = fault if self.status >= 500 else "invalid_request_error"
         error = {"type": _KINDS.get(self.status, other), "message": str(self)}

@@ -258,8 +258,7 @@ def _tells_usage(body: Body) -> bool:
 
 
 def _told(refusal: Refusal, request: Request, headers: Mapping[str, str]) -> Response:
-    is_message = request.url.path.startswith("/v1/messages")
-    document = refusal.body(is_message=is_message)
+    document = refusal.body(request.url.path)
     return JSONResponse(document, status_code=refusal.status, headers=dict(headers))
 
 
