@@ -70,16 +70,14 @@ def _serve(args: Namespace) -> None:
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         ready = f"http://{host}:{port}/v1 answers with {main.name}; Ctrl+C ends it"
-        check = _nothing if args.hosts is None else _checked_ranks(args.hosts, shelf)
+        check = _check_of(args.hosts, shelf)
         serve(shelf, settings, listening, args.log_level, lambda: say(ready), check)
 
 
-def _nothing() -> None:
-    """Have nothing to check: the target is in this process."""
-
-
-def _checked_ranks(hosts: str, shelf: "Shelf") -> Callable[[], None]:
-    """Say how the ranks share the target; return what raises an error when one is lost."""
+def _check_of(hosts: str | None, shelf: "Shelf") -> Callable[[], None]:
+    """Say how ranks share the target; return what raises an error when one is lost."""
+    if hosts is None:
+        return lambda: None  # the target is in this process
     from mlxspec.distributed import ranks  # few need it, and it reads mlx.launch
 
     say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
