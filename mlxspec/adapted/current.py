@@ -1,17 +1,21 @@
 """The forward in progress: what the changed modules of an adapted model look up while it runs."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
 
+from mlxspec.device.cpu.attention import Angles
 from mlxspec.device.packed import Quantization, Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
 from mlxspec.kv.windows import Mask
+
+AnglesKey = tuple[Hashable, int | mx.array, int]
+"""A kind of rotation; a position and a number of rows, or an array's identity and sequences."""
 
 
 class AnyCache(Protocol):
@@ -61,6 +65,7 @@ class Current(threading.local):
         replay: A result that the backbone returns instead of running.
         part: The layers that run; None for all.
         packing: How the rows are packed that attention gets; None where it gets plain ones.
+        angles: Rotations that several layers share, and what they were computed of.
     """
 
     cache: AnyCache
@@ -79,11 +84,18 @@ class Current(threading.local):
         self.replay: mx.array | None = None
         self.part: Part | None = None
         self.packing: Quantization | None = None
+        self.angles: dict[AnglesKey, tuple[Angles, int | mx.array]] = {}
 
     @property
     def is_ours(self) -> bool:
         """Whether the model is called for us: it runs a forward, or its head alone."""
         return self.is_running or self.replay is not None
+
+    def each(self, B: int, L: int) -> mx.array:
+        """Return the position (B, L) of each row that a module gets, int32."""
+        assert self.positions is not None
+        shape = (B, L) if self.folded is None or self.rows is not None else self.folded
+        return mx.broadcast_to(self.positions, shape).reshape(B, L)
 
     @contextmanager
     def run(
@@ -107,3 +119,4 @@ class Current(threading.local):
             self.is_running, self.positions, self.masks = False, None, {}
             self.entering, self.final, self.part, self.folded = {}, None, None, None
             self.packing = None
+            self.angles.clear()

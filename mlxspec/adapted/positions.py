@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, override
+from mlxspec.adapted.shared_angles import SharedAngles, can_share
 
 
 def rotates(module: nn.Module) -> bool:
@@ -24,15 +25,18 @@ def rotates(module: nn.Module) -> bool:
 
 def position_rotation(module: nn.Module, current: Current) -> Undo:
     """Let a rotary module use the positions of the forward in progress."""
+    is_plain = can_share(module)  # now: an overridden module has a type of its own
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions
+        angles = SharedAngles.of(module, x) if is_plain and current.is_running else None
         if positions is None:
-            return _rotated(call, x, args, kwargs, current)
+            return _rotated(call, x, args, kwargs, current, angles)
+        if angles is not None:
+            return angles.rotate(x, positions, current)
         B, H, L, D = x.shape
-        shape = (B, L) if current.folded is None or current.rows is not None else current.folded
         folded = x.swapaxes(1, 2).reshape(-1, H, 1, D)
-        each = mx.broadcast_to(positions, shape).reshape(-1)
+        each = current.each(B, L).reshape(-1)
         if args:
             rotated = call(folded, each, *args[1:], **kwargs)
         else:
@@ -48,15 +52,19 @@ def _rotated(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     current: Current,
+    angles: SharedAngles | None,
 ) -> Any:
     """Rotate the rows of a text; some models count the rows they got to know where these stand."""
     given = args[0] if args else kwargs.get("offset")
-    is_count = isinstance(given, int) and given == current.counted != current.offset
-    if not (current.is_running and is_count):
+    if not (current.is_running and isinstance(given, int)):
         return call(x, *args, **kwargs)
+    is_count = given == current.counted != current.offset
+    offset = current.offset if is_count else given
+    if angles is not None:
+        return angles.rotate(x, offset, current)
     if args:
-        return call(x, current.offset, *args[1:], **kwargs)
-    return call(x, **{**kwargs, "offset": current.offset})
+        return call(x, offset, *args[1:], **kwargs)
+    return call(x, **{**kwargs, "offset": offset})
 
 
 def position_embedding(module: nn.Module, current: Current) -> Undo:

@@ -107,6 +107,18 @@ def attention_heads(
 # ---- attention ---------------------------------------------------------------------------------
 
 
+_VECTOR = 16  # float32 numbers in the widest vector register of a CPU
+
+
+def in_whole_vectors(num_pairs: int) -> int:
+    """Return how many frequencies `prepared_positions` needs for so many pairs of a head.
+
+    They fill whole vectors: else the number of rows would decide which cosines the vector unit
+    computes, and a row would round differently beside other rows.
+    """
+    return num_pairs + -num_pairs % _VECTOR
+
+
 def prepared_positions(
     positions: int | mx.array, num_rows: int, frequencies: mx.array, num_pairs: int
 ) -> Positions:
@@ -115,7 +127,7 @@ def prepared_positions(
     Args:
         positions: Position of the first row, or of all rows.
         num_rows: L.
-        frequencies: (n,) float32 angle per token of each pair, filled up at the end.
+        frequencies: (n,) float32 angle per token of each pair, filled up to `in_whole_vectors`.
         num_pairs: Pairs of a head.
     """
     if not backend.is_cpu():

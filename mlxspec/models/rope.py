@@ -74,9 +74,6 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
     ]
 
 
-_VECTOR = 16  # float32 numbers in the widest vector register of a CPU
-
-
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
@@ -88,9 +85,7 @@ class Rope:
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
-        # Padded to whole vectors: else the number of rows would decide which cosines the vector
-        # unit computes, and a row would round differently beside other rows.
-        missing = -len(frequencies) % _VECTOR
+        missing = ops.in_whole_vectors(len(frequencies)) - len(frequencies)
         self._frequencies = mx.array(frequencies + [0.0] * missing, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
