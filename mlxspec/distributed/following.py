@@ -13,6 +13,7 @@ from mlxspec.distributed.handshake import settings_of, weights_fingerprint
 from mlxspec.distributed.probe import answer_probe
 from mlxspec.distributed.rendezvous import JOIN_S, initialised, join_rank_0
 from mlxspec.distributed.sharding import load_shared
+from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.sources import find_source
@@ -71,16 +72,25 @@ class _Following:
             options, source = self._own, self._source
         else:
             options = Options(adapter=adapter, **asked)
-        found = find_source(source)
         wire = self._orders.wire
+        try:
+            found = find_source(source)
+        except MlxspecError as error:  # of the user, who can choose another model
+            wire.send(missing=str(error))
+            return
         wire.send(weights=weights_fingerprint(found.path), **settings_of(options))
-        if "go" not in (self._orders.next() or {}):
+        if not self._may_go():
             return
         loaded = load_shared(found.path, options, self._group)
         self._follower = Follower(
             partial(_decoder, loaded, options), partial(answer_probe, self._group)
         )
         wire.send(nbytes=loaded.model.nbytes)
+
+    def _may_go(self) -> bool:
+        """Wait for what rank 0 says of the answers of all ranks."""
+        message = self._orders.next()
+        return isinstance(message, dict) and bool(message.get("go"))
 
 
 def _decoder(loaded: LoadedModel, options: Options) -> Decoder:

@@ -8,12 +8,12 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import mlx.core as mx
 
@@ -31,7 +31,7 @@ from mlxspec.distributed.rendezvous import (
     not_all_within,
 )
 from mlxspec.distributed.sharding import PIPELINE, load_shared
-from mlxspec.errors import RankLostError, UnsupportedOperationError
+from mlxspec.errors import ModelNotFoundError, RankLostError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, ProgressCallback
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.loading.room import Say
@@ -66,6 +66,7 @@ class Ranks:
         """Load a model on all ranks; arguments as in `api.prepare`.
 
         Raises:
+            ModelNotFoundError: A rank has no such model; the ranks wait for another one.
             RankLostError: A rank is lost, or has other weights or settings.
             UnsupportedOperationError: Another engine uses the ranks.
         """
@@ -81,6 +82,9 @@ class Ranks:
         self.link.tell(load={"source": given, "adapter": adapter, **settings})
         facts = {**settings, "weights": weights_fingerprint(found.path)}
         answers = self.link.answers()
+        if missing := _missing(answers):
+            self.link.tell(go=False)
+            raise ModelNotFoundError(missing)
         try:
             check_same(facts, answers, _COPY)
         except RankLostError:
@@ -108,6 +112,16 @@ class Ranks:
         self._is_used = False
         with suppress(RankLostError):
             self.link.tell(free=True)
+
+
+def _missing(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Return which of ranks 1, 2, ... do not find the model, and why; "" where all do."""
+    reasons = [
+        f"rank {rank} does not find the model: {facts['missing']}"
+        for rank, facts in enumerate(answers, 1)
+        if "missing" in facts
+    ]
+    return "; ".join(reasons)
 
 
 _joined: Ranks | None = None

@@ -110,6 +110,34 @@ def test_the_chat_loads_one_model_after_the_other_on_the_same_ranks(folder, text
     assert run_script(CHANGES, LENGTH, ASKED[0], folder, other) == expected
 
 
+MISSING = """
+import json, sys
+import mlxspec
+from mlxspec.distributed import ranks
+from mlxspec.errors import ModelNotFoundError
+from tests.support.shared_replies import tokens_of
+
+find, folder = ranks.find_source, sys.argv[3]
+ranks.find_source = lambda source, told=None: find(folder if source == "here-alone" else source)
+try:
+    mlxspec.load("here-alone", drafter="none", hosts="2")
+except ModelNotFoundError as error:
+    said = str(error)
+with mlxspec.load(folder, drafter="none", hosts="2") as engine:
+    prompt = engine.tokenizer.apply_chat_template([{"role": "user", "content": sys.argv[2]}])
+    params = mlxspec.GenerationParams(max_tokens=int(sys.argv[1]))
+    text = engine.tokenizer.decode(tokens_of(engine.generate(prompt, params)))
+print(json.dumps([said, text]))
+"""
+
+
+def test_a_model_that_another_rank_does_not_find_is_refused_and_the_ranks_stay(folder, texts):
+    said, text = run_script(MISSING, LENGTH, ASKED[0], folder)
+    assert said.startswith("rank 1 does not find the model: ")
+    assert "here-alone" in said
+    assert text == texts[0]
+
+
 def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
     options = ("--arms", "plain,pool", "--max-tokens", "8", "--limit", "1", "--categories", "qa")
     found = run("bench", folder, *options, "--prompts", save_questions(tmp_path))
