@@ -1,11 +1,12 @@
 """Measures replies whose text was predicted, as of a file that is edited.
 
-The prompt is a file of 150 lines and the first lines of its copy, so the target goes on copying.
-The predictions are that file with a few lines changed, with a third of them changed, and another
-text. All arms write the same reply; tokens/s are compared with plain decoding, in rotating order.
+The text is what the target writes by plain decoding, in 150 lines of as many words each. The
+predictions are that text with a few lines changed, with a third of them changed, and another text.
+All arms write the same reply; tokens/s are compared with plain decoding, in rotating order. At a
+temperature above 0 each repeat has a text of its own, and a small model does not repeat itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -14,10 +15,10 @@ from mlxspec.engine.engine import Engine
 from mlxspec.measure.compare import first_difference
 from mlxspec.trace.difference import Difference
 
+_PROMPT = "This is the diary of a long journey.\n\n"
 _NUM_LINES = 150
 _NUM_EDITS = 5
-_GIVEN_LINES = 4  # of the copy: enough to see that it is one
-_NAMES = "alpha beta gamma delta omega north south east west red green blue gold silver iron stone"
+_NAMES = "alpha beta gamma delta omega north south east west red green blue gold silver"
 _WORDS = tuple(_NAMES.split(" "))
 
 PREDICTIONS_HEADER = (
@@ -58,43 +59,35 @@ class PredictionFigures:
         )
 
 
-def file_lines() -> list[str]:
-    """Return the lines of a file that holds no line twice."""
-    lines = []
-    for number in range(_NUM_LINES):
-        first = _WORDS[number * 7 % len(_WORDS)]
-        second = _WORDS[(number * 3 + number // len(_WORDS)) % len(_WORDS)]
-        lines.append(f"{first}_{second} = load('{second}', size={10 + number * 13 % 97})")
-    return lines
-
-
-def prompt_text() -> str:
-    """Return the prompt: the file, and the first lines of its copy."""
-    file, copy = "\n".join(file_lines()), "\n".join(file_lines()[:_GIVEN_LINES])
-    return f"{file}\n\n# the same file again\n\n{copy}\n"
-
-
-def predictions() -> dict[str, str]:
-    """Return the predicted texts by what they are."""
-    lines = file_lines()[_GIVEN_LINES:]
-    every = len(lines) // _NUM_EDITS
+def predictions(text: str) -> dict[str, str]:
+    """Return predictions of a text by what they are."""
+    lines = _lines(text)
+    every = max(1, len(lines) // _NUM_EDITS)
     return {
         f"{_NUM_EDITS} lines changed": _changed(lines, every, every // 2),
         "a third changed": _changed(lines, 3, 1),
-        "another text": "\n".join(f"Chapter {n}: the {word} of them all." for n, word in _others()),
+        "another text": _changed(lines, 1, 0),
     }
 
 
-def _changed(lines: Sequence[str], every: int, first: int) -> str:
-    edited = (
-        line.replace("load(", "read(path, ") if number % every == first else line
-        for number, line in enumerate(lines)
-    )
-    return "\n".join(edited)
+def _lines(text: str) -> list[list[str]]:
+    """Return the words of a text in `_NUM_LINES` lines, or a few more."""
+    words = text.split(" ")
+    size = max(1, len(words) // _NUM_LINES)
+    return [words[start : start + size] for start in range(0, len(words), size)]
 
 
-def _others() -> Iterator[tuple[int, str]]:
-    return enumerate(_WORDS * (_NUM_LINES // len(_WORDS)))
+def _changed(lines: Sequence[Sequence[str]], every: int, first: int) -> str:
+    """Return the lines as a text, one of `every` with other words, the first at `first`."""
+    edited = [
+        _other_words(number, len(words)) if number % every == first else words
+        for number, words in enumerate(lines)
+    ]
+    return " ".join(word for words in edited for word in words)
+
+
+def _other_words(number: int, count: int) -> list[str]:
+    return [f"{_WORDS[(number + place) % len(_WORDS)]}{number}" for place in range(count)]
 
 
 def measure_predictions(
@@ -106,16 +99,16 @@ def measure_predictions(
         engine: Gives the tokenizer, and the logits where two replies differ.
         arms: Arms of mlxspec.
         task: The settings of a reply; stop tokens do not end it.
-        repeats: How often everything is measured.
+        repeats: How often everything is measured, each time with the next seed.
     """
-    prompt = engine.tokenizer.encode(prompt_text())
-    texts: dict[str, str | None] = {"none": None, **predictions()}
-    cases = [(arm, name) for arm in arms for name in texts]
+    prompt = engine.tokenizer.encode(_PROMPT)
     plain: list[Reply] = []
     replies: dict[tuple[str, str], list[Reply]] = {}
     for repeat in range(repeats):
-        task = replace(task, ignores_stop=True)
+        task = replace(task, ignores_stop=True, seed=task.seed + (repeat > 0))
         plain.append(_write(arms[0], prompt, replace(task, num_draft_tokens=0)))
+        texts = {"none": None, **predictions(engine.tokenizer.decode(plain[-1].tokens))}
+        cases = [(arm, name) for arm in arms for name in texts]
         turn = repeat % len(cases)
         for arm, name in (*cases[turn:], *cases[:turn]):
             reply = _write(arm, prompt, replace(task, prediction=texts[name]))

@@ -206,7 +206,8 @@ def _predictions(
     drafter_context: DrafterContext, own: list[str], plan: Plan, *, as_json: bool
 ) -> int:
     """Print the figures of predicted replies; return 1 if one differs and rounding is not why."""
-    engine, task = drafter_context.engine, plan.task
+    engine = drafter_context.engine
+    task = replace(plan.task, temperature=plan.temps[0])
     engine.measure_costs()
     arms = own_arms(own, drafter_context)
     found = measure_predictions(engine, arms, task, plan.repeats)
