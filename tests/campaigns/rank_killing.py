@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.ranks import environment, gone_within
@@ -118,7 +119,8 @@ def kill_follower(folder, after_tokens=None, after_s=0.0) -> dict:
     """Kill rank 1 after some tokens, or after seconds from its start; return what rank 0 tells."""
     with Rank0(folder) as rank_0:
         rank_0.wait(after_tokens, after_s)
-        os.kill(rank_0.followers[0], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all was over before the moment came
+            os.kill(rank_0.followers[0], signal.SIGKILL)
         told = rank_0.end()
         told["left"] = not gone_within(rank_0.followers, NOTICED_S)
         return told
