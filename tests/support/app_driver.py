@@ -21,6 +21,8 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.traces import make_fake
 
 START_S = 20.0  # at most, on a busy machine
+_LOOK_S = 0.01  # between two looks at a screen that shows nothing yet
+_MOST_LOOKS = 500
 
 
 class Clock:
@@ -67,12 +69,26 @@ class Driver:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let the screen handle the events, lay itself out, and draw the result."""
-        screen = self.app.screen
-        if isinstance(screen, ConversationScreen):
-            screen.tick()
+        """Let the screen handle the events, lay itself out, and draw the result.
+
+        What it handles may open another screen, which has nothing to show until it is laid out.
+        """
+        for _ in range(_MOST_LOOKS):
+            screen = self.app.screen
+            if isinstance(screen, ConversationScreen):
+                screen.tick()
+                await self._refreshed(screen)
+                screen.update_panels()
             await self.pilot.pause(0)
-            screen.update_panels()
+            if self.app.screen is screen and self.shown:
+                return
+            await self.pilot.pause(_LOOK_S)
+
+    async def _refreshed(self, screen: Screen[None]) -> None:
+        """Wait until all has run that waits for the next refresh of a screen."""
+        done = asyncio.Event()
+        screen.call_after_refresh(done.set)
+        await asyncio.wait_for(done.wait(), START_S)
         await self.pilot.pause(0)
 
     @property
