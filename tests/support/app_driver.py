@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -23,6 +23,7 @@ from tests.traces import make_fake
 START_S = 20.0  # at most, on a busy machine
 _LOOK_S = 0.01  # between two looks at a screen that shows nothing yet
 _MOST_LOOKS = 500
+_REFRESH_S = 1.0  # at most, until a refresh
 
 
 class Clock:
@@ -85,10 +86,11 @@ class Driver:
             await self.pilot.pause(_LOOK_S)
 
     async def _refreshed(self, screen: Screen[None]) -> None:
-        """Wait until all has run that waits for the next refresh of a screen."""
+        """Wait until all has run that waits for the next refresh of a screen, if it has one."""
         done = asyncio.Event()
         screen.call_after_refresh(done.set)
-        await asyncio.wait_for(done.wait(), START_S)
+        with suppress(TimeoutError):  # an app that ends refreshes no more
+            await asyncio.wait_for(done.wait(), _REFRESH_S)
         await self.pilot.pause(0)
 
     @property
