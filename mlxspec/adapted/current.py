@@ -14,7 +14,7 @@ from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States
 from mlxspec.kv.windows import Mask
 
-AnglesKey = tuple[Hashable, int | mx.array, int]
+AnglesKey = tuple[Hashable, int, int]
 """A kind of rotation; a position and a number of rows, or an array's identity and sequences."""
 
 

@@ -51,9 +51,9 @@ class SharedAngles:
             current: The forward in progress, whose layers share the angles.
         """
         B, _, L, _ = x.shape
-        is_text = isinstance(positions, int)
-        key = (self, positions, L) if is_text else (self, id(positions), B)
+        key = (self, positions, L) if isinstance(positions, int) else (self, id(positions), B)
         if key not in current.angles:
+            is_text = isinstance(positions, int)
             every = mx.arange(L) + positions if is_text else current.each(B, L)
             current.angles[key] = self._angles(every), positions  # kept: its id stays its own
         return current.angles[key][0].rotate(x)

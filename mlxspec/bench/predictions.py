@@ -105,13 +105,13 @@ def measure_predictions(
     plain: list[Reply] = []
     replies: dict[tuple[str, str], list[Reply]] = {}
     for repeat in range(repeats):
-        task = replace(task, ignores_stop=True, seed=task.seed + (repeat > 0))
-        plain.append(_write(arms[0], prompt, replace(task, num_draft_tokens=0)))
+        own = replace(task, ignores_stop=True, seed=task.seed + repeat)
+        plain.append(_write(arms[0], prompt, replace(own, num_draft_tokens=0)))
         texts = {"none": None, **predictions(engine.tokenizer.decode(plain[-1].tokens))}
         cases = [(arm, name) for arm in arms for name in texts]
         turn = repeat % len(cases)
         for arm, name in (*cases[turn:], *cases[:turn]):
-            reply = _write(arm, prompt, replace(task, prediction=texts[name]))
+            reply = _write(arm, prompt, replace(own, prediction=texts[name]))
             replies.setdefault((arm.name, name), []).append(reply)
     return [_figures(engine, prompt, case, found, plain) for case, found in replies.items()]
 
