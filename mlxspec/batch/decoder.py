@@ -57,6 +57,9 @@ class BatchDecoder:
     def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache.
 
+        They are copied by the next forward or by `settle`, and not at all where `lend` comes first:
+        a long prompt whose reply is written alone never takes its rows twice.
+
         Args:
             slot: The slot.
             cache: The rows of the sequence.
@@ -65,6 +68,9 @@ class BatchDecoder:
         self._staged = []
         self.cache.fill(slot, cache)
         self._audiences[slot] = Audience(readers)
+
+    def settle(self) -> None:
+        """Copy what `join` has put off: the reader can go on without the rows of that text."""
         mx.eval(self.cache.arrays)
 
     def detach(self, slot: int) -> None:

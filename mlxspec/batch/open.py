@@ -220,6 +220,7 @@ class OpenBatch:
             place = self._place_for(sequence.job.prompt)
             drafter = predicting(place.drafter, sequence.job.predicted)
             sequence.drafter = constrained(drafter, sequence.constraint)
+            self._decoder.settle()
             self._reader.begin(sequence, place, self._supported(sequence.drafter))
         num_read = self._reader.read(most)
         if self._reader.sequence is None:

@@ -34,6 +34,9 @@ class SeparateDecoders:
         """Put a decoder with its text into a slot, or into a new one behind the others."""
         self._decoders[slot : slot + 1] = [reader]
 
+    def settle(self) -> None:
+        """Do nothing: no two decoders share rows."""
+
     def detach(self, slot: int) -> None:
         """Give the states of a slot to no reader."""
         self._decoders[slot].attach(())

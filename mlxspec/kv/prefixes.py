@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+from mlxspec.kv.storage import GROWTH
 from mlxspec.trace.difference import common_length
 
 Planes = list[mx.array]
@@ -49,7 +50,7 @@ class Prefix:
 
     Attributes:
         length: Its tokens.
-        planes: Its rows; none where `length` is 0.
+        planes: Its rows and room for some more behind them, a copy; none where `length` is 0.
     """
 
     length: int
@@ -83,10 +84,8 @@ class PrefixCache:
         for node, shared in self._walk(tokens):
             parts.append([plane[:, :, :shared] for plane in node.planes])
             length += shared
-        joined = [
-            pieces[0] if len(pieces) == 1 else mx.concatenate(list(pieces), axis=2)
-            for pieces in zip(*parts, strict=True)
-        ]
+        # With the room that the next row needs anyway, so that the rows are copied once, not twice.
+        joined = [mx.concatenate([*own, _room(own[0])], axis=2) for own in zip(*parts, strict=True)]
         return Prefix(length, joined)
 
     def add(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
@@ -156,3 +155,7 @@ class PrefixCache:
             waiting += node.below.values()
             if not node.below:
                 yield node
+
+
+def _room(like: mx.array) -> mx.array:
+    return mx.zeros((*like.shape[:2], GROWTH, like.shape[3]), like.dtype)

@@ -6,6 +6,7 @@ replies to one prompt after the other.
 
 import pytest
 
+from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress, text_of
@@ -156,6 +157,22 @@ def test_without_room_for_prefixes_only_the_latest_text_is_reused():
         while batch.num_replies:
             reused += [e.stats["reused_tokens"] for _, e in batch.step() if hasattr(e, "stats")]
     assert reused == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("joins", "expected"), [({0: [0]}, 0), ({0: [0, 1]}, 1)])
+def test_rows_of_a_prompt_are_copied_only_where_another_text_is_read_after_it(
+    monkeypatch, joins, expected
+):
+    """A long prompt whose reply is written alone waits for no copy before its first token."""
+    held, settle = [], BatchDecoder.settle
+
+    def settled(decoder):
+        held.append(sum(decoder.cache.offsets))
+        settle(decoder)
+
+    monkeypatch.setattr(BatchDecoder, "settle", settled)
+    run(opened(), [params_of(max_tokens=3)] * 2, joins)
+    assert sum(map(bool, held)) == expected
 
 
 @pytest.mark.parametrize("joins", [{0: [0]}, {0: [0, 1]}], ids=["alone", "in company"])
