@@ -19,7 +19,7 @@ from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.sessions.server_feed import ServerFeed
+from mlxspec_app.sessions.servers.items import FeedItem
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.word_wrap import wrapped
@@ -122,20 +122,25 @@ def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | No
 
 
 def run_watch(
-    feed: ServerFeed, *, user_data: UserData | None = None, theme: str | None = None
+    items: Iterable[FeedItem],
+    url: str,
+    *,
+    user_data: UserData | None = None,
+    theme: str | None = None,
 ) -> int:
     """Show what a server writes until the user quits and return the exit code.
 
     Args:
-        feed: The feed of the server.
+        items: What is told of its replies.
+        url: Its address.
         user_data: The user data, which holds the settings; None uses the defaults.
         theme: Name of the theme.
     """
     from mlxspec_app.screens.watch import WatchScreen
     from mlxspec_app.sessions.watching import WatchSession
 
-    session = WatchSession(feed.items())
-    return _run(session, lambda: WatchScreen(session, feed.url), theme, user_data)
+    session = WatchSession(items)
+    return _run(session, lambda: WatchScreen(session, url), theme, user_data)
 
 
 def _run(

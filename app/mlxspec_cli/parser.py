@@ -8,7 +8,7 @@ import argparse
 
 from mlxspec import __version__
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
-from mlxspec_app.sessions.server_feed import DEFAULT_URL
+from mlxspec_app.sessions.servers.address import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
@@ -114,9 +114,13 @@ def _add_race_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:
-    text = f"address of a server that `mlxspec serve` started ({DEFAULT_URL})"
+    text = f"address of a server ({DEFAULT_URL})"
     parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
     parser.add_argument("--api-key", default="", metavar="KEY", help="the server's key")
+    text = "send this prompt first; other servers than `mlxspec serve` tell of no other reply"
+    parser.add_argument("--ask", metavar="TEXT", help=text)
+    text = "the model that --ask wants, where the server has several"
+    parser.add_argument("--model", default="", metavar="NAME", help=text)
     parser.add_argument(
         "--plain", action="store_true", help="print each reply when it is over, as without terminal"
     )

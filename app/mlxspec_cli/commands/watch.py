@@ -7,11 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
 from mlxspec.trace.events import text_of
-from mlxspec_app.sessions.server_feed import (
+from mlxspec_app.sessions.servers.address import ServerAddress
+from mlxspec_app.sessions.servers.asked import ask
+from mlxspec_app.sessions.servers.feed import ServerFeed
+from mlxspec_app.sessions.servers.items import (
     EventsLost,
     FeedItem,
+    FiguresTold,
     ReplyEvent,
-    ServerFeed,
     StreamBroken,
 )
 from mlxspec_app.sessions.watching import Watched
@@ -22,19 +25,32 @@ def run(args: Namespace) -> int:
     """Watch until the user quits.
 
     Raises:
-        ValueError: The address or the key cannot be one.
-        ServerError: There is no server, it is another one, or it needs another key.
+        ValueError: The address or the key cannot be one, or the prompt is empty.
+        ServerError: There is no server, it needs another key, it tells nothing of its replies, or
+            it refuses the prompt.
     """
-    feed = ServerFeed(args.url, args.api_key)
-    feed.check()  # a wrong address is an error before the screen opens
+    server = ServerAddress(args.url, args.api_key)
+    items = _items(server, args)  # a wrong address is an error before the screen opens
     if not args.plain and can_draw():
         from mlxspec_app.run import open_user_data, run_watch
 
-        return run_watch(feed, user_data=open_user_data())
-    say(f"{feed.url}: each reply is printed when it is over; Ctrl+C ends it")
-    for line in plain_lines(feed.items()):
+        return run_watch(items, server.url, user_data=open_user_data())
+    say(f"{server.url}: each reply is printed when it is over; Ctrl+C ends it")
+    for line in plain_lines(items):
         print(for_output(line), flush=True)
     return 0
+
+
+def _items(server: ServerAddress, args: Namespace) -> Iterator[FeedItem]:
+    if args.ask is None:
+        if args.model:
+            raise ValueError("--model names the model that --ask wants: give --ask TEXT with it")
+        feed = ServerFeed(server)
+        feed.open()
+        return feed.items()
+    if not args.ask.strip():
+        raise ValueError("--ask wants a prompt; got an empty text")
+    return ask(server, args.ask, args.model)
 
 
 def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
@@ -47,6 +63,8 @@ def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
                 running.clear()
             case EventsLost(count):
                 say(f"{count} events were lost: the replies that run have gaps")
+            case FiguresTold(name) if name in running:
+                running[name].tell(item)
             case ReplyEvent(model, name, event):
                 reply = running.setdefault(name, Watched(name, model))
                 reply.add(event)
@@ -58,8 +76,15 @@ def _lines_of(reply: Watched) -> Iterator[str]:
     part = " (seen from its middle on)" if reply.is_part else ""
     yield f"{reply.name} · {reply.model}{part}"
     yield "".join(map(text_of, reply.events))
-    figures = summary_line(reply.stats.as_dict(), drafter=reply.drafter or "unknown drafter")
-    yield f"[{figures}]"
+    yield f"[{_figures_of(reply)}]"
     if reply.is_failed:
         yield f"[failed: {getattr(reply.events[-1], 'message', '')}]"
     yield ""
+
+
+def _figures_of(reply: Watched) -> str:
+    stats = reply.stats
+    if not reply.told:
+        return summary_line(stats.as_dict(), drafter=reply.drafter or "unknown drafter")
+    speed = f"{stats.generated_tokens} tokens · {stats.generation_tps:.1f} tokens/s"
+    return f"{speed} · first token after {stats.ttft_s:.2f} s · the server tells {reply.told}"

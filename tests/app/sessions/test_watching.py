@@ -9,10 +9,11 @@ import pytest
 
 from mlxspec.errors import ServerError
 from mlxspec.trace.events import GenerationFailed, TurnStarted, text_of
-from mlxspec_app.sessions.server_feed import (
+from mlxspec_app.sessions.servers.address import ServerAddress
+from mlxspec_app.sessions.servers.feed import ServerFeed
+from mlxspec_app.sessions.servers.items import (
     EventsLost,
     ReplyEvent,
-    ServerFeed,
     StreamBegun,
     StreamBroken,
 )
@@ -65,7 +66,7 @@ def answering(status, kind, body=b"{}"):
 
 def test_what_a_server_publishes_arrives_event_for_event():
     with listening() as (port, server):
-        items = ServerFeed(f"localhost:{port}/v1/").items()
+        items = ServerFeed(ServerAddress(f"localhost:{port}/v1/")).items()
         assert next(items) == StreamBegun()
         while not server.feed._watchers:
             pass
@@ -78,11 +79,11 @@ def test_what_a_server_publishes_arrives_event_for_event():
 def test_a_key_goes_with_it_and_a_wrong_one_is_said():
     with listening(api_key="secret") as (port, _):
         address = f"http://127.0.0.1:{port}"
-        ServerFeed(address, "secret").check()
+        ServerFeed(ServerAddress(address, "secret")).open()
         with pytest.raises(ServerError, match=r"needs its key: add it with --api-key KEY"):
-            ServerFeed(address).check()
+            ServerFeed(ServerAddress(address)).open()
         with pytest.raises(ServerError, match=r"refuses this key: give its own with --api-key"):
-            ServerFeed(address, "wrong").check()
+            ServerFeed(ServerAddress(address, "wrong")).open()
 
 
 @pytest.mark.parametrize(
@@ -92,31 +93,31 @@ def test_a_key_goes_with_it_and_a_wrong_one_is_said():
 def test_another_server_is_said_to_be_one(status, kind, got):
     with (
         answering(status, kind) as address,
-        pytest.raises(ServerError, match=rf"gave {got}, not .* needs `mlxspec serve`"),
+        pytest.raises(ServerError, match=rf"gave {got}, not .* with --ask TEXT"),
     ):
-        ServerFeed(address).check()
+        ServerFeed(ServerAddress(address)).open()
 
 
 def test_where_no_server_is_the_message_says_how_to_start_one():
     with answering(200, "text/html") as address:
         pass
     with pytest.raises(ServerError, match=r"no server answers at http://127.*`mlxspec serve`"):
-        ServerFeed(address).check()
+        ServerFeed(ServerAddress(address)).open()
 
 
 @pytest.mark.parametrize("address", ["ftp://a", "http://", "a:b", "http://a b", ""])
 def test_an_address_that_cannot_be_one_is_refused(address):
     with pytest.raises(ValueError, match="an address is one such as http"):
-        ServerFeed(address)
+        ServerAddress(address)
     with pytest.raises(ValueError, match="an API key has letters"):
-        ServerFeed("a", "schlüssel")
+        ServerAddress("a", "schlüssel")
 
 
 def test_a_stream_that_ends_is_asked_for_again_and_what_is_no_event_is_lost():
     body = b': hello\n\nevent: reply\ndata: {"model": 1}\n\nevent: lost\ndata: {"num_lost": 3}\n\n'
     waits = []
     with answering(200, "text/event-stream", body) as address:
-        items = ServerFeed(address, wait=waits.append).items()
+        items = ServerFeed(ServerAddress(address), waits.append).items()
         once = [StreamBegun(), EventsLost(1), EventsLost(3)]
         assert list(islice(items, 4)) == [*once, StreamBroken("the server ended the stream")]
         assert waits == []

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, times_plain
+from mlxspec_app.conversation.figures import (
+    Part,
+    count,
+    fitting,
+    is_of_another_server,
+    loading_words,
+    times_plain,
+)
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.text.bars import meter
@@ -75,7 +82,8 @@ def status_parts(state: ChatState) -> list[Part]:
     if reply is not None and reply.drafter_fault:
         parts.append(Part(_NO_GUESSES))
     if reply is not None and reply.started is not None:
-        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
+        if not is_of_another_server(reply):
+            parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
         parts += _drafts(reply.started.drafts)
     if ring := _ring(state):
         parts.append(Part(f"rotating cache {count(ring)}", 3))

@@ -68,7 +68,9 @@ def _row(reply: Watched, is_shown: bool, width: int) -> Content:
         Part(f"{stats.generated_tokens:>4} tokens"),
         Part(f"{stats.generation_tps:>5.1f} tokens/s", 1),
     ]
-    if stats.rounds:
+    if reply.told:
+        parts.append(Part(f"the server tells {safe_line(reply.told)}", 2))
+    elif stats.rounds:
         parts.append(Part(f"acceptance rate {stats.acceptance_rate:.0%}".replace("%", " %"), 2))
     shown = fitting(parts, width, _GAP)
     style = "$foreground bold" if is_shown else "$spec-muted"

@@ -1,0 +1,1 @@
+"""What servers tell of their replies: ours of all of them, others of one that was asked for."""

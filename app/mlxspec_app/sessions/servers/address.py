@@ -1,0 +1,130 @@
+"""Requests to a server over HTTP, and what is said where they cannot be made."""
+
+import json
+from collections.abc import Iterator, Mapping
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlxspec.errors import ServerError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+STREAM_TYPE = "text/event-stream"
+_SILENCE_S = 30.0  # a server says more often that it is alive
+
+
+class ServerAddress:
+    """A server, and the key that it wants.
+
+    Attributes:
+        url: Its address, without a path of its API.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, key: str = "") -> None:
+        """Check both; nothing is asked yet.
+
+        Args:
+            url: Address of the server; http:// and a last /v1 may be left out.
+            key: Its API key.
+
+        Raises:
+            ValueError: The address or the key cannot be one.
+        """
+        self.url = _checked(url)
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("an API key has letters, digits and signs of ASCII: give another one")
+        self._has_key = bool(key)
+        self._headers = {"Accept": STREAM_TYPE} | (
+            {"Authorization": f"Bearer {key}"} if key else {}
+        )
+
+    def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        silence_s: float = _SILENCE_S,
+    ) -> tuple[HTTPConnection, HTTPResponse]:
+        """Ask for a path; the caller closes the connection, and judges every other status.
+
+        Args:
+            path: Path of the API, from /v1 on.
+            body: What is posted, as JSON; None gets the path.
+            silence_s: Seconds of silence after which the connection counts as lost.
+
+        Raises:
+            ServerError: There is no server, it is no web server, or it needs another key.
+        """
+        parts = urlsplit(self.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=silence_s)
+        try:
+            return connection, self._response(connection, parts.path + path, body)
+        except HTTPException as error:
+            connection.close()
+            what = type(error).__name__
+            raise ServerError(f"what listens at {self.url} is no web server ({what})") from error
+        except OSError as error:
+            connection.close()
+            why = error.strerror or str(error) or type(error).__name__
+            start = "start one with `mlxspec serve`, or name the address of another"
+            raise ServerError(f"no server answers at {self.url}: {why}; {start}") from error
+        except ServerError:
+            connection.close()
+            raise
+
+    def _response(
+        self, connection: HTTPConnection, path: str, body: Mapping[str, Any] | None
+    ) -> HTTPResponse:
+        if body is None:
+            connection.request("GET", path, headers=self._headers)
+        else:
+            headers = self._headers | {"Content-Type": "application/json"}
+            connection.request("POST", path, json.dumps(body).encode(), headers)
+        response = connection.getresponse()
+        if response.status in (401, 403):
+            what = "refuses this key: give its own" if self._has_key else "needs its key: add it"
+            raise ServerError(f"{self.url} {what} with --api-key KEY")
+        return response
+
+
+def is_stream(response: HTTPResponse) -> bool:
+    """Return whether a response is a stream of server-sent events."""
+    return response.status == 200 and response.headers.get_content_type() == STREAM_TYPE
+
+
+def told_error(response: HTTPResponse) -> str:
+    """Return what a response that is no stream says was wrong, or ""."""
+    try:
+        found = json.loads(response.read(10_000))
+    except (OSError, HTTPException, ValueError):
+        return ""
+    error = found.get("error", found.get("detail", "")) if isinstance(found, dict) else ""
+    return str(error.get("message", "") if isinstance(error, dict) else error)
+
+
+def sent_events(stream: HTTPResponse) -> Iterator[tuple[str, str]]:
+    """Yield name and data of the events of a stream; its comments say nothing."""
+    name = ""
+    for line in stream:
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        if text.startswith("event:"):
+            name = text.removeprefix("event:").lstrip(" ")
+        elif text.startswith("data:"):
+            yield name, text.removeprefix("data:").lstrip(" ")
+        elif not text:
+            name = ""
+
+
+def _checked(url: str) -> str:
+    whole = url if "://" in url else f"http://{url}"
+    allowed = f"an address is one such as {DEFAULT_URL}; got {url!r}"
+    try:
+        parts = urlsplit(whole)
+        is_address = parts.scheme in ("http", "https") and parts.hostname
+        _ = parts.port  # raises where it is none
+    except ValueError as error:
+        raise ValueError(f"{allowed}: {error}") from error
+    if not is_address or not whole.isascii() or any(map(str.isspace, whole)):
+        raise ValueError(allowed)
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc}{path}"
