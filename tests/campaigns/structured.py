@@ -2,7 +2,8 @@
 
 `python -m tests.campaigns.structured --replies 1000` asks the 24 questions of the bench again and
 again, half of the replies at temperature 0 and half at 1, with changing drafters and numbers of
-nodes. A reply that did not end by itself is counted, and not judged.
+nodes. A reply that did not end by itself is counted, and not judged. Every 25 replies it says how
+far it is; `--first 400` goes on with the reply of that number.
 """
 
 import argparse
@@ -24,12 +25,16 @@ MAX_TOKENS = 400
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replies", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with reply N (0)")
     parser.add_argument("--model", default="default")
     args = parser.parse_args(argv)
     ends = Counter()
     with mlxspec.load(args.model, drafter="pool") as engine:
-        for seed, case in enumerate(islice(cases(), args.replies)):
+        numbered = islice(enumerate(cases()), args.first, args.first + args.replies)
+        for done, (seed, case) in enumerate(numbered, 1):
             ends[write(engine, seed, *case)] += 1
+            if done % 25 == 0:
+                print(f"{args.first + done}: {dict(ends)}", flush=True)
     print(f"{args.replies} replies: {dict(ends)}")
     return ends
 
