@@ -119,10 +119,12 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", default="", metavar="KEY", help="the server's key")
     text = "send this prompt first; other servers than `mlxspec serve` tell of no other reply"
     parser.add_argument("--ask", metavar="TEXT", help=text)
-    text = "the model that --ask wants, where the server has several"
+    text = "write the reply to this prompt twice, greedy, with drafts and plain, and show a race"
+    parser.add_argument("--race", metavar="TEXT", help=text)
+    text = "the model for that prompt, where the server has several"
     parser.add_argument("--model", default="", metavar="NAME", help=text)
     parser.add_argument(
-        "--plain", action="store_true", help="print each reply when it is over, as without terminal"
+        "--plain", action="store_true", help="print replies that are over, as without a terminal"
     )
 
 

@@ -29,7 +29,12 @@ def run(args: Namespace) -> int:
             _write(out, race, name, replaces=args.force)
     if any(wanted.values()):
         return 0
-    if not args.plain and can_draw():
+    return show_race(race, is_plain=args.plain)
+
+
+def show_race(race: Race, *, is_plain: bool) -> int:
+    """Play a race on the screen, or print its result; return the exit code."""
+    if not is_plain and can_draw():
         from mlxspec_app.run import open_user_data, run_race
 
         return run_race(race, user_data=open_user_data())

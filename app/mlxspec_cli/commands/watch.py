@@ -1,12 +1,15 @@
 """`mlxspec watch`: show what a server writes while it is written; needs neither MLX nor a model.
 
-With `--plain`, or without a terminal, each reply is printed when it is over.
+With `--plain`, or without a terminal, each reply is printed when it is over. `--race` writes one
+reply twice, and shows both as `mlxspec race` does.
 """
 
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
 from mlxspec.trace.events import text_of
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.sessions.servers.address import ServerAddress
 from mlxspec_app.sessions.servers.asked import ask
 from mlxspec_app.sessions.servers.feed import ServerFeed
@@ -17,7 +20,9 @@ from mlxspec_app.sessions.servers.items import (
     ReplyEvent,
     StreamBroken,
 )
+from mlxspec_app.sessions.servers.raced import run_twice
 from mlxspec_app.sessions.watching import Watched
+from mlxspec_cli.commands.race import show_race
 from mlxspec_cli.output import can_draw, for_output, say, summary_line
 
 
@@ -26,10 +31,13 @@ def run(args: Namespace) -> int:
 
     Raises:
         ValueError: The address or the key cannot be one, or the prompt is empty.
-        ServerError: There is no server, it needs another key, it tells nothing of its replies, or
-            it refuses the prompt.
+        ServerError: There is no server, it needs another key, it tells too little of its replies,
+            or it refuses the prompt.
     """
     server = ServerAddress(args.url, args.api_key)
+    _check(args)
+    if args.race is not None:
+        return _race(server, args)
     items = _items(server, args)  # a wrong address is an error before the screen opens
     if not args.plain and can_draw():
         from mlxspec_app.run import open_user_data, run_watch
@@ -41,16 +49,30 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _check(args: Namespace) -> None:
+    prompts = {"--ask": args.ask, "--race": args.race}
+    given = [name for name, text in prompts.items() if text is not None]
+    if args.model and not given:
+        raise ValueError("--model names the model for a prompt: give --ask TEXT or --race TEXT")
+    if len(given) > 1:
+        raise ValueError("--ask shows one reply and --race two: give one of them")
+    for name in given:
+        if not prompts[name].strip():
+            raise ValueError(f"{name} wants a prompt; got an empty text")
+
+
 def _items(server: ServerAddress, args: Namespace) -> Iterator[FeedItem]:
-    if args.ask is None:
-        if args.model:
-            raise ValueError("--model names the model that --ask wants: give --ask TEXT with it")
-        feed = ServerFeed(server)
-        feed.open()
-        return feed.items()
-    if not args.ask.strip():
-        raise ValueError("--ask wants a prompt; got an empty text")
-    return ask(server, args.ask, args.model)
+    if args.ask is not None:
+        return ask(server, args.ask, args.model)
+    feed = ServerFeed(server)
+    feed.open()
+    return feed.items()
+
+
+def _race(server: ServerAddress, args: Namespace) -> int:
+    plain, drafted = run_twice(server, args.race, args.model, say)
+    race = Race([Track("A", plain), Track("B", drafted)], time.monotonic)
+    return show_race(race, is_plain=args.plain)
 
 
 def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from mlxspec_app.sessions.servers.items import (
     StreamBroken,
 )
 
-EVENTS = "/v1/events"
+_EVENTS = "/v1/events"
 _RETRY_S = 2.0
 _NEEDED = (
     "other servers than `mlxspec serve` tell of a reply only whoever asked for it: give a prompt "
@@ -78,7 +78,7 @@ class ServerFeed:
             self._wait(_RETRY_S)
 
     def _asked(self) -> tuple[HTTPConnection, HTTPResponse]:
-        connection, response = self._server.ask(EVENTS)
+        connection, response = self._server.ask(_EVENTS)
         if is_stream(response):
             return connection, response
         with closing(connection):
@@ -86,7 +86,18 @@ class ServerFeed:
                 raise ServerError(f"{self.url}: {message}")
             kind = response.headers.get_content_type()
         got = f"status {response.status}" if response.status != 200 else kind
-        raise ServerError(f"{self.url}{EVENTS} gave {got}, not a stream of events; {_NEEDED}")
+        raise ServerError(f"{self.url}{_EVENTS} gave {got}, not a stream of events; {_NEEDED}")
+
+
+def has_feed(server: ServerAddress) -> bool:
+    """Return whether a server tells of all its replies, as ours does.
+
+    Raises:
+        ServerError: There is no server, or it needs another key.
+    """
+    connection, response = server.ask(_EVENTS)
+    with closing(connection):
+        return is_stream(response)
 
 
 def _items_of(stream: HTTPResponse) -> Iterator[FeedItem]:

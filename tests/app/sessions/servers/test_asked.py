@@ -9,10 +9,13 @@ import pytest
 
 from mlxspec.errors import ServerError
 from mlxspec.trace.events import DraftVerified, GenerationFinished, text_of
+from mlxspec_app.playback.compare import compare
 from mlxspec_app.sessions.servers.address import ServerAddress
 from mlxspec_app.sessions.servers.asked import ask
 from mlxspec_app.sessions.servers.items import EventsLost, ReplyEvent, StreamBegun
+from mlxspec_app.sessions.servers.raced import run_twice
 from mlxspec_cli.commands.watch import plain_lines
+from mlxspec_cli.main import main
 from tests.support.served import MESSAGES, listening, true_text
 
 
@@ -117,3 +120,52 @@ def test_ours_tells_every_event_of_the_reply():
     assert seen[0].t == "meta"
     assert seen[0].drafter == "pool"
     assert "".join(map(text_of, seen)) == true_text(MESSAGES)
+
+
+# ---- races ----------------------------------------------------------------------------------
+
+
+def test_a_race_is_the_same_reply_with_drafts_and_plain():
+    said = []
+    with listening() as (port, _):
+        server = ServerAddress(f"127.0.0.1:{port}")
+        plain, drafted = run_twice(server, MESSAGES[0]["content"], say=said.append)
+    assert said == ["run 1 of 2, with drafts", "run 2 of 2, plain"]
+    for run in (plain, drafted):
+        assert [event.t for event in run[:2]] == ["turn", "meta"]
+        assert "".join(map(text_of, run)) == true_text(MESSAGES)
+    assert not any(event.t == "draft" for event in plain)
+    assert any(event.t == "draft" for event in drafted)
+    verdict = compare(plain, drafted)
+    assert verdict.kind == "identical", verdict
+
+
+def test_another_server_tells_too_little_for_a_race():
+    with (
+        chatting() as (server, sent),
+        pytest.raises(ServerError, match="a race needs `mlxspec serve`"),
+    ):
+        run_twice(server, "Hi")
+    assert not sent
+
+
+def test_a_race_for_no_model_is_refused_by_the_server():
+    with (
+        listening() as (port, _),
+        pytest.raises(ServerError, match="there is no model of the name 'nope'"),
+    ):
+        run_twice(ServerAddress(f"127.0.0.1:{port}"), "Hi", "nope", lambda words: None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--ask", " "], "--ask wants a prompt; got an empty text"),
+        (["--race", ""], "--race wants a prompt; got an empty text"),
+        (["--ask", "a", "--race", "b"], "--ask shows one reply and --race two"),
+        (["--model", "a"], "--model names the model for a prompt"),
+    ],
+)
+def test_prompts_that_cannot_be_one_are_refused(capsys, flags, said):
+    assert main(["watch", *flags]) == 2
+    assert said in capsys.readouterr().err

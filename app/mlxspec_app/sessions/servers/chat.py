@@ -1,0 +1,79 @@
+"""A prompt for a server over OpenAI's chat completions, and the chunks of its reply."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from threading import Thread
+from typing import Any
+
+from mlxspec.errors import ServerError
+from mlxspec_app.sessions.servers.address import (
+    ServerAddress,
+    is_stream,
+    sent_events,
+    told_error,
+)
+
+_CHAT = "/v1/chat/completions"
+_SILENCE_S = 1800.0  # other servers are silent while they read a long prompt
+
+
+class StreamedReply:
+    """A reply that a server streams.
+
+    Attributes:
+        chunks: Its chunks, None for what is none, until its end or until the stream is cut off.
+    """
+
+    def __init__(self, server: ServerAddress, prompt: str, model: str = "", **fields: Any) -> None:
+        """Send a prompt.
+
+        Args:
+            server: The server.
+            prompt: The message of the user.
+            model: Name of one of its models; "" takes the one that it takes.
+            fields: More fields of the request.
+
+        Raises:
+            ServerError: There is no server, it needs another key, or it refuses the prompt.
+        """
+        body: dict[str, Any] = {
+            "messages": [{"role": "user", "content": prompt}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "timings_per_token": True,  # of llama.cpp; others do not read it
+            **({"model": model} if model else {}),
+            **fields,
+        }
+        self.chunks = _chunks(*_answer(server, body))
+
+    def read_aside(self) -> None:
+        """Read the rest in a thread: a server ends a reply that nobody reads."""
+        Thread(target=lambda: list(self.chunks), name="reply", daemon=True).start()
+
+
+def _answer(server: ServerAddress, body: dict[str, Any]) -> tuple[HTTPConnection, HTTPResponse]:
+    connection, response = server.ask(_CHAT, body, _SILENCE_S)
+    if is_stream(response):
+        return connection, response
+    with closing(connection):
+        why = told_error(response) or f"status {response.status}"
+    more = "" if "model" in body else "; where it wants a model, name one with --model NAME"
+    raise ServerError(f"{server.url} refuses the prompt: {why}{more}")
+
+
+def _chunks(connection: HTTPConnection, stream: HTTPResponse) -> Iterator[dict[str, Any] | None]:
+    with closing(connection), suppress(OSError, HTTPException):
+        for _, data in sent_events(stream):
+            if data == "[DONE]":
+                return
+            yield _chunk(data)
+
+
+def _chunk(data: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

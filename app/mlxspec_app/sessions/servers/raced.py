@@ -1,0 +1,68 @@
+"""Two replies of `mlxspec serve` to one prompt, with drafts and plain, as recordings for a race.
+
+They are greedy and are written one after the other, first with drafts, so that these cannot have
+seen the reply. Their speeds leave the reading of the prompt out.
+"""
+
+from collections.abc import Callable, Iterator
+
+from mlxspec.errors import ServerError
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.sessions.servers.address import ServerAddress
+from mlxspec_app.sessions.servers.chat import StreamedReply
+from mlxspec_app.sessions.servers.feed import ServerFeed, has_feed
+from mlxspec_app.sessions.servers.items import EventsLost, ReplyEvent, StreamBroken
+
+_RUNS = {"with drafts": {}, "plain": {"num_draft_tokens": 0}}
+_GREEDY = {"temperature": 0, "seed": 0}
+
+
+def run_twice(
+    server: ServerAddress, prompt: str, model: str = "", say: Callable[[str], object] = print
+) -> list[list[Event]]:
+    """Return the events of both replies, the plain one first, as `mlxspec race` shows them.
+
+    Args:
+        server: The server.
+        prompt: The message of the user.
+        model: Name of one of its models; "" takes the one that it takes.
+        say: Told which run begins.
+
+    Raises:
+        ServerError: There is no server, it is another one, it needs another key, it refuses the
+            prompt, or events of a reply were lost.
+    """
+    if not has_feed(server):
+        raise ServerError(
+            f"a race needs `mlxspec serve`: {server.url} does not tell the rounds of a reply; "
+            "--ask TEXT shows one reply of it"
+        )
+    runs: list[list[Event]] = []
+    for number, (name, own) in enumerate(_RUNS.items(), 1):
+        say(f"run {number} of {len(_RUNS)}, {name}")
+        runs.append([TurnStarted("user", prompt), *_events(server, prompt, model, own)])
+    return runs[::-1]
+
+
+def _events(
+    server: ServerAddress, prompt: str, model: str, fields: dict[str, int]
+) -> Iterator[Event]:
+    """Yield the events of a reply, from the feed."""
+    feed = ServerFeed(server)
+    feed.open()  # before the prompt is sent, so that no event is missed
+    reply = StreamedReply(server, prompt, model, **_GREEDY, **fields)
+    first = next(reply.chunks, None) or {}
+    name = f"{first.get('id', '')}".removeprefix("chatcmpl-") + "-0"
+    reply.read_aside()
+    for item in feed.items():
+        match item:
+            case ReplyEvent(reply=told, event=event) if told == name:
+                yield event
+                if isinstance(event, GenerationFailed):
+                    raise ServerError(f"the reply failed: {event.message}")
+                if isinstance(event, GenerationFinished):
+                    return
+            case EventsLost():
+                raise ServerError("events of the reply were lost: race again")
+            case StreamBroken(why):
+                raise ServerError(f"{why}: race again")
