@@ -1,9 +1,12 @@
 """A thousand replies under JSON schemas with the default model: each has to parse and to be valid.
 
-`python -m tests.campaigns.structured --replies 1000` asks the 24 questions of the bench again and
-again, half of the replies at temperature 0 and half at 1, with changing drafters and numbers of
-nodes. A reply that did not end by itself is counted, and not judged. Every 25 replies it says how
-far it is; `--first 400` goes on with the reply of that number.
+    python -m tests.campaigns.structured --replies 1000    one after the other
+    python -m tests.campaigns.structured --batch 16        16 at a time, in one batch
+    python -m tests.campaigns.structured --first 400       goes on with the reply of that number
+
+It asks the 24 questions of the bench again and again, half of the replies at temperature 0 and half
+at 1, with changing drafters and numbers of nodes. A reply that did not end by itself is counted,
+and not judged.
 """
 
 import argparse
@@ -20,47 +23,75 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import text_of
 
 MAX_TOKENS = 400
+DRAFTERS = ("pool", "suffix", "none", "table")
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__)
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=how)
     parser.add_argument("--replies", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with reply N (0)")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="N at a time (1)")
     parser.add_argument("--model", default="default")
     args = parser.parse_args(argv)
     ends = Counter()
+    numbered = islice(enumerate(cases()), args.first, args.first + args.replies)
     with mlxspec.load(args.model, drafter="pool") as engine:
-        numbered = islice(enumerate(cases()), args.first, args.first + args.replies)
-        for done, (seed, case) in enumerate(numbered, 1):
-            ends[write(engine, seed, *case)] += 1
-            if done % 25 == 0:
-                print(f"{args.first + done}: {dict(ends)}", flush=True)
+        for drafter, group in groups(numbered, args.batch):
+            ends.update(write(engine, drafter, group))
+            print(f"{ends.total()}: {dict(ends)}", flush=True)
     print(f"{args.replies} replies: {dict(ends)}")
     return ends
 
 
 def cases():
-    """Yield question, temperature, drafter and number of nodes; a question as often as another."""
-    ways = cycle(product((0.0, 1.0), ("pool", "suffix", "none", "table"), (31, 6)))
-    yield from ((question, *way) for question, way in zip(cycle(choose_schemas()), ways))
+    """Yield drafter, question, temperature and number of nodes; a question as often as another."""
+    ways = cycle(product((0.0, 1.0), DRAFTERS, (31, 6)))
+    for question, (temperature, drafter, num_nodes) in zip(cycle(choose_schemas()), ways):
+        yield drafter, question, temperature, num_nodes
 
 
-def write(engine, seed, question, temperature, drafter, num_nodes):
-    """Write a reply and judge it; return why it ended."""
-    prompt = engine.tokenizer.apply_chat_template([{"role": "user", "content": question.prompt}])
-    params = GenerationParams(
+def groups(numbered, size):
+    """Yield a drafter and its next `size` cases, each after its number."""
+    waiting = {drafter: [] for drafter in DRAFTERS}
+    for number, (drafter, *case) in numbered:
+        waiting[drafter].append((number, *case))
+        if len(waiting[drafter]) == size:
+            yield drafter, waiting.pop(drafter)
+            waiting[drafter] = []
+    yield from ((drafter, group) for drafter, group in waiting.items() if group)
+
+
+def write(engine, drafter, group):
+    """Write the replies of a group and judge them; return why each ended."""
+    own = None if drafter == "pool" else HOST_DRAFTERS[drafter]()
+    jobs = [(prompt_of(engine, case[1]), params_of(*case)) for case in group]
+    if len(group) == 1:
+        replies = [list(engine.generate(*jobs[0], drafter=own))]
+        texts = ["".join(map(text_of, events)) for events in replies]
+        reasons = [events[-1].reason for events in replies]
+    else:
+        prompts, params = zip(*jobs, strict=True)
+        found = list(engine.generate_batch(prompts, params, drafter=own, batch_size=len(group)))
+        texts, reasons = [reply.text for reply in found], [reply.finish_reason for reply in found]
+    for (_, question, *_), text, reason in zip(group, texts, reasons, strict=True):
+        if reason == "stop":
+            Draft202012Validator(question.schema).validate(json.loads(text))
+    return reasons
+
+
+def prompt_of(engine, question):
+    return engine.tokenizer.apply_chat_template([{"role": "user", "content": question.prompt}])
+
+
+def params_of(number, question, temperature, num_nodes):
+    return GenerationParams(
         max_tokens=MAX_TOKENS,
         grammar=dict(question.schema),
         sampling=SamplingParams(temperature=temperature),
         num_draft_tokens=num_nodes,
-        seed=seed,
+        seed=number,
     )
-    own = None if drafter == "pool" else HOST_DRAFTERS[drafter]()
-    events = list(engine.generate(prompt, params, drafter=own))
-    if events[-1].reason == "stop":
-        value = json.loads("".join(map(text_of, events)))
-        Draft202012Validator(question.schema).validate(value)
-    return events[-1].reason
 
 
 if __name__ == "__main__":
