@@ -53,6 +53,8 @@ def _add_network(group: argparse._ActionsContainer) -> None:
     group.add_argument("--api-key", default="", metavar="KEY", help="requests must send it")
     text = "let other machines ask without a key"
     group.add_argument("--insecure", action="store_true", help=text)
+    text = "more names by which requests may call this machine, such as host.docker.internal"
+    group.add_argument("--allowed-hosts", default="", metavar="LIST", help=text)
     text = "web origins that may read replies, separated by commas; defaults to none"
     group.add_argument("--allowed-origins", default="", metavar="LIST", help=text)
 

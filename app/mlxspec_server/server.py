@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
@@ -49,7 +49,7 @@ from mlxspec_server.writing import Writing
 
 _FREE = ("/", "/health")  # routes that need no key: the page holds nothing, and asks for one
 _ROOM_S = 10  # after which a watcher may have gone
-_THIS_MACHINE = ["localhost", "127.0.0.1", "[::1]"]
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 Act = Callable[[Request], Awaitable[Response]]
 
@@ -128,8 +128,6 @@ class Server:
 
     def _middleware(self) -> list[Middleware]:
         found = []
-        if self.settings.is_loopback:  # a page that names this machine otherwise is an attack
-            found.append(Middleware(TrustedHostMiddleware, allowed_hosts=_THIS_MACHINE))
         if self.settings.origins:
             origins = list(self.settings.origins)
             methods, headers = ["GET", "POST"], ["*"]
@@ -232,12 +230,23 @@ class Server:
 
     async def _guarded(self, act: Act, request: Request) -> Response:
         try:
+            self._check_host(request)
             self._check_key(request)
             return await act(request)
         except Refusal as refusal:
             self.counts.add("refused")
             headers = {"Retry-After": str(refusal.retry_s)} if refusal.retry_s else {}
             return _told(refusal, request, headers)
+
+    def _check_host(self, request: Request) -> None:
+        """Refuse a strange name for this machine: a web page can make one (DNS rebinding)."""
+        name = _called(request)
+        if self.settings.is_loopback and name not in (*_THIS_MACHINE, *self.settings.hosts):
+            raise Refusal(
+                400,
+                f"this server is called by another name than localhost: {name!r}; start it with "
+                f"--allowed-hosts {name or 'NAME'} where that is right",
+            )
 
     def _check_key(self, request: Request) -> None:
         key = self.settings.api_key
@@ -247,6 +256,15 @@ class Server:
         stated = stated or request.headers.get("x-api-key", "")
         if not hmac.compare_digest(stated.encode(), key.encode()):
             raise Refusal(401, "this server needs a key: Authorization: Bearer KEY")
+
+
+def _called(request: Request) -> str:
+    """Return the name by which a request calls this machine."""
+    stated = request.headers.get("host", "")  # `request.url` has another one where it cannot be one
+    try:
+        return urlsplit(f"//{stated}").hostname or ""
+    except ValueError:
+        return stated
 
 
 def _row(offer: Offer) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class ServerSettings:
         port: Port to listen on; 0 takes a free one.
         api_key: The key that a request has to state; "" for none.
         is_insecure: Whether other machines may ask without a key.
+        hosts: More names by which requests may call this machine, where it listens on it alone.
         origins: Web origins that may read replies (CORS); none by default.
         max_body_bytes: The most bytes of a request.
         max_waiting: Requests that may wait, beyond those that are answered.
@@ -34,6 +35,7 @@ class ServerSettings:
     port: int = 8080
     api_key: str = ""
     is_insecure: bool = False
+    hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     max_body_bytes: int = 16 * MIB
     max_waiting: int = 64

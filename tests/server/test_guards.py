@@ -61,7 +61,17 @@ def test_a_page_of_another_origin_may_not_read_or_rename_this_machine():
     origin = {"Origin": "http://evil.example"}
     with serving() as client:
         assert "access-control-allow-origin" not in client.get("/health", headers=origin).headers
-        assert client.get("/health", headers={"Host": "evil.example"}).status_code == 400
+        for path in ("/health", "/", "/v1/models"):
+            found = client.get(path, headers={"Host": "evil.example:8080"})
+            assert found.status_code == 400
+            assert "start it with --allowed-hosts evil.example" in found.json()["error"]["message"]
+        for name in ("[::1", "a b", "localhost.evil.example"):
+            assert client.get("/health", headers={"Host": name}).status_code == 400
+        for name in ("127.0.0.1:8080", "[::1]:8080", "LOCALHOST"):
+            assert client.get("/health", headers={"Host": name}).status_code == 200
+    with serving(hosts=("host.docker.internal",)) as client:
+        for name, status in (("host.docker.internal:8080", 200), ("evil.example", 400)):
+            assert client.get("/health", headers={"Host": name}).status_code == status
     with serving(origins=("http://evil.example",)) as client:
         found = client.get("/health", headers=origin).headers
         assert found["access-control-allow-origin"] == "http://evil.example"

@@ -92,6 +92,7 @@ def _settings_of(args: Namespace) -> "ServerSettings":
         port=args.listen_port,
         api_key=args.api_key,
         is_insecure=args.insecure,
+        hosts=tuple(words_of(args.allowed_hosts)),
         origins=tuple(words_of(args.allowed_origins)),
         max_body_bytes=args.max_body_bytes,
         max_waiting=args.max_waiting,
