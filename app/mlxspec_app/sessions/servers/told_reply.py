@@ -152,13 +152,13 @@ class ToldReply:
 
     def _close(self, ts: float) -> Iterator[Event]:
         """Yield the events of the round that was open."""
-        round_, self._round = self._round, None
-        if round_ is None:
+        ended, self._round = self._round, None
+        if ended is None:
             return
-        missing = min(round_.counts.written, _MOST_NODES) - len(round_.pieces)
-        pieces = round_.pieces + [_Piece("", "answer")] * missing  # halves of characters, an end
-        if round_.counts.drafted:
-            yield from self._drafted(round_.counts, pieces, ts)
+        missing = min(ended.counts.written, _MOST_NODES) - len(ended.pieces)
+        pieces = ended.pieces + [_Piece("", "answer")] * missing  # halves of characters, an end
+        if ended.counts.drafted:
+            yield from self._drafted(ended.counts, pieces, ts)
         else:
             yield from self._plain(pieces, ts)
 
