@@ -123,8 +123,8 @@ def test_the_page_is_one_file_that_allows_no_other_script():
 def test_a_prompt_sent_by_keys_shows_the_text_of_the_target(page):
     ask(page, "Hi")
     page.press("Enter", 13, CTRL)
-    page.until("replies.shown?.state === ENDED && !asking")
-    shown = page.until("by('end').textContent && by('text').textContent")
+    page.until("replies.shown?.state === ENDED && !asking && painter.isOver")
+    shown = page.run("by('text').textContent")
     assert shown == page.run(f"shownText({json.dumps(true_text(MESSAGES))})")
     assert page.run("by('about').textContent") == "tiny ◂ pool · 10 tokens"
     assert page.run("document.querySelectorAll('#replies .row').length") == 1
