@@ -159,6 +159,7 @@ def profile_rounds(
         (engine.target, "logits", "build the forward"),
         (continuation_room, "verify", "build the verification"),
         (waited_round_room, "sync", "wait for the device"),
+        (WaitedRound, "launch", "wait for the device"),  # it waits where MLX's queue is full
         (WaitedRound, "wait", "read out"),
         (host_round_room, "walk", "verify on the host"),
         (host_round_room, "top_tokens", "top tokens on the host"),

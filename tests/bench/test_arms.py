@@ -12,9 +12,12 @@ from mlxspec.bench.arms import check_arms, own_arms
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.sample import Task, Watch
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
+from mlxspec.budget.base import FixedBudget
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options
+from mlxspec.reply.waited_round import WaitedRound
 from tests.support.model_folders import save_folder
 from tests.support.tiny import make_engine, tiny_model
 
@@ -221,6 +224,29 @@ def test_a_profile_names_the_stages_of_rounds_and_leaves_the_engine_as_it_was():
     }  # fmt: skip
     assert {"forward_tree", "logits", "commit"}.isdisjoint(vars(engine.target))
     assert {"propose", "update", "start"}.isdisjoint(vars(engine.drafter))
+
+
+class LooksAhead(FixedBudget):
+    looks_ahead = True
+
+    def ask(self, limit):
+        return 0
+
+
+def test_a_round_that_is_launched_ahead_waits_for_the_device(monkeypatch):
+    now, launch = [0.0], WaitedRound.launch
+
+    def launched(pending):
+        now[0] += 1.0
+        launch(pending)
+
+    engine = make_engine(tiny_model(), NoDrafter(), budget=LooksAhead())
+    monkeypatch.setattr("mlxspec.bench.stages.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(WaitedRound, "launch", launched)
+    profile = profile_rounds(engine, engine.drafter, PROMPT, GenerationParams(max_tokens=8))
+    assert now[0] > 0
+    assert profile.ms.pop("wait for the device") == 1e3 * now[0] / profile.forwards
+    assert not any(profile.ms.values())
 
 
 def test_a_forward_is_taken_apart():
