@@ -75,6 +75,8 @@ class Verdict:
         kind = "sampled" if self.is_sampled else "greedy"
         laps = f"{self.laps} {kind} lap{'s' if self.laps != 1 else ''}"
         how = f" (times plain in {laps}: {figures}; spread {self.spread:.0%})" if figures else ""
+        if self.is_settled and self.drafter in ranked[1:]:
+            return f"no other is clearly faster on this machine{how}"
         if self.is_settled:
             return f"fastest of {len(ranked)} on this machine{how}"
         return f"the safe default until it is measured again: {self.why}{how}"
@@ -178,9 +180,10 @@ def _decide(evidence: Evidence, safe: str) -> tuple[str, str]:
         return safe, f"time for {len(evidence.laps)} of {MIN_LAPS} laps"
     if evidence.spread > _WIDEST_SPREAD:
         return safe, f"equal speeds differed by {evidence.spread:.0%}, the machine is busy"
-    leader = leader_of(evidence)
-    if leader == safe or evidence.lead(leader, safe) <= max(_TIE, 1 + evidence.spread):
+    leader, ratios = leader_of(evidence), evidence.ratios
+    enough, lead = max(_TIE, 1 + evidence.spread), evidence.lead(leader, safe)
+    if leader == safe or max(lead, ratios[leader] / ratios[safe]) <= enough:
         return safe, ""
-    if not evidence.is_reliable(leader, safe):
+    if lead <= enough or not evidence.is_reliable(leader, safe):  # a machine that was busy at times
         return safe, f"{leader} leads in some laps and {safe} in others"
     return leader, ""

@@ -96,6 +96,22 @@ def test_a_lead_smaller_than_the_noise_leaves_the_safe_default(speed):
     assert verdict.spread == pytest.approx(0.08)
 
 
+def test_who_is_not_the_fastest_is_not_called_so():
+    verdict = verdict_on(Machine({"none": 10, "pool": 10, "model": 10.2}))
+    assert (verdict.drafter, verdict.is_settled) == ("pool", True)
+    assert verdict.words.startswith("no other is clearly faster on this machine (times plain in")
+
+
+def test_laps_that_contradict_each_other_leave_the_verdict_open():
+    """Each drafter was slowed down in another lap: the medians are far apart, the pairs are not."""
+    speeds = [(10, 19), (18, 19), (10, 10.5)]
+    laps = [Lap((9.5, 10.5), {"pool": pool, "model": model}) for pool, model in speeds]
+    verdict = conclude(Evidence(laps), "pool", 100.0)
+    assert (verdict.ratios["model"], verdict.ratios["pool"]) == (1.9, 1.0)
+    assert (verdict.drafter, verdict.is_settled) == ("pool", False)
+    assert "model leads in some laps and pool in others" in verdict.words
+
+
 def test_a_busy_machine_decides_nothing_and_the_safe_default_drafts_until_it_is_measured_again():
     busy = verdict_on(Machine({"none": 10, "pool": 16, "model": 15}, lambda trial: 1 + trial % 2))
     assert (busy.drafter, busy.is_settled) == ("pool", False)
