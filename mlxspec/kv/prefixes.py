@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from mlxspec.kv.storage import GROWTH
+from mlxspec.kv.storage import GROWTH, blank_rows
 from mlxspec.trace.difference import common_length
 
 Planes = list[mx.array]
@@ -85,7 +85,10 @@ class PrefixCache:
             parts.append([plane[:, :, :shared] for plane in node.planes])
             length += shared
         # With the room that the next row needs anyway, so that the rows are copied once, not twice.
-        joined = [mx.concatenate([*own, _room(own[0])], axis=2) for own in zip(*parts, strict=True)]
+        joined = [
+            mx.concatenate([*own, blank_rows(own[0], 1, GROWTH)], axis=2)
+            for own in zip(*parts, strict=True)
+        ]
         return Prefix(length, joined)
 
     def add(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
@@ -155,7 +158,3 @@ class PrefixCache:
             waiting += node.below.values()
             if not node.below:
                 yield node
-
-
-def _room(like: mx.array) -> mx.array:
-    return mx.zeros((*like.shape[:2], GROWTH, like.shape[3]), like.dtype)

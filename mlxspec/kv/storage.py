@@ -53,7 +53,7 @@ class _Planes:
         if needed <= held:
             return
         extra = -(-(needed - held) // GROWTH) * GROWTH
-        blank = [mx.zeros((batch, p.shape[1], extra, p.shape[3]), p.dtype) for p in like]
+        blank = [blank_rows(plane, batch, extra) for plane in like]
         if held:
             pairs = zip(self._planes, blank, strict=True)
             blank = [mx.concatenate(list(pair), axis=2) for pair in pairs]
@@ -213,6 +213,11 @@ class BatchRows(_Planes):
     def forget(self) -> None:
         """Let go of the rows written last; what is in the slots stays."""
         self._recent = []
+
+
+def blank_rows(like: mx.array, batch: int, count: int) -> mx.array:
+    """Return `count` empty slots (batch, H, count, D) for rows such as (B, H, L, D) ones."""
+    return mx.zeros((batch, like.shape[1], count, like.shape[3]), like.dtype)
 
 
 def _kind(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:

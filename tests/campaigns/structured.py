@@ -57,7 +57,7 @@ def groups(numbered, size):
     for number, (drafter, *case) in numbered:
         waiting[drafter].append((number, *case))
         if len(waiting[drafter]) == size:
-            yield drafter, waiting.pop(drafter)
+            yield drafter, waiting[drafter]
             waiting[drafter] = []
     yield from ((drafter, group) for drafter, group in waiting.items() if group)
 
