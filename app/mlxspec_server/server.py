@@ -127,19 +127,16 @@ class Server:
             await asyncio.to_thread(self.thread.stop)
 
     def _middleware(self) -> list[Middleware]:
-        found = []
-        if self.settings.origins:
-            origins = list(self.settings.origins)
-            methods, headers = ["GET", "POST"], ["*"]
-            found.append(
-                Middleware(
-                    CORSMiddleware,
-                    allow_origins=origins,
-                    allow_methods=methods,
-                    allow_headers=headers,
-                )
+        if not self.settings.origins:
+            return []
+        return [
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(self.settings.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
             )
-        return found
+        ]
 
     # ---- replies ---------------------------------------------------------------------------
 
