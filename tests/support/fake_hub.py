@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-import threading
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.support.http_servers import running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -76,13 +77,6 @@ def serving(files):
                 with suppress(ConnectionError):  # the client may stop half-way
                     self.wfile.write(body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with running(Handler) as port:
+        hub.url = f"http://127.0.0.1:{port}"
         yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

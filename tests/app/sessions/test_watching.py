@@ -1,8 +1,7 @@
 """The feed of a server as the app reads it: what it tells, and what is said where it is none."""
 
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import islice
 
 import pytest
@@ -19,6 +18,7 @@ from mlxspec_app.sessions.servers.items import (
 )
 from mlxspec_app.sessions.watching import WatchSession
 from mlxspec_cli.commands.watch import plain_lines
+from tests.support.http_servers import running
 from tests.support.served import listening
 from tests.traces import make_fake
 
@@ -51,14 +51,8 @@ def answering(status, kind, body=b"{}"):
         def log_message(self, *words):
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(Handler) as port:
+        yield f"127.0.0.1:{port}"
 
 
 # ---- the feed -------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """A prompt for a server: ours tells all of the reply, others what they do; refusals are said."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -16,6 +15,7 @@ from mlxspec_app.sessions.servers.items import EventsLost, ReplyEvent, StreamBeg
 from mlxspec_app.sessions.servers.raced import run_twice
 from mlxspec_cli.commands.watch import plain_lines
 from mlxspec_cli.main import main
+from tests.support.http_servers import running
 from tests.support.served import MESSAGES, listening, true_text
 
 
@@ -43,14 +43,8 @@ def chatting(*lines, status=200, kind="text/event-stream"):
         def log_message(self, *words):
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield ServerAddress(f"127.0.0.1:{server.server_port}"), sent
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(Handler) as port:
+        yield ServerAddress(f"127.0.0.1:{port}"), sent
 
 
 def data(*chunks):
