@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,30 +58,29 @@ class ServerAddress:
         parts = urlsplit(self.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=silence_s)
-        try:
-            return connection, self._response(connection, parts.path + path, body)
-        except HTTPException as error:
-            connection.close()
-            what = type(error).__name__
-            raise ServerError(f"what listens at {self.url} is no web server ({what})") from error
-        except OSError as error:
-            connection.close()
-            why = error.strerror or str(error) or type(error).__name__
-            start = "start one with `mlxspec serve`, or name the address of another"
-            raise ServerError(f"no server answers at {self.url}: {why}; {start}") from error
-        except ServerError:
-            connection.close()
-            raise
+        with ExitStack() as failed:
+            failed.callback(connection.close)
+            response = self._response(connection, parts.path + path, body)
+            failed.pop_all()
+        return connection, response
 
     def _response(
         self, connection: HTTPConnection, path: str, body: Mapping[str, Any] | None
     ) -> HTTPResponse:
-        if body is None:
-            connection.request("GET", path, headers=self._headers)
-        else:
-            headers = self._headers | {"Content-Type": "application/json"}
-            connection.request("POST", path, json.dumps(body).encode(), headers)
-        response = connection.getresponse()
+        try:
+            if body is None:
+                connection.request("GET", path, headers=self._headers)
+            else:
+                headers = self._headers | {"Content-Type": "application/json"}
+                connection.request("POST", path, json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+        except HTTPException as error:
+            what = type(error).__name__
+            raise ServerError(f"what listens at {self.url} is no web server ({what})") from error
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            start = "start one with `mlxspec serve`, or name the address of another"
+            raise ServerError(f"no server answers at {self.url}: {why}; {start}") from error
         if response.status in (401, 403):
             what = "refuses this key: give its own" if self._has_key else "needs its key: add it"
             raise ServerError(f"{self.url} {what} with --api-key KEY")

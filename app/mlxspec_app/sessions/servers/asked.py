@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from mlxspec.trace.events import Event
 from mlxspec_app.sessions.servers.address import ServerAddress
 from mlxspec_app.sessions.servers.chat import StreamedReply
-from mlxspec_app.sessions.servers.feed import ServerFeed, has_feed
+from mlxspec_app.sessions.servers.feed import ServerFeed
 from mlxspec_app.sessions.servers.items import EventsLost, FeedItem, ReplyEvent, StreamBegun
 from mlxspec_app.sessions.servers.told_reply import ToldReply
 
@@ -32,9 +32,8 @@ def ask(
     Raises:
         ServerError: There is no server, it needs another key, or it refuses the prompt.
     """
-    if has_feed(server):
-        feed = ServerFeed(server)
-        feed.open()  # before the prompt is sent, so that no event is missed
+    feed = ServerFeed(server)
+    if feed.try_open():  # before the prompt is sent, so that no event is missed
         StreamedReply(server, prompt, model).read_aside()
         return feed.items()
     began = clock()

@@ -60,6 +60,19 @@ class ServerFeed:
         """
         self._opened = self._asked()
 
+    def try_open(self) -> bool:
+        """Do what `open` does where the server has a feed, as ours; return whether it has.
+
+        Raises:
+            ServerError: There is no server, or it needs another key.
+        """
+        connection, response = self._server.ask(_EVENTS)
+        if is_stream(response):
+            self._opened = connection, response
+            return True
+        connection.close()
+        return False
+
     def items(self) -> Iterator[FeedItem]:
         """Yield what the server tells, for ever."""
         while True:
@@ -87,17 +100,6 @@ class ServerFeed:
             kind = response.headers.get_content_type()
         got = f"status {response.status}" if response.status != 200 else kind
         raise ServerError(f"{self.url}{_EVENTS} gave {got}, not a stream of events; {_NEEDED}")
-
-
-def has_feed(server: ServerAddress) -> bool:
-    """Return whether a server tells of all its replies, as ours does.
-
-    Raises:
-        ServerError: There is no server, or it needs another key.
-    """
-    connection, response = server.ask(_EVENTS)
-    with closing(connection):
-        return is_stream(response)
 
 
 def _items_of(stream: HTTPResponse) -> Iterator[FeedItem]:

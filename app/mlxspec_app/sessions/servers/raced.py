@@ -10,7 +10,7 @@ from mlxspec.errors import ServerError
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.sessions.servers.address import ServerAddress
 from mlxspec_app.sessions.servers.chat import StreamedReply
-from mlxspec_app.sessions.servers.feed import ServerFeed, has_feed
+from mlxspec_app.sessions.servers.feed import ServerFeed
 from mlxspec_app.sessions.servers.items import EventsLost, ReplyEvent, StreamBroken
 
 _RUNS = {"with drafts": {}, "plain": {"num_draft_tokens": 0}}
@@ -32,25 +32,22 @@ def run_twice(
         ServerError: There is no server, it is another one, it needs another key, it refuses the
             prompt, or events of a reply were lost.
     """
-    if not has_feed(server):
-        raise ServerError(
-            f"a race needs `mlxspec serve`: {server.url} does not tell the rounds of a reply; "
-            "--ask TEXT shows one reply of it"
-        )
     runs: list[list[Event]] = []
     for number, (name, own) in enumerate(_RUNS.items(), 1):
+        feed = ServerFeed(server)
+        if not feed.try_open():  # before the prompt is sent, so that no event is missed
+            raise ServerError(
+                f"a race needs `mlxspec serve`: {server.url} does not tell the rounds of a reply; "
+                "--ask TEXT shows one reply of it"
+            )
         say(f"run {number} of {len(_RUNS)}, {name}")
-        runs.append([TurnStarted("user", prompt), *_events(server, prompt, model, own)])
+        reply = StreamedReply(server, prompt, model, **_GREEDY, **own)
+        runs.append([TurnStarted("user", prompt), *_events(feed, reply)])
     return runs[::-1]
 
 
-def _events(
-    server: ServerAddress, prompt: str, model: str, fields: dict[str, int]
-) -> Iterator[Event]:
+def _events(feed: ServerFeed, reply: StreamedReply) -> Iterator[Event]:
     """Yield the events of a reply, from the feed."""
-    feed = ServerFeed(server)
-    feed.open()  # before the prompt is sent, so that no event is missed
-    reply = StreamedReply(server, prompt, model, **_GREEDY, **fields)
     first = next(reply.chunks, None) or {}
     name = f"{first.get('id', '')}".removeprefix("chatcmpl-") + "-0"
     reply.read_aside()
