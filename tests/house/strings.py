@@ -1,9 +1,8 @@
 """Every string that a user can see, on one page, to be read in one go.
 
-`python -m tests.house.strings docs/strings.md` writes the page from the source; a test fails when
-it is out of date. A string counts if it reads as words, and is no docstring, style or query. Values
-inside a string stand as {…}. The scripts of the shareable page are not Python, so they are left
-out.
+`python -m tests.house.strings strings.md` writes the page from the source. A string counts if it
+reads as words, and is no docstring, style or query. Values inside a string stand as {…}. The
+scripts of the shareable page are not Python, so they are left out.
 """
 
 import ast
@@ -21,7 +20,7 @@ _HEAD = """\
 # Strings
 
 All words that the program says, by file and function; {…} is a value. This page is written by
-`python -m tests.house.strings docs/strings.md`; `tests/house/test_strings.py` lists what is not
+`python -m tests.house.strings strings.md`; `tests/house/test_strings.py` lists what is not
 said, and what is said instead.
 """
 _WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? +\W?[A-Za-z{]")

@@ -12,8 +12,7 @@ from tests.house.test_imports import FLOORS
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-# The page of strings quotes the program, and its backticks are those of messages.
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name != "strings.md"]
+PAGES = sorted(DOCS.glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
