@@ -117,8 +117,7 @@ def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     text = f"address of a server ({DEFAULT_URL})"
     parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
     parser.add_argument("--api-key", default="", metavar="KEY", help="the server's key")
-    text = "send this prompt first; other servers than `mlxspec serve` tell of no other reply"
-    parser.add_argument("--ask", metavar="TEXT", help=text)
+    parser.add_argument("--ask", metavar="TEXT", help="send this prompt first")
     text = "write the reply to this prompt twice, greedy, with drafts and plain, and show a race"
     parser.add_argument("--race", metavar="TEXT", help=text)
     text = "the model for that prompt, where the server has several"

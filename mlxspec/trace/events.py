@@ -99,8 +99,7 @@ class GenerationStarted:
         blas: BLAS library in use on a CPU, or "" on a GPU.
         weights: Weight type of the target, such as "float32" or "4-bit".
         cache: Cache in words, such as "full" or "rotating 64 (4 kept)".
-        lossless: Which guarantee holds, such as "greedy" or "sampled"; "" for a reply of another
-            server, of which nothing is known.
+        lossless: Which guarantee holds, such as "greedy" or "sampled".
         sampling: The sampling settings by name.
         seed: Seed of the random key.
         context_length: Largest number of tokens of prompt and reply.

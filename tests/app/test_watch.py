@@ -7,11 +7,9 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.screens.watch import WatchScreen
 from mlxspec_app.sessions.servers.items import (
     EventsLost,
-    FiguresTold,
     ReplyEvent,
     StreamBroken,
 )
-from mlxspec_app.sessions.servers.told_reply import ToldReply
 from mlxspec_app.sessions.watching import WatchSession
 from tests.support.app_driver import Clock, Driver
 from tests.traces import make_fake
@@ -51,33 +49,6 @@ async def test_a_reply_is_shown_in_colours_with_its_last_round_and_figures():
         assert "accepted" in kinds
         await driver.press("f3")
         assert "✗" in driver.shown
-
-
-def told_by_another(*chunks):
-    """The events of a reply of another server, from its chunks."""
-    reply = ToldReply()
-    for ts, (text, timings) in enumerate(chunks, 1):
-        chunk = {"id": "a", "choices": [{"delta": {"content": text}}], "timings": timings}
-        yield from (ReplyEvent("small", "a", event) for event in reply.add(chunk, float(ts)))
-
-
-async def test_rounds_of_another_server_are_shown_and_nothing_is_promised_of_them():
-    timings = {"predicted_n": 2, "draft_n": 1, "draft_n_accepted": 1}
-    async with watching() as driver:
-        await tell(driver, *told_by_another(("Hi", timings), ("!", timings)))
-        assert "Hi!" in driver.shown
-        assert "kept 1 +1" in driver.shown
-        assert "lossless" not in driver.shown
-        assert "seed" not in driver.shown
-
-
-async def test_a_server_that_tells_no_rounds_is_quoted():
-    async with watching() as driver:
-        await tell(driver, *told_by_another(("Hi", {}), ("!", {})))
-        assert "no drafts" not in driver.shown
-        await tell(driver, FiguresTold("a", "30 of 40 draft tokens accepted", 50))
-        assert "50 tokens" in driver.shown
-        assert "the server tells 30 of 40 draft tokens accepted" in driver.shown
 
 
 async def test_brackets_go_from_reply_to_reply():

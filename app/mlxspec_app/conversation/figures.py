@@ -109,18 +109,10 @@ def plain_line(plain: PlainSpeed) -> str:
 
 
 def seed_words(reply: Reply) -> str:
-    """Return the seed of a sampled reply in words; "" for a greedy one, which draws nothing.
-
-    The seed of another server's reply is not known either.
-    """
-    if reply.started is None or reply.started.lossless == GREEDY or is_of_another_server(reply):
+    """Return the seed of a sampled reply in words; "" for a greedy one, which draws nothing."""
+    if reply.started is None or reply.started.lossless == GREEDY:
         return ""
     return f"seed {reply.started.seed}"
-
-
-def is_of_another_server(reply: Reply) -> bool:
-    """Return whether nothing is known of how the reply was written."""
-    return reply.started is not None and not reply.started.lossless
 
 
 def _gain(reply: Reply) -> list[Part]:
@@ -144,7 +136,7 @@ def reply_figures(reply: Reply) -> list[Part]:
     if stats.rounds:
         parts.append(Part(f"{stats.mean_acceptance_length:.2f} tok/round", 3))
         parts.append(Part(f"{stats.acceptance_rate:.0%} accepted".replace("%", " %"), 1))
-    elif not is_of_another_server(reply):
+    else:
         parts.append(Part("no drafts", 1))
     if seed := seed_words(reply):
         parts.append(Part(seed, 5))

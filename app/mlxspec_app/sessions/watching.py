@@ -20,7 +20,6 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.servers.items import (
     EventsLost,
     FeedItem,
-    FiguresTold,
     ReplyEvent,
     StreamBegun,
     StreamBroken,
@@ -44,7 +43,6 @@ class Watched:
         is_over: Whether it ended, or went out of sight.
         is_failed: Whether it did not come to its end.
         is_part: Whether it was seen from its middle on.
-        told: What its server says of all its drafts, in words; "" where it tells the rounds.
     """
 
     name: str
@@ -55,7 +53,6 @@ class Watched:
     is_over: bool = False
     is_failed: bool = False
     is_part: bool = False
-    told: str = ""
 
     def add(self, event: Event) -> None:
         """Add an event."""
@@ -67,11 +64,6 @@ class Watched:
         self.is_over |= isinstance(event, GenerationFinished | GenerationFailed)
         self.events.append(event)
         self.stats.add(event)
-
-    def tell(self, told: FiguresTold) -> None:
-        """Take over what the server says of the whole: its texts need not be one token each."""
-        self.told = told.words
-        self.stats.generated_tokens = told.num_tokens or self.stats.generated_tokens
 
     def state(self) -> ChatState:
         """Return what a screen shows of it."""
@@ -153,9 +145,6 @@ class WatchSession(ReadOnly):
         match item:
             case ReplyEvent():
                 self._add(item)
-            case FiguresTold(name):
-                if reply := self.replies.get(name):
-                    reply.tell(item)
             case EventsLost(count):
                 self.num_lost += count
             case StreamBegun():

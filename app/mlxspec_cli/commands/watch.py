@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.asked import ask
+from mlxspec_app.sessions.servers.chat import StreamedReply
 from mlxspec_app.sessions.servers.feed import ServerFeed
 from mlxspec_app.sessions.servers.items import (
     EventsLost,
     FeedItem,
-    FiguresTold,
     ReplyEvent,
     StreamBroken,
 )
@@ -62,10 +61,10 @@ def _check(args: Namespace) -> None:
 
 
 def _items(server: ServerAddress, args: Namespace) -> Iterator[FeedItem]:
-    if args.ask is not None:
-        return ask(server, args.ask, args.model)
     feed = ServerFeed(server)
     feed.open()
+    if args.ask is not None:  # after the feed is open, so that no event is missed
+        StreamedReply(server, args.ask, args.model).read_aside()
     return feed.items()
 
 
@@ -85,8 +84,6 @@ def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
                 running.clear()
             case EventsLost(count):
                 say(f"{count} events were lost: the replies that run have gaps")
-            case FiguresTold(name) if name in running:
-                running[name].tell(item)
             case ReplyEvent(model, name, event):
                 reply = running.setdefault(name, Watched(name, model))
                 reply.add(event)
@@ -98,15 +95,7 @@ def _lines_of(reply: Watched) -> Iterator[str]:
     part = " (seen from its middle on)" if reply.is_part else ""
     yield f"{reply.name} · {reply.model}{part}"
     yield "".join(map(text_of, reply.events))
-    yield f"[{_figures_of(reply)}]"
+    yield f"[{summary_line(reply.stats.as_dict(), drafter=reply.drafter or 'unknown drafter')}]"
     if reply.is_failed:
         yield f"[failed: {getattr(reply.events[-1], 'message', '')}]"
     yield ""
-
-
-def _figures_of(reply: Watched) -> str:
-    stats = reply.stats
-    if not reply.told:
-        return summary_line(stats.as_dict(), drafter=reply.drafter or "unknown drafter")
-    speed = f"{stats.generated_tokens} tokens · {stats.generation_tps:.1f} tokens/s"
-    return f"{speed} · first token after {stats.ttft_s:.2f} s · the server tells {reply.told}"

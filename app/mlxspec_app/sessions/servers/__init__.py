@@ -1,1 +1,1 @@
-"""What servers tell of their replies: ours of all of them, others of one that was asked for."""
+"""The live feed of `mlxspec serve`, and prompts for such a server."""

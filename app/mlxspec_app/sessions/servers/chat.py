@@ -16,7 +16,7 @@ from mlxspec_app.sessions.servers.address import (
 )
 
 _CHAT = "/v1/chat/completions"
-_SILENCE_S = 1800.0  # other servers are silent while they read a long prompt
+_SILENCE_S = 1800.0  # a reply may wait for many others
 
 
 class StreamedReply:
@@ -41,8 +41,6 @@ class StreamedReply:
         body: dict[str, Any] = {
             "messages": [{"role": "user", "content": prompt}],
             "stream": True,
-            "stream_options": {"include_usage": True},
-            "timings_per_token": True,  # of llama.cpp; others do not read it
             **({"model": model} if model else {}),
             **fields,
         }

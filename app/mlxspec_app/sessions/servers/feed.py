@@ -28,10 +28,7 @@ from mlxspec_app.sessions.servers.items import (
 
 _EVENTS = "/v1/events"
 _RETRY_S = 2.0
-_NEEDED = (
-    "other servers than `mlxspec serve` tell of a reply only whoever asked for it: give a prompt "
-    "with --ask TEXT"
-)
+_NEEDED = "only `mlxspec serve` streams the events of its replies: give its address"
 
 
 class ServerFeed:
@@ -59,19 +56,6 @@ class ServerFeed:
             ServerError: There is no server, it is another one, or it needs another key.
         """
         self._opened = self._asked()
-
-    def try_open(self) -> bool:
-        """Do what `open` does where the server has a feed, as ours; return whether it has.
-
-        Raises:
-            ServerError: There is no server, or it needs another key.
-        """
-        connection, response = self._server.ask(_EVENTS)
-        if is_stream(response):
-            self._opened = connection, response
-            return True
-        connection.close()
-        return False
 
     def items(self) -> Iterator[FeedItem]:
         """Yield what the server tells, for ever."""

@@ -1,4 +1,4 @@
-"""What is told of the replies of a server, whoever tells it."""
+"""What the live feed of a server says of its replies."""
 
 from dataclasses import dataclass
 
@@ -21,21 +21,6 @@ class ReplyEvent:
 
 
 @dataclass(frozen=True)
-class FiguresTold:
-    """What a server says of a reply as a whole, where it tells no rounds.
-
-    Attributes:
-        reply: Name of the reply.
-        words: How its drafts fared, in words.
-        num_tokens: Tokens that it wrote; 0 if not told.
-    """
-
-    reply: str
-    words: str
-    num_tokens: int = 0
-
-
-@dataclass(frozen=True)
 class EventsLost:
     """Events that the server dropped, or that this version cannot read."""
 
@@ -54,4 +39,4 @@ class StreamBegun:
     """The stream began."""
 
 
-FeedItem = ReplyEvent | FiguresTold | EventsLost | StreamBroken | StreamBegun
+FeedItem = ReplyEvent | EventsLost | StreamBroken | StreamBegun

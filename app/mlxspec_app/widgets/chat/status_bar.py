@@ -10,7 +10,6 @@ from mlxspec_app.conversation.figures import (
     Part,
     count,
     fitting,
-    is_of_another_server,
     loading_words,
     times_plain,
 )
@@ -82,8 +81,7 @@ def status_parts(state: ChatState) -> list[Part]:
     if reply is not None and reply.drafter_fault:
         parts.append(Part(_NO_GUESSES))
     if reply is not None and reply.started is not None:
-        if not is_of_another_server(reply):
-            parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
+        parts.append(Part(f"● lossless {safe_line(reply.started.lossless)}", 6))
         parts += _drafts(reply.started.drafts)
     if ring := _ring(state):
         parts.append(Part(f"rotating cache {count(ring)}", 3))

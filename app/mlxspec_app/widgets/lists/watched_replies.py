@@ -68,9 +68,7 @@ def _row(reply: Watched, is_shown: bool, width: int) -> Content:
         Part(f"{stats.generated_tokens:>4} tokens"),
         Part(f"{stats.generation_tps:>5.1f} tokens/s", 1),
     ]
-    if reply.told:
-        parts.append(Part(f"the server tells {safe_line(reply.told)}", 2))
-    elif stats.rounds:
+    if stats.rounds:
         parts.append(Part(f"acceptance rate {stats.acceptance_rate:.0%}".replace("%", " %"), 2))
     shown = fitting(parts, width, _GAP)
     style = "$foreground bold" if is_shown else "$spec-muted"

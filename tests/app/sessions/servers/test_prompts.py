@@ -1,32 +1,29 @@
-"""A prompt for a server: ours tells all of the reply, others what they do; refusals are said."""
+"""A prompt for a server: its reply, a race of two replies, and refusals."""
 
 import json
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from itertools import islice
 
 import pytest
 
 from mlxspec.errors import ServerError
-from mlxspec.trace.events import DraftVerified, GenerationFinished, text_of
+from mlxspec.trace.events import text_of
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.asked import ask
-from mlxspec_app.sessions.servers.items import EventsLost, ReplyEvent, StreamBegun
+from mlxspec_app.sessions.servers.chat import StreamedReply
 from mlxspec_app.sessions.servers.raced import run_twice
+from mlxspec_cli.commands import watch
 from mlxspec_cli.commands.watch import plain_lines
 from mlxspec_cli.main import main
+from mlxspec_cli.output import for_output
 from tests.support.http_servers import running
 from tests.support.served import MESSAGES, listening, true_text
 
 
-def chunk(text, finish=None, **more):
-    choice = {"delta": {"content": text}, "finish_reason": finish}
-    return {"id": "chatcmpl-abc", "model": "small", "choices": [choice], **more}
-
-
 @contextmanager
 def chatting(*lines, status=200, kind="text/event-stream"):
-    """A server without a feed that answers every prompt alike: its address, and what it got."""
+    """A server without a feed that answers every prompt alike: its address, and its prompts."""
     sent = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,45 +44,6 @@ def chatting(*lines, status=200, kind="text/event-stream"):
         yield ServerAddress(f"127.0.0.1:{port}"), sent
 
 
-def data(*chunks):
-    return [f"data: {json.dumps(one)}\n\n" for one in chunks]
-
-
-def test_another_server_is_watched_by_its_chunks():
-    timings = {"predicted_n": 2, "draft_n": 1, "draft_n_accepted": 1}
-    lines = data(chunk("Hel", timings=timings), chunk("lo", timings=timings), chunk("", "stop"))
-    with chatting(": ping\n\n", *lines, "data: nonsense\n\n", "data: [DONE]\n\n") as (server, sent):
-        items = list(ask(server, "Hi", "big"))
-    assert items[0] == StreamBegun()
-    assert EventsLost(1) in items
-    events = [item.event for item in items if isinstance(item, ReplyEvent)]
-    assert "".join(map(text_of, events)) == "Hello"
-    assert any(isinstance(event, DraftVerified) for event in events)
-    assert isinstance(events[-1], GenerationFinished)
-    assert {item.reply for item in items if isinstance(item, ReplyEvent)} == {"abc"}
-    assert sent[0]["messages"] == [{"role": "user", "content": "Hi"}]
-    assert (sent[0]["model"], sent[0]["stream"], sent[0]["timings_per_token"]) == (
-        "big",
-        True,
-        True,
-    )
-
-
-def test_the_model_is_left_to_the_server_where_none_is_named():
-    with chatting(*data(chunk("Hi", "stop"))) as (server, sent):
-        list(ask(server, "Hi"))
-    assert "model" not in sent[0]
-
-
-def test_without_a_terminal_the_server_is_quoted():
-    last = {"usage": {"completion_tokens": 3}}
-    with chatting(*data(chunk("Hello"), chunk("", "stop"), last)) as (server, _):
-        lines = list(plain_lines(ask(server, "Hi")))
-    assert lines[:2] == ["abc · small", "Hello"]
-    assert lines[2].startswith("[3 tokens · ")
-    assert lines[2].endswith("the server tells nothing of drafts]")
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -100,20 +58,16 @@ def test_a_refusal_is_said_in_the_words_of_the_server(body, said):
         chatting(body, status=400, kind="application/json") as (server, _),
         pytest.raises(ServerError, match=said),
     ):
-        ask(server, "Hi")
+        StreamedReply(server, "Hi")
 
 
-def test_ours_tells_every_event_of_the_reply():
+def test_a_reply_that_was_asked_for_is_printed_when_it_is_over(monkeypatch, capsys):
+    monkeypatch.setattr(watch, "plain_lines", lambda items: islice(plain_lines(items), 3))
     with listening() as (port, _):
-        seen = []
-        for item in ask(ServerAddress(f"127.0.0.1:{port}"), MESSAGES[0]["content"]):
-            if isinstance(item, ReplyEvent):
-                seen.append(item.event)
-                if isinstance(item.event, GenerationFinished):
-                    break
-    assert seen[0].t == "meta"
-    assert seen[0].drafter == "pool"
-    assert "".join(map(text_of, seen)) == true_text(MESSAGES)
+        assert main(["watch", f"127.0.0.1:{port}", "--ask", MESSAGES[0]["content"], "--plain"]) == 0
+    name, text = capsys.readouterr().out.split("\n", 1)
+    assert name.endswith(" · tiny")
+    assert text.startswith(for_output(true_text(MESSAGES)))
 
 
 # ---- races ----------------------------------------------------------------------------------
@@ -134,10 +88,10 @@ def test_a_race_is_the_same_reply_with_drafts_and_plain():
     assert verdict.kind == "identical", verdict
 
 
-def test_another_server_tells_too_little_for_a_race():
+def test_another_server_is_not_asked_for_a_race():
     with (
         chatting() as (server, sent),
-        pytest.raises(ServerError, match="a race needs `mlxspec serve`"),
+        pytest.raises(ServerError, match="only `mlxspec serve` streams the events"),
     ):
         run_twice(server, "Hi")
     assert not sent
