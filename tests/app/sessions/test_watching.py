@@ -87,7 +87,7 @@ def test_a_key_goes_with_it_and_a_wrong_one_is_said():
 def test_another_server_is_said_to_be_one(status, kind, got):
     with (
         answering(status, kind) as address,
-        pytest.raises(ServerError, match=rf"gave {got}, not .* with --ask TEXT"),
+        pytest.raises(ServerError, match=rf"gave {got}, not .* only `mlxspec serve`"),
     ):
         ServerFeed(ServerAddress(address)).open()
 
