@@ -200,8 +200,6 @@ def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="skip what the file already has")
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document instead")
-    text = "write the figures to this file as one line of docs/board.md: no names, no text"
-    group.add_argument("--share", metavar="FILE", help=text)
 
 
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:

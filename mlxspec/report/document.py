@@ -5,19 +5,21 @@ is checked for its type where it is used.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from mlxspec.errors import MlxspecError
-from mlxspec.report.json_file import is_number, read_json, short
 from mlxspec.report.scrubbing import scrubbed
 
 FORMAT = "mlxspec mac report"
 VERSION = 1
 _MOST_BYTES = 4_000_000
+_DIGITS = 5
+_MOST = 1e18  # no figure is larger, and none is negative
 
 _NUMBERS = re.compile(r"\[[-+0-9.eE,\s]*\]")  # a list of them, to stand in one line
 _ABOUT = (
@@ -86,7 +88,7 @@ class Report:
         found = self.value(part, *names)
         if found is None:
             return None
-        if not is_number(found):
+        if not _is_number(found):
             raise _damaged(part, names)
         return float(found)
 
@@ -110,7 +112,7 @@ class Report:
         found = self.value(part, *names)
         if found is None:
             return []
-        if not isinstance(found, list) or not all(map(is_number, found)):
+        if not isinstance(found, list) or not all(map(_is_number, found)):
             raise _damaged(part, names)
         return found
 
@@ -157,7 +159,7 @@ def to_text(records: Mapping[str, Record]) -> str:
 
 def _stated(record: Record) -> dict[str, Any]:
     said = scrubbed({"reason": record.reason, "found": dict(record.found)})
-    return {key: short(value) for key, value in (asdict(record) | said).items()}
+    return {key: _short(value) for key, value in (asdict(record) | said).items()}
 
 
 def _head_lines(parts: Mapping[str, Any]) -> list[str]:
@@ -177,7 +179,7 @@ def read_report(path: Path) -> Report:
         ReportError: The file cannot be read, is not a report, has another version, or is damaged.
     """
     try:
-        document = read_json(path, _MOST_BYTES)
+        document = _read_json(path)
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror or error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -202,7 +204,7 @@ def _record(name: str, content: Any) -> Record:
     seconds, reason, found = (stated.get(key) for key in ("seconds", "reason", "found"))
     if not (status in get_args(Status) and isinstance(reason, str) and isinstance(found, dict)):
         raise _damaged(name, ())
-    if not is_number(seconds):
+    if not _is_number(seconds):
         raise _damaged(name, ("seconds",))
     return Record(status, seconds, reason, found)
 
@@ -212,3 +214,30 @@ def _damaged(part: str, names: Sequence[str]) -> ReportError:
     return ReportError(
         f"the report is damaged: the value of {path!r} cannot be read. Ask for the file again"
     )
+
+
+def _read_json(path: Path) -> Any:
+    """Return the document in a file; None if it is no JSON, or too large for a report."""
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    try:
+        return json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a figure: a number that is finite and not negative."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < _MOST  # False for NaN and infinity too
+
+
+def _short(value: Any) -> Any:
+    """Return a value for JSON with few digits; NaN and infinity become null."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _short(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(inner) for inner in value]
+    return value

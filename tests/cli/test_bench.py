@@ -7,7 +7,6 @@ import pytest
 
 from mlxspec.bench.arms import OwnArm
 from mlxspec.bench.run import Runner
-from mlxspec.report.shared import read_shared
 from mlxspec_cli.main import main
 from tests.support.model_folders import save_folder
 from tests.support.question_file import save_questions
@@ -48,19 +47,6 @@ def test_arms_and_peers_are_compared_in_one_document(bench):
     assert len(last["rows"]) == 3 * 3 * 2
     assert last["results"]["0.0"][0]["tokens_per_forward"] == 1.0
     assert not last["is_partial"]
-
-
-def test_figures_are_shared_beside_the_tables(bench, tmp_path):
-    path = tmp_path / "mine.json"
-    code, out, err = bench("--categories", "copy", "--share", str(path))
-    assert code == 0
-    assert "T(n)/T(1)" in out
-    assert "send it as it is" in err
-    assert [arm.arm for arm in read_shared(path).arms] == ["plain", "suffix"]
-    assert read_shared(path).arms[1].identical == read_shared(path).arms[1].replies
-    code, _, err = bench("--categories", "copy", "--share", str(path))
-    assert code == 2
-    assert "already exists: name another file" in err
 
 
 def test_another_arm_can_be_the_standard(bench):
@@ -150,11 +136,6 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
     ("arguments", "message"),
     [
         (("--resume",), "name it with --out"),
-        (("--share", "none/mine.json"), "none is not a folder"),
-        (
-            ("--share", "mine.json", "--profile"),
-            "leave out --profile, --context, --predictions and",
-        ),
         (("--temps", "warm"), "--temps takes temperatures"),
         (("--temps", "-1"), "temperature must be"),
         (("--repeat", "0"), "--repeat must be 1 or more"),

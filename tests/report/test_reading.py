@@ -195,7 +195,10 @@ def parts():
         (b'{"format": "another"}', "is not a report"),
         (b'{"format": 1', "is not a report"),
         (b"[" * 100_000, "is not a report"),
-        (b" " * 5_000_000, "is not a report"),
+        (
+            json.dumps({"format": FORMAT, "version": 2}).encode() + b" " * 5_000_000,
+            "is not a report",
+        ),
         (json.dumps({"format": FORMAT, "version": 2}).encode(), "of version 2, and this mlxspec"),
         (json.dumps({"format": FORMAT}).encode(), "of version None"),
         (json.dumps({"format": FORMAT, "version": 1}).encode(), "'parts' cannot be read"),
@@ -250,6 +253,13 @@ def test_a_value_of_another_type_is_a_report_error_or_a_line_and_never_more(part
                 told.add(str(error))
     assert len(told) > 2
     assert all("cannot be read. Ask for the file again" in words for words in told)
+
+
+@pytest.mark.parametrize("value", [-1, 1e300, float("inf"), float("nan"), True, "1"])
+def test_a_figure_is_finite_and_not_negative(value):
+    report = Report({"machine": Record("done", found={"memory_gb": value})})
+    with pytest.raises(ReportError, match="'machine / memory_gb' cannot be read"):
+        report.number("machine", "memory_gb")
 
 
 @pytest.mark.parametrize(

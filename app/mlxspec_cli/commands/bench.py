@@ -1,7 +1,7 @@
 """`mlxspec bench`: drafters against plain decoding and other projects, on this machine.
 
 It prints tables on standard output, or with `--json` all figures as one JSON document, and progress
-on standard error. `--share FILE` also writes figures for the table of all machines. The exit code
+on standard error. The exit code
 is 1 if a greedy reply differs from the baseline's by more than rounding explains, and 130 after an
 interrupt, which prints the finished part.
 """
@@ -40,9 +40,8 @@ from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
-from mlxspec.report.shared import shared_figures, to_text
-from mlxspec_cli.arguments import new_file, words_of
 from mlxspec_cli.arguments import options as load_options
+from mlxspec_cli.arguments import words_of
 from mlxspec_cli.output import say
 
 _PROFILED_WIDTHS = (1, 4, 16)
@@ -59,7 +58,6 @@ def run(args: Namespace) -> int:
         MlxspecError: The model or a drafter cannot be loaded.
     """
     plan = _plan(args)
-    share = _share_file(args)
     own, peers = words_of(args.arms), words_of(args.against)
     check_arms(own)
     check_peers(peers)
@@ -81,7 +79,7 @@ def run(args: Namespace) -> int:
     notes: list[str] = []
     budget = MeasuredBudget() if fixed is None else fixed
     arms = [*own_arms(own, drafter_context, budget), *_peers(peers, drafter_context, notes)]
-    return _compare(args, plan, drafter_context, arms, budget, notes, share)
+    return _compare(args, plan, drafter_context, arms, budget, notes)
 
 
 def _compare(
@@ -91,7 +89,6 @@ def _compare(
     arms: list[Arm],
     budget: Budget,
     notes: list[str],
-    share: Path | None,
 ) -> int:
     names = [arm.name for arm in arms]
     baseline = args.baseline or names[0]
@@ -119,9 +116,6 @@ def _compare(
         gc.unfreeze()
     result = report.BenchResult(setup, rows, names, baseline, cost, notes, is_partial)
     print(json.dumps(report.document(result)) if args.json else report.text(result))
-    if share and not is_partial:
-        share.write_text(to_text(shared_figures(result)), encoding="utf-8")
-        say(f"wrote {share}; it holds figures, no names, no paths and no text: send it as it is")
     return 130 if is_partial else int(result.has_real_difference)
 
 
@@ -274,18 +268,6 @@ def _plan(args: Namespace) -> Plan:
     for temp in temps:
         replace(task, temperature=temp)  # a bad value is refused now, not after an hour
     return Plan(chosen, temps, args.repeat, task)
-
-
-def _share_file(args: Namespace) -> Path | None:
-    """Return the file to share, checked before an hour of measuring."""
-    if args.share is None:
-        return None
-    if args.profile or args.context or args.predictions or args.structured:
-        raise ValueError(
-            "--share takes the figures of arms: leave out --profile, --context, --predictions "
-            "and --structured"
-        )
-    return new_file(args.share)
 
 
 def _temps(text: str) -> list[float]:
