@@ -122,6 +122,21 @@ def test_a_rotating_cache_holds_the_same_positions_in_all_layers():
     assert {len(shown[0]) for shown in stage(cache, [[1]])} == {31}
 
 
+@pytest.mark.parametrize(
+    ("settings", "can_be_cut"),
+    [
+        ({}, True),
+        ({"windows": (None,) * 4}, True),
+        ({"windows": WINDOWS}, False),
+        ({"max_size": 30}, False),
+        ({"num_states": 1}, False),
+    ],
+    ids=["full", "no window", "windows", "ring", "states"],
+)
+def test_only_rows_that_no_later_token_moves_or_drops_can_be_cut(settings, can_be_cut):
+    assert Cache(4, **settings).can_be_cut == can_be_cut
+
+
 def test_the_memory_of_evicted_rows_is_free():
     cache = Cache(4, windows=WINDOWS, eviction=EVICTION)
     for start in range(0, 3000, 50):
@@ -186,3 +201,29 @@ def test_sequences_of_a_batch_evict_apart_and_each_sees_its_own_rows(packing):
             cache.keep([2, 0])
             texts = [texts[2], texts[0]]
     assert min(len(text) for text in texts) > 60
+
+
+def filled(one, text):
+    own = one.empty_like()
+    for start in range(0, len(text), 20):
+        chunk = text[start : start + 20]
+        stage(own, [chunk])
+        own.commit(range(len(chunk)))
+    return own
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_text_that_leaves_a_batch_takes_its_rows_and_forgets_no_eviction(packing):
+    one = Cache(4, windows=WINDOWS, eviction=EVICTION, quantization=packing)
+    cache, texts = BatchCache.like(one, 3), [list(range(n, n + n)) for n in (3, 41, 26)]
+    for sequence, text in enumerate(texts):
+        cache.fill(sequence, filled(one, text))
+    cache.keep([2, 1])
+    for sequence, text in enumerate((texts[2], texts[1])):
+        alone = cache.take(sequence, one)
+        assert alone.offset == len(text)
+        for layer, window in enumerate(WINDOWS):
+            shown, wanted = seen_by_the_next(alone, layer, text, window)
+            assert shown == wanted
+            held = alone.offset - alone.num_evicted(layer)
+            assert window is None or held <= EVICTION.most_held(window)
