@@ -4,6 +4,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.errors import CacheError
+from mlxspec.kv.cache import Cache
 from mlxspec.kv.states import States
 
 # 0 -> (1 -> 3, 2 -> (4, 5)): node 3 follows the first child, 4 and 5 the second.
@@ -155,3 +156,53 @@ def test_a_sequence_is_filled_and_others_are_dropped():
     states.expect_rows([[-1], [-1]])
     run(states)
     assert read(states, states.levels[0]) == [51, 41]
+
+
+# ---- ends of texts to go back to, in a cache -----------------------------------------------
+
+
+def read_text(cache, number, length):
+    """Commit a text of some tokens that leaves a state."""
+    cache.states.expect_text(length)
+    cache.states.write(0, 0, column(number), None)
+    cache.stage(0, *[mx.zeros((1, 1, length, 4))] * 2)
+    cache.commit(range(length))
+
+
+def write_round(cache):
+    """Commit one token, as a round of a reply."""
+    cache.states.expect_rows([[-1]])
+    run(cache.states)
+    cache.stage(0, *[mx.zeros((1, 1, 1, 4))] * 2)
+    cache.commit([0])
+
+
+def test_a_chat_goes_back_to_the_end_of_its_prompt_however_many_rounds_came_after_it():
+    cache = Cache(1, num_states=1)
+    read_text(cache, 7, 5)
+    for _ in range(30):
+        write_round(cache)
+    assert cache.nearest(34) == 5  # not to the end of a round
+    cache.truncate(5)
+    assert (read(cache.states), cache.offset) == ([7], 5)
+
+
+def test_a_chat_goes_back_to_one_end_as_often_as_it_likes():
+    cache = Cache(1, num_states=1)
+    read_text(cache, 7, 5)
+    for number in (8, 9):
+        read_text(cache, number, 3)
+        write_round(cache)
+        cache.truncate(5)
+        assert (read(cache.states), cache.offset) == ([7], 5)
+
+
+def test_a_text_that_was_taken_over_can_be_gone_back_to():
+    source = Cache(1, num_states=1)
+    read_text(source, 7, 5)
+    cache = source.filled(5, source.rows(0, 5), states=source.states.snapshot())
+    write_round(cache)
+    assert read(cache.states) == [71]
+    assert cache.nearest(5) == 5
+    cache.truncate(5)
+    assert read(cache.states) == [7]
