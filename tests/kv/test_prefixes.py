@@ -61,6 +61,19 @@ def test_a_text_larger_than_all_is_not_kept_and_a_found_one_outlives_its_end():
     assert found.planes[0][:, :, :3].tolist() == rows_of([1, 2, 3])(0, 3)[0].tolist()
 
 
+def test_a_beginning_that_two_texts_share_keeps_no_rows_of_the_first_one_but_its_own():
+    def rows(start, end):
+        return [mx.zeros((1, 2, 4000, 64))[:, :, start:end]]
+
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    cache = PrefixCache(1 << 30)
+    cache.add([1] * 1999 + [2] * 2000, rows)
+    cache.add([1] * 1999 + [3], rows)
+    mx.synchronize()
+    assert mx.get_active_memory() - before < 1.2 * cache.nbytes
+
+
 def test_refuses_less_than_no_bytes():
     with pytest.raises(ValueError, match="max_bytes must be 0 or more; got -1"):
         PrefixCache(-1)
