@@ -10,7 +10,18 @@ from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress, text_of
-from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, SAMPLING, one_by_one
+from mlxspec.verify.noise import Noise
+from tests.support.adversaries import RandomTrees
+from tests.support.batches import (
+    DRAFTERS,
+    MODEL,
+    PROMPTS,
+    REPLIES,
+    SAMPLING,
+    for_each_sequence,
+    one_by_one,
+)
+from tests.support.limited_targets import LimitedModel
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -149,6 +160,30 @@ def test_prompts_that_share_a_beginning_read_it_once(monkeypatch):
     assert replies == [Target(MODEL).greedy(prompt, 6) for prompt in asked]
 
 
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "in company"])
+def test_the_next_turn_of_a_chat_begins_with_all_rows_of_the_last_and_no_more(is_alone):
+    batch, prompt = opened("none", prefix_bytes=1 << 20), PROMPTS[5]
+    first = [prompt] if is_alone else [prompt, PROMPTS[6]]
+    said = Target(MODEL).greedy(prompt, 6)
+    text = [*prompt, *said, 3, 4]
+    reused = {}
+    for prompts in (first, [PROMPTS[2]], [text]):
+        events = finished(batch, prompts, params_of(max_tokens=6))
+        reused[len(prompts[0])] = events[0][-1].stats["reused_tokens"]
+    assert reused[len(text)] == len(prompt) + len(said) - 1  # the last token has no row yet
+    assert emitted(events[0]) == Target(MODEL).greedy(text, 6)
+
+
+def finished(batch, prompts, params):
+    """The events of replies that join together, when all are over."""
+    replies = [batch.join(prompt, params) for prompt in prompts]
+    events = [[] for _ in replies]
+    while batch.num_replies:
+        for reply, event in batch.step():
+            events[replies.index(reply)].append(event)
+    return events
+
+
 def test_without_room_for_prefixes_only_the_latest_text_is_reused():
     batch = opened("none")
     reused = []
@@ -183,6 +218,95 @@ def test_text_that_was_held_back_is_told_at_the_end(joins):
     ((_, text, _),) = one_by_one("none", PROMPTS[:1], params[:1])
     assert "".join(map(text_of, events)) == text
     assert events[-1].text == last
+
+
+def test_a_reply_that_waits_is_cancelled_at_once_though_all_slots_are_taken():
+    batch = opened(batch_size=2)
+    first, second, third, fourth = (batch.join(prompt, params_of()) for prompt in PROMPTS[:4])
+    batch.step()
+    third.cancel()
+    told = [reply for reply, event in batch.step() if isinstance(event, GenerationFinished)]
+    assert told == [third]
+    assert batch.running == [first, second]
+    assert batch.waiting == [fourth]
+
+
+def apart(length=2048):
+    """A batch whose replies have a decoder each, as their target verifies chains alone."""
+    model = LimitedModel(tiny_model(vocab_size=24, max_position_embeddings=length), "chain")
+    return make_engine(model, DRAFTERS["none"]()).open_batch(batch_size=3)
+
+
+def reused_of(batch, *prompts):
+    """How many tokens of each prompt were read before; they join together."""
+    events = finished(batch, prompts, params_of(max_tokens=2))
+    return [own[-1].stats["reused_tokens"] for own in events]
+
+
+LONG = (PROMPTS[5] * 40)[:1100]
+
+
+def long_model_batch():
+    model = tiny_model(vocab_size=24, max_position_embeddings=2048)
+    return make_engine(model, DRAFTERS["none"]()).open_batch(batch_size=3, prefix_bytes=1 << 24)
+
+
+@pytest.mark.parametrize("make", [apart, long_model_batch])
+def test_what_was_read_of_a_prompt_that_is_cancelled_is_not_read_again(make):
+    batch = make()
+    reply = batch.join(LONG, params_of(max_tokens=2))
+    batch.step()
+    reply.cancel()
+    batch.step()
+    assert batch.num_replies == 0
+    if make is not apart:  # where another text can take the place of the first one
+        reused_of(batch, PROMPTS[2])
+    assert reused_of(batch, LONG) == [512]
+
+
+def test_a_text_goes_to_the_decoder_that_has_read_its_beginning():
+    batch, texts = apart(), PROMPTS[2:6:3]
+    assert reused_of(batch, *texts) == [0, 0]
+    for text in (texts[1], texts[0], texts[1]):
+        assert reused_of(batch, text)[0] >= len(text) - 1
+
+
+def test_a_reply_that_is_alone_again_has_its_own_rows_and_not_those_of_a_text_as_long():
+    batch = opened()
+    params = params_of()
+    first = batch.join(PROMPTS[0], params)
+    events = [event for _ in range(3) for _, event in batch.step()]
+    as_long = [9] * (len(PROMPTS[0]) + len(emitted(events)) + 1)
+    batch.join(as_long, params_of(max_tokens=1))
+    while batch.num_replies:
+        events += [event for reply, event in batch.step() if reply is first]
+    assert emitted(events) == REPLIES["llama"][0]
+
+
+class NotesKeys(RandomTrees):
+    """Notes after how many tokens a drafter is started, with which key."""
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.started = [*getattr(self, "started", []), (len(prompt), tuple(key.tolist()))]
+
+
+def test_each_start_of_a_drafter_has_the_noise_of_its_own_place():
+    """With the noise of an earlier place, a draft would tell what was drawn there."""
+    drafter = for_each_sequence(NotesKeys, 24)
+    batch = make_engine(MODEL, drafter).open_batch(batch_size=3, rows_per_round=24)
+    seed, prompt = 11, PROMPTS[0]
+    first = batch.join(prompt, params_of(seed, sampling=SAMPLING["temperature"]))
+    for _ in range(3):
+        batch.step()
+    batch.join(PROMPTS[1], params_of(max_tokens=2))
+    while batch.num_replies:
+        batch.step()
+    started = first.drafter.started
+    assert len({length for length, _ in started}) >= 3  # alone, in company, alone again
+    for length, key in started:
+        noise = Noise.of_seed(seed).at(length)
+        assert key == tuple(noise.key_for("draft").tolist())
 
 
 def test_more_replies_than_slots_wait_their_turn():
