@@ -24,6 +24,7 @@ from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.reply.host_round import HostRound
 from mlxspec.target.decoder import Decoder
 from tests.adapted.test_joint import FixedTrees, SampledTrees
+from tests.engine.test_interrupts import LooksAhead
 from tests.support.adversaries import (
     DrawnTree,
     Duplicates,
@@ -107,6 +108,17 @@ def test_a_greedy_reply_is_the_best_allowed_token_after_each_prefix(drafter, kin
     events = list(engine_with(drafter, kind).generate(PROMPT, params))
     assert emitted(events) == greedy_word(kind)
     assert events[-1].reason == "stop"
+
+
+@pytest.mark.parametrize("drafter", ["none", "random trees"])
+def test_a_plain_round_waits_for_the_token_that_decides_what_may_follow(drafter):
+    """Without a grammar this budget lets a round begin before the token of the one before."""
+    tokenizer, budget = EndedTokenizer(VOCAB), LooksAhead()
+    engine = make_engine(
+        MODEL, None, make_drafter=DRAFTERS[drafter], tokenizer=tokenizer, budget=budget
+    )
+    params = GenerationParams(max_tokens=20, grammar=GRAMMAR, num_draft_tokens=6)
+    assert emitted(engine.generate(PROMPT, params)) == greedy_word("full")
 
 
 class Laws:

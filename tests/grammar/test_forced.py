@@ -1,6 +1,7 @@
 """Forced tokens: where they stand, what they cost, and that no figure of drafts counts them."""
 
 import json
+import re
 
 import mlx.core as mx
 import pytest
@@ -153,6 +154,13 @@ def test_a_stop_string_and_a_stop_token_end_a_run():
     assert emitted(reply(Grammar.regex(WORD), stop_tokens=[2])) == [0, 1, 2]
 
 
+def test_a_stop_token_with_a_text_ends_nothing_that_a_grammar_may_end():
+    """Its text is no part of the language, however much more likely the token is."""
+    sampling = SamplingParams(logit_bias={4: 1000.0})
+    events = reply(Grammar.regex("ab?"), sampling=sampling, stop_tokens=[4])
+    assert emitted(events) == [0, 1]
+
+
 def test_a_drafter_that_fails_leaves_the_runs():
     class Fails(Adversary):
         def propose(self, root, budget):
@@ -161,6 +169,26 @@ def test_a_drafter_that_fails_leaves_the_runs():
     events = reply(Grammar.regex("(a|b|c|d|e)bcdefgh"), Fails())
     assert sum(isinstance(event, DrafterFailed) for event in events) == 1
     assert events[-1].stats["kinds"]["forced"] >= 6
+
+
+class Begins(EndedTokenizer):
+    """Letters, "ab" as a token of its own, and a special one that stands before every text."""
+
+    def __init__(self):
+        super().__init__(24)
+
+    def token_bytes(self, token):
+        return {20: b"ab", 22: b""}.get(token, super().token_bytes(token))
+
+    def encode(self, text, *, add_special_tokens=True):
+        pieces = [20 if part == "ab" else ord(part) - ord("a") for part in re.findall("ab|.", text)]
+        return [22, *pieces] if add_special_tokens else pieces
+
+
+def test_a_forced_text_is_spelt_as_the_tokenizer_spells_it_and_has_no_special_tokens():
+    engine = make_engine(tiny_model(), NoDrafter(), tokenizer=Begins())
+    params = GenerationParams(grammar=Grammar.regex("cabab"))
+    assert emitted(engine.generate(PROMPT, params)) == [2, 20, 20]
 
 
 def test_a_sampler_that_chooses_a_forbidden_token_is_refused():
