@@ -14,6 +14,7 @@ from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.target.decoder import Decoder
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES
+from tests.support.decoded_text import Reader
 from tests.support.followed import Followed
 from tests.support.shadow import committed_rows
 from tests.support.tiny import emitted, make_cache
@@ -92,6 +93,59 @@ def test_a_chain_that_is_kept_in_part_is_followed():
     (decoder,) = followed.theirs.values()
     assert decoder.history == (1, 2, 3, 4, 5, 6)
     check_rows(decoder)
+
+
+def test_what_is_forgotten_is_forgotten_on_all_ranks():
+    followed = Followed(MODEL)
+    target = followed.engine.target
+    target.observe([1, 2, 3])
+    target.reset()
+    followed.flush()
+    (decoder,) = followed.theirs.values()
+    assert (decoder.history, decoder.cache.offset) == ((), 0)
+
+    target.observe([1, 2])
+    target.extend_chain(mx.array([4, 5], mx.int32))
+    target.commit([])
+    target.extend_chain(mx.array([6, 7], mx.int32))
+    target.commit_chain([6, 7])
+    followed.flush()
+    assert decoder.history == (1, 2, 6, 7)
+    check_rows(decoder)
+
+
+def test_what_is_read_anew_after_going_back_is_read_by_all_ranks(forwards_of):
+    """The last hidden state, which only the last forward had, and a text after an interrupt."""
+    followed, reader = Followed(MODEL), Interrupts()
+    target = followed.engine.target
+    target.attach([reader])
+    target.observe([1, 2, 3, 4])
+    target.rollback_to(3)
+    logits = np.array(target.next_logits())
+    assert np.allclose(logits, Target(MODEL).logits((1, 2, 3)), atol=1e-4)
+    (decoder,) = followed.theirs.values()
+    assert forwards_of(decoder) == forwards_of(target)
+
+    reader.is_hit = True
+    with pytest.raises(KeyboardInterrupt):
+        target.observe([5])
+    reader.is_hit = False
+    target.rollback_to(len(target))
+    followed.flush()
+    assert decoder.history == target.history == (1, 2, 3, 5)
+    check_rows(target)
+    check_rows(decoder)
+
+
+class Interrupts(Reader):
+    """A reader of hidden states that can be interrupted in the middle of a commit."""
+
+    name, capture, is_hit = "interrupts", (), False
+
+    def read(self, tokens, states):
+        self.tokens += tokens
+        if self.is_hit:
+            raise KeyboardInterrupt
 
 
 def test_replies_that_join_and_leave_are_followed():

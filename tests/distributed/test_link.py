@@ -44,6 +44,15 @@ def test_orders_travel_with_the_next_forward_to_every_rank(ranks):
     assert link.num_messages == 1
 
 
+def test_orders_for_a_model_that_is_gone_are_dropped_all_of_them(ranks):
+    link, others = ranks
+    for number in range(3):
+        link.later(Order(Kind.COMMIT, number, (0,)))
+    link.forget()
+    link.now(Order(Kind.TREE, 7, (5, -1)))
+    assert [other.receive(5) for other in others] == [packed([Order(Kind.TREE, 7, (5, -1))])] * 2
+
+
 def test_answers_come_in_the_sequence_of_the_ranks(ranks):
     link, others = ranks
     others[1].send(nbytes=2)
