@@ -30,6 +30,16 @@ def test_a_fork_is_a_copy_up_to_a_message(writer):
     assert (copy.title, copy.system, copy.settings) == ("Plans", "Be brief", {"a": 1})
 
 
+def test_a_fork_keeps_how_each_reply_ended(writer):
+    chat = writer.new_chat()
+    for state, reason in (("finished", "length"), ("partial", "cancelled"), ("failed", None)):
+        reply = writer.begin_reply(chat, writer.reader.chat(chat).leaf, Generation())
+        writer.finish_reply(reply, state, reason)
+    copies = writer.reader.path(writer.fork(reply))
+    assert [message.state for message in copies] == ["finished", "partial", "failed"]
+    assert [message.generation.reason for message in copies] == ["length", "cancelled", None]
+
+
 def test_a_fork_and_its_source_go_their_own_ways(writer):
     chat = writer.new_chat()
     first, _ = say(writer, chat, "One", "Two")
@@ -92,6 +102,16 @@ def test_what_is_said_in_a_deleted_chat_brings_it_back(writer, tmp_path):
     assert other.bin.purge() == []
     other.close()
     assert recent_titles(writer) == ["Hello"]
+
+
+def test_turns_of_a_deleted_chat_are_not_offered_again(writer):
+    kept, gone = writer.new_chat(), writer.new_chat()
+    say(writer, kept, "Hello", "Hi")
+    say(writer, gone, "Secret", "Hush")
+    say(writer, kept, "Bye", "See you", "More")
+    writer.bin.delete(gone)
+    assert writer.reader.recent_turns() == ["Hello", "Bye", "More"]
+    assert writer.reader.recent_turns(2) == ["Bye", "More"]
 
 
 def test_a_very_long_chat_can_be_read_and_deleted(writer):

@@ -9,6 +9,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
     PrefillProgress,
+    SpeedupMeasured,
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
@@ -21,6 +22,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.records import COMPARISON
 from mlxspec_app.store.traces import ReplyTraces
 from tests.support.paths import TRACES
 from tests.support.store_files import (
@@ -120,6 +122,19 @@ def test_a_reply_that_failed_before_it_began_is_kept_with_its_error(recorder):
     last = path(recorder)[-1]
     assert (last.role, last.text, last.state) == ("assistant", "", "failed")
     assert last.generation.error == "too long"
+
+
+def test_a_comparison_belongs_to_the_reply_that_ended_last_and_to_none_while_another_is_written(
+    recorder,
+):
+    compared = SpeedupMeasured(2.0, 11.5, 1900, (274, 3400), 40)
+    record(recorder, exchange("One", "1"), TurnStarted("user", "Two"), GenerationStarted("t", "d"))
+    record(recorder, compared, round_of("2"))
+    assert COMPARISON not in path(recorder)[1].generation.stats
+    record(recorder, GenerationFinished(1.0, "stop", ""), compared)
+    first, second = path(recorder)[1::2]
+    assert COMPARISON not in first.generation.stats
+    assert second.generation.stats[COMPARISON]["speedup"] == 2.0
 
 
 def test_a_round_without_text_and_events_out_of_place_change_nothing(recorder):

@@ -65,6 +65,16 @@ def test_the_chat_said_in_last_is_listed_first(writer):
     assert [chat.id for chat in writer.reader.recent(limit=1, offset=1)] == [second]
 
 
+def test_the_end_of_a_reply_moves_its_chat_up(writer):
+    first, second = writer.new_chat("first"), writer.new_chat("second")
+    (turn,) = say(writer, first, "Hello")
+    reply = writer.begin_reply(first, turn, Generation())
+    say(writer, second, "Hi")
+    assert recent_titles(writer) == ["second", "first"]
+    writer.finish_reply(reply, "finished", "stop")
+    assert recent_titles(writer) == ["first", "second"]
+
+
 @pytest.mark.parametrize("jump", [-3 * 86_400.0, 3 * 86_400.0])
 def test_a_clock_that_is_set_changes_no_order(tmp_path, jump):
     times = iter([1e9, *(1e9 + jump + second for second in range(50)), *(1e9 + 60,) * 50])
@@ -78,6 +88,16 @@ def test_a_clock_that_is_set_changes_no_order(tmp_path, jump):
     assert recent_titles(writer) == ["second", "first", "third"]
     created = [message.created for message in writer.reader.path(2)]
     assert created == sorted(created)
+    writer.close()
+
+
+def test_changes_at_one_reading_of_the_clock_keep_their_order(tmp_path):
+    writer = open_writer(tmp_path / "chats.sqlite3", lambda: 1e9)
+    first, _, third = (writer.new_chat(title) for title in ("first", "second", "third"))
+    say(writer, first, "Hello")
+    assert recent_titles(writer) == ["first", "third", "second"]
+    writer.rename(third, "third")
+    assert recent_titles(writer) == ["third", "first", "second"]
     writer.close()
 
 
