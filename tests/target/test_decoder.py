@@ -48,6 +48,17 @@ def test_a_long_text_is_read_in_chunks(family, kind, monkeypatch, forwards):
     assert_is_as_if_read_from_nothing(decoder, TEXT, said)
 
 
+@pytest.mark.parametrize("family", MODELS)
+def test_after_another_text_was_taken_over_it_says_what_follows_that_one(family):
+    decoder, said = make(family, "full")
+    other, _ = make(family, "full")
+    decoder.observe(TEXT[:9])
+    assert_close(decoder.next_logits(), said(TEXT[:9]))
+    other.observe(TEXT[20:26])
+    decoder.adopt(TEXT[20:26], other.cache)
+    assert_is_as_if_read_from_nothing(decoder, TEXT[20:26], said)
+
+
 @EACH
 def test_observing_nothing_changes_nothing(family, kind, forwards):
     decoder, said = make(family, kind)
