@@ -238,6 +238,13 @@ def test_an_earlier_chat_goes_on_from_its_text():
     assert emitted(conversation.reply("kl", PARAMS)) == reply_to(prompt)
 
 
+def test_ids_outside_the_vocabulary_are_of_another_model():
+    """A larger vocabulary has ids that spell nothing here."""
+    conversation = chat()
+    conversation.restore([("abc", "de"), ("fgh", "ij")], tokens=[[3, 4], [8, 9, 24]])
+    assert conversation.reply_tokens == [[3, 4], []]
+
+
 def test_the_last_turn_of_an_earlier_chat_is_answered_again():
     conversation = chat()
     conversation.restore([("abc", "de"), ("fgh", "ij")])
@@ -293,6 +300,26 @@ def test_turns_that_fit_again_after_a_cut_are_remembered(crowded):
     again = emitted(conversation.reply("de", PARAMS))
     assert conversation.num_forgotten == 0
     assert again == replies[1]
+
+
+@pytest.mark.parametrize(("missing", "num_forgotten"), [(0, 0), (1, 1)])
+def test_a_turn_is_forgotten_only_where_prompt_and_reply_do_not_fit(missing, num_forgotten):
+    params = GenerationParams(max_tokens=4, sampling=SAMPLING)
+    free = chat()
+    list(free.reply("abc", params))
+    (last,) = (e for e in free.reply("de", params) if isinstance(e, PrefillProgress))
+    context = last.total + params.max_tokens - missing
+    tight = chat(model=tiny_model(max_position_embeddings=context))
+    tight.forgets_oldest = True
+    for text in ("abc", "de"):
+        list(tight.reply(text, params))
+    assert tight.num_forgotten == num_forgotten
+
+
+def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
+    conversation = chat(model=tiny_model(max_position_embeddings=10))
+    assert conversation.fits_alone("abcdefg")  # and three marks around it
+    assert not conversation.fits_alone("abcdefgh")
 
 
 def test_a_single_turn_that_does_not_fit_is_refused_even_so(crowded):
