@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from mlxspec.params.checks import biases, token_ids, whole
+from mlxspec.params.checks import biases, real, token_ids, whole
 from mlxspec.params.setting import (
     Door,
     Range,
@@ -25,7 +25,10 @@ FilterOrder = Literal["hugging-face", "mlx-lm"]
 temperature; `mlx-lm`: top-p, min-p, XTC, top-k at temperature 1, and the temperature last."""
 
 _MIN_TEMPERATURE = 1e-5
-"""Below it, logits divided by the temperature may leave float32."""
+"""Below it, logits divided by the temperature may leave float32, so it counts as 0."""
+
+_TEMPERATURES = f"0 or more; below {_MIN_TEMPERATURE} it counts as 0"
+_TOP_KS = "1 or more, or 0 or -1 for all"
 
 _FOR_SCRIPTS: dict[Door, str] = dict.fromkeys(
     get_args(Door), "it names tokens by their ids, which only a program knows"
@@ -33,6 +36,15 @@ _FOR_SCRIPTS: dict[Door, str] = dict.fromkeys(
 _AS_IN_MLX_LM: dict[Door, str] = dict.fromkeys(
     get_args(Door), "it is there for scripts written for mlx-lm"
 )
+
+
+def _temperature(name: str, value: object) -> float:
+    found = real(name, value, _TEMPERATURES, lambda temperature: temperature >= 0)
+    return found if found >= _MIN_TEMPERATURE else 0.0
+
+
+def _top_k(name: str, value: object) -> int:
+    return max(0, whole(name, value, _TOP_KS, least=-1))
 
 
 def _ids(name: str, value: object) -> tuple[int, ...]:
@@ -46,8 +58,8 @@ class SamplingParams:
     Attributes:
         temperature: 0 chooses the most probable token, of tied ones the lowest id.
         top_k: Keep the k most probable tokens, of tied ones those with the lowest ids; 0 keeps all.
-        top_p: Keep the most probable tokens that together reach this mass, and those tied with the
-            last; 1 keeps all.
+        top_p: Keep the most probable tokens that together reach this mass, at least one, and those
+            tied with the last; 1 keeps all.
         min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
         min_tokens_to_keep: Most probable tokens that min-p never cuts off.
         xtc_probability: Probability, for each token, that XTC excludes the most probable tokens:
@@ -65,7 +77,7 @@ class SamplingParams:
 
     temperature: float = setting(
         0.0,
-        number(f"0, or {_MIN_TEMPERATURE} and more", lambda t: t == 0 or t >= _MIN_TEMPERATURE),
+        Range(float, _TEMPERATURES, _temperature),
         "temperature; 0 takes the likeliest token, 1 draws as the model would",
         flag="--temp",
         word="temp",
@@ -74,7 +86,7 @@ class SamplingParams:
     )
     top_k: int = setting(
         0,
-        whole_number("0 (for all) or more"),
+        Range(int, f"a whole number, {_TOP_KS}", _top_k),
         "keep this many of the likeliest tokens; 0 keeps all",
         flag="--top-k",
         word="top_k",
@@ -83,8 +95,8 @@ class SamplingParams:
     )
     top_p: float = setting(
         1.0,
-        number("more than 0 and at most 1", lambda p: 0 < p <= 1),
-        "keep the likeliest tokens that have this share together; 1 keeps all",
+        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        "keep the likeliest tokens that have this share together; 1 keeps all, 0 the first alone",
         flag="--top-p",
         word="top_p",
         file="sampling.top_p",

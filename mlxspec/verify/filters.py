@@ -14,6 +14,9 @@ from mlxspec.params import FilterOrder, SamplingParams
 Rows = Any
 """An `mx.array` or a NumPy array; its last axis is the vocabulary, V."""
 
+_LEAST_MASS = 1e-30
+"""A smaller top-p is 0 in float32, and no token would be left."""
+
 
 class Operations(Protocol):
     """What `mx.array` and NumPy arrays do not have under one name."""
@@ -82,7 +85,8 @@ def _top_k(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows | Non
 
 
 def _top_p(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows | None:
-    return on.are_nucleus(on.softmax(logits), sampling.top_p) if sampling.top_p < 1 else None
+    mass = max(sampling.top_p, _LEAST_MASS)
+    return on.are_nucleus(on.softmax(logits), mass) if mass < 1 else None
 
 
 def _min_p(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows | None:

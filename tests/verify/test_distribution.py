@@ -14,6 +14,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
+from mlxspec.verify.on_host import RowDistribution
 from tests.support.draws_by_hand import draw_by_hand
 from tests.support.paths import GOLDENS
 
@@ -148,10 +149,9 @@ def test_the_best_of_one_token_is_the_token_of_temperature_0():
         {"temperature": float("nan")},
         {"temperature": float("inf")},
         {"temperature": -0.1},
-        {"temperature": 1e-45},  # would divide to infinity
-        {"top_k": -1},
+        {"top_k": -2},
         {"top_k": 2.5},
-        {"top_p": 0.0},
+        {"top_p": -0.1},
         {"top_p": 1.1},
         {"top_p": float("nan")},
         {"min_p": -0.1},
@@ -177,6 +177,28 @@ def test_refuses_settings_outside_their_range(values):
     name = next(iter(values))
     with pytest.raises(ValueError, match=f"^{name}.* must be .*; got "):
         SamplingParams(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "settled"),
+    [
+        ({"temperature": 1e-8}, {"temperature": 0.0}),
+        ({"temperature": 1e-45}, {"temperature": 0.0}),  # would divide to infinity
+        ({"top_k": -1}, {"top_k": 0}),
+    ],
+)
+def test_what_other_programs_send_for_greedy_or_for_off_is_taken_as_that(values, settled):
+    assert SamplingParams(**values) == SamplingParams(**settled)
+
+
+@pytest.mark.parametrize("order", get_args(FilterOrder))
+@pytest.mark.parametrize("top_p", [0.0, 1e-60])  # the other one is 0 in float32
+def test_the_smallest_top_p_keeps_the_most_probable_tokens(top_p, order):
+    sampling = SamplingParams(temperature=1.0, top_p=top_p, filter_order=order)
+    logits = mx.array([[1.0, 3.0, 2.0], [3.0, 0.0, 3.0]])
+    expected = [[0, 1, 0], [0.5, 0, 0.5]]
+    assert NodeDistributions(sampling, logits).probs.tolist() == expected
+    assert [RowDistribution(sampling, row).probs.tolist() for row in np.array(logits)] == expected
 
 
 @pytest.mark.parametrize("token", [8, 100_000])

@@ -22,7 +22,7 @@ def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
     ("name", "value", "message"),
     [
         ("ink", "red", "ink is 'red'; allowed is one of provenance"),
-        ("sampling.top_p", 2.0, "sampling.top_p is 2.0; allowed is more than 0"),
+        ("sampling.top_p", 2.0, "sampling.top_p is 2.0; allowed is at least 0"),
         ("colour", "red", "colour is not a setting; known are theme"),
         ("theme", "pink", "theme is 'pink'; allowed is one of mint"),
     ],

@@ -46,7 +46,7 @@ async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(us
         await go_to(driver, "sampling.top_p")
         assert "settings.toml" in driver.shown or size[0] == 60
         assert "top_p" in driver.shown
-        assert "more than 0 and at most 1; default the model's, else 0.9" in driver.shown
+        assert "at least 0 and at most 1; default the model's, else 0.9" in driver.shown
         assert "Five words were not drafted" in driver.shown
         await driver.press("escape")
         assert isinstance(driver.app.screen, ChatScreen)
@@ -74,7 +74,7 @@ async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_dat
         await driver.press("enter")
         driver.app.screen.query_one(Input).value = "2"
         await driver.press("enter")
-        assert "sampling.top_p is '2'; allowed is more than 0" in driver.shown
+        assert "sampling.top_p is '2'; allowed is at least 0" in driver.shown
         driver.app.screen.query_one(Input).value = "0.5"
         await driver.press("enter")
         assert (await kept(driver, user_data)).sampling == {"top_p": 0.5}
