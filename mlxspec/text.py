@@ -3,25 +3,36 @@
 The bytes of a token may end inside a character, and the text so far may end with the start of a
 stop string. Such text is held back until a later token completes it, so released text never
 changes. The reply is the texts of all tokens and the result of `finish`, joined.
+
+A special token has no text, but a stop string may name it. Such a token is a sign among the
+characters while stop strings are looked for, and is left out of what is released.
 """
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+_SIGNS = range(0xD800, 0xE000)  # halves of characters, which decoded text never holds
 
 
 class TextStream:
     """Turns token ids into text, token by token.
 
     Attributes:
-        stopped: True after a stop string was found; it and all text after it is dropped.
+        ended_by: The stop string that was found, or ""; it and all text after it is dropped.
     """
 
-    def __init__(self, token_bytes: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        token_bytes: Callable[[int], bytes],
+        stop: Sequence[str] = (),
+        special: Mapping[str, int] | None = None,
+    ) -> None:
         """Begin a reply.
 
         Args:
             token_bytes: Function that returns the UTF-8 bytes of a token, none for a special one.
             stop: Strings that end the reply.
+            special: Tokens without bytes by their names, which stop strings may hold.
 
         Raises:
             ValueError: A stop string is empty.
@@ -29,32 +40,46 @@ class TextStream:
         if any(not string for string in stop):
             raise ValueError("a stop string is empty; leave it out instead")
         self._token_bytes = token_bytes
-        self._stop = tuple(stop)
+        named = [name for name in special or {} if any(name in string for string in stop)]
+        named.sort(key=len, reverse=True)  # as a tokenizer reads them: the longest counts
+        signs = dict(zip(named, map(chr, _SIGNS), strict=False))
+        self._signs = {special[name]: sign for name, sign in signs.items()} if special else {}
+        self._hidden = dict.fromkeys(map(ord, signs.values()))
+        self._ends = {form: string for string in stop for form in (_signed(string, signs), string)}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        self.stopped = False
+        self.ended_by = ""
 
     def push(self, token: int) -> str:
         """Return the text that `token` completes."""
-        return self._release(self._decoder.decode(self._token_bytes(token)))
+        new = self._decoder.decode(self._token_bytes(token)) + self._signs.get(token, "")
+        return self._release(new).translate(self._hidden)
 
     def finish(self) -> str:
         """Return the text that is still held back; an incomplete character becomes U+FFFD."""
         text = self._release(self._decoder.decode(b"", final=True)) + self._held
         self._held = ""
-        return text
+        return text.translate(self._hidden)
 
     def _release(self, new: str) -> str:
-        if self.stopped:
+        if self.ended_by:
             return ""
         text = self._held + new
-        found = [at for at in map(text.find, self._stop) if at >= 0]
+        found = [(at, end) for end in self._ends if (at := text.find(end)) >= 0]
         if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        keep = max((_overlap(text, string) for string in self._stop), default=0)
+            at, end = min(found)
+            self.ended_by, self._held = self._ends[end], ""
+            return text[:at]
+        keep = max((_overlap(text, end) for end in self._ends), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
+
+
+def _signed(string: str, signs: Mapping[str, str]) -> str:
+    """Return a stop string with the signs of special tokens in place of their names."""
+    for name, sign in signs.items():
+        string = string.replace(name, sign)
+    return string
 
 
 def _overlap(text: str, string: str) -> int:

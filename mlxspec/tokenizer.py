@@ -177,6 +177,12 @@ class Tokenizer:
         return ReasoningMarks.of(self.wrapped.get_vocab(), encode)
 
     @cached_property
+    def special(self) -> Mapping[str, int]:
+        """The special tokens by their names; in a text they have no bytes."""
+        tokens = sorted(token for token in self._special if token < self.vocab_size)
+        return {self._tokens[token]: token for token in tokens if self._tokens[token]}
+
+    @cached_property
     def _added(self) -> set[int]:
         return set(self.wrapped.added_tokens_decoder)
 

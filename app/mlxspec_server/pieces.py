@@ -74,7 +74,7 @@ class ReplyPieces:
             self._tokens.append(token.token)
             if token.channel != "mark":
                 self._channel = token.channel
-                found += self._said(self._marks.get(token.token, "") or token.text)
+                found += self._said(token.text + self._marks.get(token.token, ""))
         if isinstance(event, GenerationFinished):
             found += self._said(event.text)
             if self._splitter is not None:

@@ -81,7 +81,7 @@ class Continuation:
         self.kept: tuple[EmittedToken, ...] = ()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
-        self.text = TextStream(tokenizer.token_bytes, params.stop)
+        self.text = TextStream(tokenizer.token_bytes, params.stop, tokenizer.special)
         self._channels = ChannelTracker(tokenizer.reasoning, self.tokens, tokenizer.token_bytes)
         stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
         self._stop_tokens = frozenset(params.stop_tokens)
@@ -310,7 +310,7 @@ class Continuation:
         if self._constraint is not None:
             self._constraint.read(token)
             is_whole = self._constraint.is_complete
-        if is_last or token in self._stop_tokens or self.text.stopped or is_whole:
+        if is_last or token in self._stop_tokens or self.text.ended_by or is_whole:
             self.finish_reason = "stop"
         elif self.num_emitted == self.params.max_tokens:
             self.finish_reason = "length"

@@ -1,7 +1,7 @@
 """A target that needs no download: a random model of two layers with a small vocabulary."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 import mlx.utils
@@ -28,6 +28,7 @@ class LetterTokenizer:
     eos_token_ids: tuple[int, ...] = ()
     has_chat_template = False
     reasoning = None
+    special: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

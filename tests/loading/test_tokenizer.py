@@ -93,6 +93,13 @@ def test_special_tokens_add_nothing_to_a_text_unless_kept():
     assert tokenizer.decode(tokens, keep_special=True) == "a<|end|>b<|user|>"
 
 
+def test_special_tokens_are_known_by_their_names():
+    tokenizer = Tokenizer(byte_level())
+    (end,) = tokenizer.encode("<|end|>")
+    assert tokenizer.special["<|end|>"] == end
+    assert all(tokenizer.token_bytes(token) == b"" for token in tokenizer.special.values())
+
+
 def test_added_tokens_that_are_not_special_are_written_out():
     wrapped = byte_level()
     wrapped.add_tokens(["<tool call>"])

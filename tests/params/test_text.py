@@ -103,7 +103,7 @@ def test_of_two_stop_strings_in_one_token_the_one_that_begins_first_counts():
 def test_nothing_comes_after_a_stop():
     stream = stream_of("a.b", "c", stop=["."])
     assert stream.push(0) == "a"
-    assert stream.stopped
+    assert stream.ended_by == "."
     assert (stream.push(1), stream.finish()) == ("", "")
 
 
@@ -111,7 +111,7 @@ def test_a_stream_without_a_stop_string_has_not_stopped():
     stream = stream_of("a", "b", stop=["c"])
     stream.push(0)
     stream.finish()
-    assert not stream.stopped
+    assert not stream.ended_by
 
 
 def test_finish_releases_once():
@@ -125,6 +125,44 @@ def test_refuses_an_empty_stop_string():
         stream_of("a", stop=["x", ""])
 
 
+# ---- special tokens ------------------------------------------------------------------------
+
+NAMES = {"<a>": 0, "<a>b": 1}  # tokens without bytes; the others are single letters
+
+
+def spelt(*tokens, stop):
+    """What a reply says, and which stop string ended it; names are special tokens."""
+    texts = [*NAMES, *(token for token in tokens if token not in NAMES)]
+    stream = TextStream(lambda i: b"" if i < 2 else texts[i].encode(), stop, NAMES)
+    said = [stream.push(texts.index(token)) for token in tokens]
+    return "".join(said) + stream.finish(), stream.ended_by
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stop", "said"),
+    [
+        (["x", "<a>", "y"], "<a>", "x"),
+        (["x", "<a>", "y", "z"], "<a>y", "x"),
+        (["w", "x", "<a>", "y"], "x<a>", "w"),
+        (["x", "<a>", "<a>", "y"], "<a><a>", "x"),
+        (["x", "<a>b", "y"], "<a>b", "x"),
+        (["x", "<", "a", ">", "y"], "<a>", "x"),  # written in letters it ends the reply too
+    ],
+)
+def test_a_stop_string_may_name_special_tokens(tokens, stop, said):
+    assert spelt(*tokens, stop=["no", stop]) == (said, stop)
+
+
+@pytest.mark.parametrize("stop", ["<a>z", "a>", "<", "z<a>b", "<a><a>"])
+def test_special_tokens_that_end_nothing_are_left_out(stop):
+    assert spelt("x", "<a>b", "<a>", "y", stop=[stop]) == ("xy", "")
+    assert spelt("x", "<a>b", "<a>", stop=[stop]) == ("x", "")
+
+
+def test_a_special_token_that_no_stop_string_names_breaks_none():
+    assert spelt("x", "<a>", "y", stop=["xy"]) == ("", "xy")
+
+
 letters = st.text(alphabet="ab€", max_size=14)
 
 
@@ -133,7 +171,7 @@ def test_letter_by_letter_the_text_ends_before_the_first_complete_stop_string(te
     stream = stream_of(*text, stop=stop)
     pieces = [stream.push(token) for token in range(len(text))]
     expected, is_stopped = before_first_stop(text, stop)
-    assert ("".join(pieces) + stream.finish(), stream.stopped) == (expected, is_stopped)
+    assert ("".join(pieces) + stream.finish(), bool(stream.ended_by)) == (expected, is_stopped)
 
 
 @given(
@@ -153,7 +191,7 @@ def test_no_more_is_held_back_than_a_stop_string_could_need(pieces, stop):
     stream, said, read = stream_of(*pieces, stop=[stop]), "", ""
     for token, piece in enumerate(pieces):
         said, read = said + stream.push(token), read + piece
-        if not stream.stopped:
+        if not stream.ended_by:
             held = read[len(said) :]
             assert said + held == read
             assert stop.startswith(held)

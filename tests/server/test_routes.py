@@ -170,6 +170,18 @@ def test_a_stop_text_ends_the_reply_and_is_left_out(client):
     assert choice["finish_reason"] == "stop"
 
 
+def test_the_text_of_a_special_token_ends_a_reply(client):
+    (token,) = TOKENIZER.encode("<|head|>", add_special_tokens=False)
+    bias = {"logit_bias": {str(token): 100}}
+    (choice,) = chat(client, stop="<|head|>", **bias)["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+    plain = asked(client, "/v1/completions", {"prompt": "a", "stop": ["<|head|><|head|>"], **bias})
+    assert plain.json()["usage"]["completion_tokens"] == 2
+    body = {**CHAT, **bias, "max_tokens": 9, "stop_sequences": ["no", "<|head|>"]}
+    told = asked(client, "/v1/messages", body).json()
+    assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "<|head|>")
+
+
 def test_a_bias_decides(client):
     token = TOKENIZER.encode("z")[0]
     (choice,) = chat(client, logit_bias={str(token): 100}, max_tokens=3)["choices"]
@@ -257,7 +269,7 @@ def test_a_reply_fits_the_schema_that_a_request_gives(client):
     ("path", "body", "status", "message"),
     [
         ("chat/completions", {"messages": []}, 400, "messages must be a list with at least one"),
-        ("chat/completions", {**CHAT, "temperature": -1}, 400, "temperature must be 0, or"),
+        ("chat/completions", {**CHAT, "temperature": -1}, 400, "temperature must be 0 or more"),
         ("chat/completions", {**CHAT, "temperature": "hot"}, 400, "temperature"),
         ("chat/completions", {**CHAT, "max_tokens": "9"}, 400, "max_tokens"),
         ("chat/completions", {**CHAT, "n": 100}, 400, "n must be from 1 to 16; got 100"),

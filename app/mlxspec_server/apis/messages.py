@@ -1,10 +1,10 @@
 """Anthropic's messages: `/v1/messages` and its token counts."""
 
-from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
+from mlxspec.text import TextStream
 from mlxspec_server.apis.base import Lines, ends_of, event, said
 from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
@@ -145,12 +145,13 @@ class Message:
         return {"stop_reason": reason, "stop_sequence": stop}
 
     def _stop_of(self, tokens: Sequence[int]) -> str | None:
-        """Return the first stop string in the text of a reply that its last token completes."""
-        parts = [self._writing.loaded.engine.tokenizer.token_bytes(token) for token in tokens]
-        text, before = _characters(parts), len(_characters(parts[:-1]))
-        places = [(text.find(stop), stop) for stop in self._writing.ask.params.stop]
-        ends = [(at, stop) for at, stop in places if at >= 0 and at + len(stop) > before]
-        return min(ends)[1] if ends else None
+        """Return the stop string that ended a reply of these tokens."""
+        tokenizer = self._writing.loaded.engine.tokenizer
+        stop = self._writing.ask.params.stop
+        stream = TextStream(tokenizer.token_bytes, stop, tokenizer.special)
+        for token in tokens:
+            stream.push(token)
+        return stream.ended_by or None
 
     def _figures(self, end: Piece) -> dict[str, Any]:
         cached = end.stats["reused_tokens"]
@@ -177,11 +178,6 @@ class Message:
 
     def _delta(self, delta: dict[str, Any]) -> str:
         return _event("content_block_delta", index=self._index, delta=delta)
-
-
-def _characters(parts: Sequence[bytes]) -> str:
-    """Return the text of tokens, without a last character that is not complete."""
-    return getincrementaldecoder("utf-8")("replace").decode(b"".join(parts))
 
 
 def _event(name: str, /, **fields: Any) -> str:

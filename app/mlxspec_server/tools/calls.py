@@ -75,7 +75,7 @@ class ToolFormat:
             return None
         module = import_module(f"mlx_lm.tool_parsers.{kind or _PLAIN}")
         start, end, parse = module.tool_call_start, module.tool_call_end, module.parse_tool_call
-        special = _special(tokenizer)
+        special = tokenizer.special
         marks, render = (start, end), _render(tokenizer)
         form = _PLAIN_FORM if is_plain else form_of(marks, parse, render, list(special))
         text = start + end + (form.text if form else "")
@@ -116,9 +116,3 @@ def _render(tokenizer: Tokenizer) -> Render:
         return tokenizer.render_chat(messages, add_generation_prompt=False)
 
     return render
-
-
-def _special(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the tokens that have no text of their own, by their names."""
-    added: Mapping[str, int] = tokenizer.wrapped.get_added_vocab()
-    return {name: token for name, token in added.items() if not tokenizer.token_bytes(token)}
