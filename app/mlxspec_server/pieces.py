@@ -78,7 +78,8 @@ class ReplyPieces:
         if isinstance(event, GenerationFinished):
             found += self._said(event.text)
             if self._splitter is not None:
-                found += [self._piece(part) for part in self._splitter.finish()]
+                rest = self._splitter.finish(is_cut=event.reason != "stop")
+                found += [self._piece(part) for part in rest]
             tokens = tuple(self._tokens)
             end = Piece(self._index, "end", reason=event.reason, stats=event.stats, tokens=tokens)
             found.append(end)
@@ -86,6 +87,11 @@ class ReplyPieces:
             first = found[0] if found else Piece(self._index, "text")
             found = [replace(first, logprobs=tuple(logprobs)), *found[1:]]
         return found
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that the reply may still say is told."""
+        return self._splitter is not None and self._splitter.is_over
 
     def _said(self, text: str) -> list[Piece]:
         if not text:

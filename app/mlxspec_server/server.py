@@ -28,12 +28,7 @@ from mlxspec_server.apis.base import Api
 from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chosen_tools
 from mlxspec_server.apis.completions import Completion, completion_ask
 from mlxspec_server.apis.messages import Message, message_ask, message_chat, message_tools
-from mlxspec_server.apis.responses import (
-    ResponsesReply,
-    response_ask,
-    response_chat,
-    response_tools,
-)
+from mlxspec_server.apis.responses import ResponsesReply, response_ask, response_chat
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Body, received_body
 from mlxspec_server.engine_thread import EngineThread
@@ -161,7 +156,7 @@ class Server:
 
     def _response(self, body: Body) -> tuple[Ask, Begin]:
         ask, messages = response_ask(body, self.settings.params), response_chat(body)
-        return ask, self._in_chat(ask, messages, response_tools(body), ResponsesReply)
+        return ask, self._in_chat(ask, messages, chosen_tools(body), ResponsesReply)
 
     def _message(self, body: Body) -> tuple[Ask, Begin]:
         ask, messages = message_ask(body, self.settings.params), message_chat(body)

@@ -124,7 +124,10 @@ class Writing:
         index, event, logprobs = heard
         if isinstance(event, GenerationFailed):
             raise Refusal(500, event.message)
-        return self._makers[index].of(event, logprobs)
+        pieces = self._makers[index].of(event, logprobs)
+        if self._makers[index].is_over:
+            self._tickets[index].is_cancelled.set()
+        return pieces
 
     def _deliver_to(self, index: int) -> Any:
         def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
@@ -139,4 +142,4 @@ class Writing:
 
 
 def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:
-    return ToolSplitter(format, choice.tools) if format else None
+    return ToolSplitter(format, choice) if format else None

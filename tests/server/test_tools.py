@@ -9,8 +9,9 @@ import pytest
 from jsonschema import validate
 
 from mlxspec.grammar.compiled import Grammars
+from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall, ToolFormat
-from mlxspec_server.tools.choice import ToolChoice
+from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.tools.demand import demanded_grammar
 from mlxspec_server.tools.splitter import ArgumentsText, ToolSplitter
 from tests.support.served import MESSAGES, MODEL, data_of, engine, serving, shelf
@@ -34,6 +35,7 @@ def tool(name, schema):
 
 
 TOOLS = [tool("go", GO), tool("stop", STOP)]
+ANY = ToolChoice(TOOLS)
 CALLS = [("go", {"to": 'a "b" </x>', "steps": 3, "mode": "run"}), ("stop", {"now": True})]
 
 
@@ -54,11 +56,11 @@ def is_whole(matcher, tokenizer, text):
     return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
 
-def heard(format, text, size):
+def heard(format, text, size, choice=ANY, **end):
     """The calls in a text that comes in parts, and the words beside them."""
-    splitter, calls, words = ToolSplitter(format, TOOLS), [], ""
+    splitter, calls, words = ToolSplitter(format, choice), [], ""
     parts = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)]
-    for part in (part for parts in (*parts, splitter.finish()) for part in parts):
+    for part in (part for parts in (*parts, splitter.finish(**end)) for part in parts):
         if isinstance(part, ToolCall):
             calls.append([part.name, part.arguments])
         elif isinstance(part, ArgumentsText):
@@ -114,6 +116,74 @@ def test_what_is_no_call_stays_text():
         assert heard(format, cut, 3) == ([], cut)
 
 
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_call_that_is_cut_is_no_text(kind):
+    tokenizer = byte_tokenizer(TEMPLATES[kind])
+    format, demanded = ToolFormat.of(tokenizer), ToolChoice(TOOLS, TOOLS)
+    one = written(tokenizer, CALLS[:1])
+    name_at = one.index("go")
+    for length in range(1, name_at + 1):
+        assert heard(format, one[:length], 3, demanded, is_cut=True) == ([], "")
+        if length >= len(format.start):
+            assert heard(format, "a " + one[:length], 3, is_cut=True) == ([], "a ")
+        behind = heard(format, one + one[:length], 3, is_cut=True)
+        assert behind == (CALLS[:1], "") or not format.end  # else it goes on with the first one
+    assert heard(format, "a <", 3, is_cut=True) == ([], "a <")  # any text may end so
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_where_one_call_is_allowed_what_follows_it_is_dropped(kind, size):
+    tokenizer = byte_tokenizer(TEMPLATES[kind])
+    format, alone = ToolFormat.of(tokenizer), ToolChoice(TOOLS, is_parallel=False)
+    text = "Well. " + written(tokenizer, CALLS) + " Done."
+    assert heard(format, text, size, alone) == (CALLS[:1], "Well. ")
+
+
+@pytest.mark.parametrize("named", [{"function": {"name": "go"}}, {"name": "go"}])
+def test_a_tool_that_is_named_is_called_once(named):
+    assert not ToolChoice.of(TOOLS, {"type": "function", **named}).is_parallel
+    assert ToolChoice.of(TOOLS, "required").is_parallel
+
+
+def test_tools_that_the_client_does_not_run_are_left_out():
+    own = {"type": "function", "name": "go", "parameters": GO, "strict": True}
+    chat = {"type": "function", "function": {"name": "stop", "parameters": STOP}}
+    others = [{"type": kind} for kind in ("web_search", "local_shell", "image_generation", "mcp")]
+    others += [{"type": kind, "name": "x"} for kind in ("custom", "namespace", "bash_20250124")]
+    assert function_tools([*others, own, chat], "parameters") == TOOLS
+    custom = {"type": "custom", "name": "go", "input_schema": GO}
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    assert function_tools([search, custom], "input_schema", "custom") == TOOLS[:1]
+
+
+@pytest.mark.parametrize("stated", [{}, {"parameters": None}, {"parameters": {}}])
+def test_a_tool_without_parameters_takes_an_empty_object(stated):
+    (found,) = function_tools([{"name": "go", "description": None, **stated}], "parameters")
+    assert found == tool("go", {"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"type": "web_search"}, "tool_choice names 'web_search'; the functions are: go, stop"),
+        ({"type": "custom", "name": "patch"}, "tool_choice names 'patch'"),
+        ({"type": "allowed_tools", "allowed_tools": 5}, "allowed_tools must have a list of tools"),
+        ({"type": "function"}, "tool_choice must be auto, none, required"),
+        (5, "tool_choice must be auto, none, required"),
+    ],
+)
+def test_a_choice_of_what_is_not_there_is_refused_by_name(choice, message):
+    with pytest.raises(Refusal, match=message):
+        ToolChoice.of(TOOLS, choice)
+
+
+def test_allowed_tools_may_name_those_that_are_left_out():
+    named = [{"type": "function", "name": "go"}, {"type": "web_search"}]
+    found = ToolChoice.of(TOOLS, {"type": "allowed_tools", "mode": "auto", "tools": named})
+    assert found.tools == TOOLS[:1]
+
+
 # ---- over HTTP: the grammar forces the output of a random model --------------------------------
 
 NUMBER = {
@@ -149,8 +219,7 @@ def check(name, arguments):
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_chat_calls_the_tool_that_is_demanded(client, is_streamed):
     choice = {"type": "function", "function": {"name": "second"}}
-    fields = {"messages": MESSAGES, "tools": OFFERED, "parallel_tool_calls": False}
-    fields |= {"tool_choice": choice, "stream": is_streamed}
+    fields = {"messages": MESSAGES, "tools": OFFERED, "tool_choice": choice, "stream": is_streamed}
     response = asked(client, "chat/completions", **fields)
     if is_streamed:
         deltas = [row["choices"][0] for row in data_of(response)]
@@ -207,6 +276,33 @@ def test_a_response_calls_the_tool_that_is_demanded(client, is_streamed):
         assert "".join(deltas) == item["arguments"]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_the_beginning_of_a_call_is_told_by_no_api(client, is_streamed):
+    cut = {"max_tokens": 20, "tool_choice": "required", "stream": is_streamed}
+    chat = asked(client, "chat/completions", messages=MESSAGES, tools=OFFERED, **cut)
+    rows = data_of(chat) if is_streamed else [chat.json()]
+    choices = [row["choices"][0] for row in rows]
+    told = [choice.get("delta") or choice.get("message") or {} for choice in choices]
+    assert not any(one.get("content") for one in told)
+    assert choices[-1]["finish_reason"] == "length"
+    tools = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
+    fields = {"messages": MESSAGES, "tools": tools, **cut, "tool_choice": {"type": "any"}}
+    assert "<tool" not in asked(client, "messages", **fields).text
+    tools = [{"type": "function", "name": "first", "parameters": NUMBER}]
+    cut["max_output_tokens"] = cut.pop("max_tokens")
+    response = client.post("/v1/responses", json={"input": "Hi", "tools": tools, **cut})
+    assert (response.status_code, "<tool" in response.text) == (200, False)
+
+
+def test_the_input_of_a_call_that_is_cut_is_an_object(client):
+    tools = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
+    fields = {"messages": MESSAGES, "tools": tools, "tool_choice": {"type": "any"}}
+    found = [asked(client, "messages", **fields, max_tokens=n).json() for n in range(40, 56, 3)]
+    inputs = [block["input"] for message in found for block in message["content"]]
+    assert inputs
+    assert all(isinstance(value, dict) for value in inputs)
+
+
 @pytest.mark.parametrize("client", ["template"], indirect=True)
 def test_several_calls_are_told_with_their_own_arguments(client):
     fields = {"messages": MESSAGES, "tools": OFFERED, "tool_choice": "required"}
@@ -227,7 +323,7 @@ def test_several_calls_are_told_with_their_own_arguments(client):
         ({"tool_choice": "any", "tools": OFFERED}, "tool_choice must be auto, none, required"),
         (
             {"tool_choice": {"function": {"name": "third"}}, "tools": OFFERED},
-            "tool_choice names 'third'; the tools are: first, second",
+            "tool_choice names 'third'; the functions are: first, second",
         ),
         (
             {"tool_choice": "required", "tools": [tool("f", {"type": "array"})]},

@@ -10,6 +10,7 @@ from mlxspec.trace.events import EmittedToken, GenerationFailed, PlainDecoded, P
 from mlxspec_server import writing as writing_module
 from mlxspec_server.asking import Ask
 from mlxspec_server.refusals import Refusal
+from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
 from tests.support.served import shelf
 
@@ -89,3 +90,19 @@ async def test_a_reply_that_failed_says_why(asked):
     with pytest.raises(Refusal, match="too little memory"):
         async for _ in heard(asked, Client(), GenerationFailed(0.0, "too little memory")):
             pass
+
+
+async def test_a_reply_that_may_have_one_call_ends_behind_it(asked):
+    writing, thread = asked
+    choice = ToolChoice([{"type": "function", "function": {"name": "go"}}], is_parallel=False)
+    writing = Writing(thread, writing.loaded, writing.ask, [5], choice)
+    async with aclosing(writing.pieces(Client(), 10.0)) as pieces:
+        first = asyncio.ensure_future(anext(pieces))
+        await asyncio.sleep(0)
+        thread.tickets[0].tell(token_event('<tool_call>\n{"name": "go", "arguments": {'))
+        assert [piece.kind for piece in await first] == ["call", "arguments"]
+        assert not thread.tickets[0].is_cancelled.is_set()
+        thread.tickets[0].tell(token_event('}}\n</tool_call>\n<tool_call>\n{"name": "go"'))
+        (rest,) = await anext(pieces)
+        assert (rest.kind, rest.text) == ("arguments", "}")
+        assert thread.tickets[0].is_cancelled.is_set()

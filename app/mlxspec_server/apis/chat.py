@@ -44,11 +44,9 @@ def chosen_tools(body: Body) -> ToolChoice:
     """Return the tools that the model may or must call.
 
     Raises:
-        Refusal: A tool is no function, or the choice is not known.
+        Refusal: A tool is none, or the choice is not known.
     """
-    stated = body.items("tools")
-    functions = (tool.get("function") if isinstance(tool, Mapping) else None for tool in stated)
-    tools = function_tools(functions, "parameters")
+    tools = function_tools(body.items("tools"), "parameters")
     is_parallel = body.is_on("parallel_tool_calls", True)
     return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
 

@@ -33,7 +33,7 @@ def message_tools(body: Body) -> ToolChoice:
     Raises:
         Refusal: A tool has no name, or the choice is not known.
     """
-    tools = function_tools(body.items("tools"), "input_schema")
+    tools = function_tools(body.items("tools"), "input_schema", "custom")
     choice = Body(body.object("tool_choice"))
     kind = choice.text("type", "auto")
     named = {"any": "required", "tool": {"name": choice.get("name")}}.get(kind, kind)
@@ -126,7 +126,8 @@ class Message:
             if text := said(pieces, kind):
                 content.append(_block(name, text))
         for call in calls_of(pieces):
-            content.append({**_use(call), "input": arguments_of({"arguments": call.arguments})})
+            found = arguments_of({"arguments": call.arguments})  # a text where the call is cut
+            content.append({**_use(call), "input": found if isinstance(found, dict) else {}})
             self._has_calls = True
         (end,) = ends_of(pieces)
         return {**self._head(), "content": content, **self._why(end), **self._figures(end)}

@@ -13,7 +13,6 @@ from mlxspec_server.pieces import Piece
 from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
-from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.writing import Writing
 
 _ROLES = {"developer": "system"}
@@ -33,17 +32,6 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     if schema := schema_of(Body(body.object("text")).object("format")):
         ask = replace(ask, params=fitting(ask.params, schema))
     return ask
-
-
-def response_tools(body: Body) -> ToolChoice:
-    """Return the tools that the model may or must call.
-
-    Raises:
-        Refusal: A tool is no function, or the choice is not known.
-    """
-    tools = function_tools(body.items("tools"), "parameters")
-    is_parallel = body.is_on("parallel_tool_calls", True)
-    return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
 
 
 def response_chat(body: Body) -> list[dict[str, Any]]:

@@ -6,12 +6,11 @@ other call is read by mlx-lm's parser when it is whole.
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlxspec_server.tools.calls import ToolCall, ToolFormat
-from mlxspec_server.tools.choice import Tool
+from mlxspec_server.tools.choice import ToolChoice
 
 _NAME = "([^\"'\\s<>(){}\\[\\]]+)"
 _OUTSIDE = re.compile(r"[^\s{}\[\]:,0-9a-zA-Z+.\-]")  # no such sign is in JSON outside a text
@@ -28,10 +27,16 @@ Part = str | ToolCall | ArgumentsText
 
 
 class ToolSplitter:
-    """Splits one reply."""
+    """Splits one reply.
 
-    def __init__(self, format: ToolFormat, tools: Sequence[Tool]) -> None:
-        self._format, self._tools = format, list(tools)
+    Attributes:
+        is_over: Whether the one call that the reply may have is whole: what follows is dropped.
+    """
+
+    def __init__(self, format: ToolFormat, choice: ToolChoice) -> None:
+        self.is_over = False
+        self._format, self._choice = format, choice
+        self._has_one = not (choice.is_parallel or choice.demanded)  # else the grammar sees to it
         self._text, self._is_inside, self._is_behind_a_call = "", False, False
         self._streamed = _StreamedCalls(format)
 
@@ -39,16 +44,23 @@ class ToolSplitter:
         """Return what is complete now; a part of a mark is held back."""
         self._text += text
         found: list[Part] = []
-        while self._goes_on(found):
+        while not self.is_over and self._goes_on(found):
             pass
         return [part for part in found if part]
 
-    def finish(self) -> list[Part]:
-        """Return what is left at the end of the reply."""
+    def finish(self, *, is_cut: bool = False) -> list[Part]:
+        """Return what is left at the end of the reply.
+
+        Args:
+            is_cut: Whether the reply has no end of its own: the beginning of a call is no text.
+        """
         text, self._text = self._text, ""
         if self._is_inside:
-            return [] if self._streamed.has_begun else self._calls(text, "")
-        return [text] if text and not (self._is_behind_a_call and text.isspace()) else []
+            is_done = self._streamed.has_begun or (is_cut and self._format.end)
+            found = [] if is_done else self._calls(text, "")
+            return [part for part in found if not (is_cut and isinstance(part, str))]
+        is_call = self._is_behind_a_call or self._choice.demanded
+        return [text] if text and not (self.is_over or (is_cut and is_call)) else []
 
     def _goes_on(self, found: list[Part]) -> bool:
         """Take what is ready from the text; return whether a mark was passed."""
@@ -71,7 +83,10 @@ class ToolSplitter:
         return False
 
     def _inside(self, found: list[Part]) -> bool:
-        found += self._streamed.read(self._text)
+        found += self._streamed.read(self._text, has_one=self._has_one)
+        if self._has_one and self._streamed.has_begun and not self._streamed.is_in_arguments:
+            self.is_over = True
+            return False
         end = self._format.end
         at = self._text.find(end, self._streamed.position) if end else -1
         if at < 0 or self._streamed.is_in_arguments:
@@ -80,12 +95,14 @@ class ToolSplitter:
         found += calls
         self._text, self._is_inside = self._text[at + len(end) :], False
         self._is_behind_a_call = not any(isinstance(part, str) for part in calls)
+        self.is_over = self._is_behind_a_call and self._has_one
         return True
 
     def _calls(self, text: str, end: str) -> list[Part]:
         try:
-            parsed = self._format.parse(text, self._tools)
+            parsed = self._format.parse(text, list(self._choice.tools))
             calls = parsed if isinstance(parsed, list) else [parsed]
+            calls = calls[:1] if self._has_one else calls
             return [ToolCall(str(call["name"]), _json(call["arguments"])) for call in calls]
         except Exception:  # a model may write anything; what is no call is text
             return [f"{self._format.start}{text}{end}"]
@@ -107,8 +124,8 @@ class _StreamedCalls:
                 self._next = re.compile(_loose(form.joint) + _NAME + middle + r"(?=\{)")
         self._depth, self._is_in_text = 0, False
 
-    def read(self, text: str) -> list[Part]:
-        """Return what is new in all text behind the start mark."""
+    def read(self, text: str, *, has_one: bool = False) -> list[Part]:
+        """Return what is new in all text behind the start mark, of the first call or of all."""
         found: list[Part] = []
         while True:
             if not self.is_in_arguments and not self._begins(text, found):
@@ -116,7 +133,7 @@ class _StreamedCalls:
             end = self._arguments_end(text)
             found.append(ArgumentsText(text[self.position : end]))
             self.position = end
-            if self.is_in_arguments:
+            if self.is_in_arguments or has_one:
                 return found
 
     def _begins(self, text: str, found: list[Part]) -> bool:
