@@ -13,6 +13,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.models.layers import DecoderLayer
 from mlxspec.target.decoder import Decoder
+from tests.support.decoded_text import Reader
 from tests.support.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
 from tests.support.dict_cache import seen
 from tests.support.tiny import make_cache, tiny_model
@@ -104,6 +105,20 @@ def test_a_slot_is_taken_over_and_others_are_given_up():
     decoder.forward_trees([LONE, CHAIN])
     decoder.commit([[0], [0, 1]])
     assert_holds(decoder, [[7, 7, 1, 4], [*TEXTS[0], 11, 3]], truth)
+
+
+def test_readers_of_hidden_states_move_with_their_slot():
+    decoder, readers = read(TEXTS), [Reader(), Reader(), Reader()]
+    for slot, text in enumerate(TEXTS):
+        alone = Decoder(MODEL)
+        alone.observe(text)
+        decoder.join(slot, alone.cache, [readers[slot]])
+    decoder.keep([2, 0])
+    hidden = decoder.forward_trees([CHAIN, LONE])
+    decoder.commit([[0, 1], [0]])
+    assert [reader.tokens for reader in readers] == [[4], [], [11, 3]]
+    assert_close(mx.array(np.stack(readers[2].rows)), np.array(hidden[:2]))
+    assert_close(mx.array(np.stack(readers[0].rows)), np.array(hidden[3:]))
 
 
 def test_a_cache_that_was_read_into_a_slot_goes_its_own_way():
