@@ -10,11 +10,6 @@ from tests.campaigns.mutation import ROOT, Rows, known_faults
 FAULTS = known_faults()
 
 
-def test_the_readme_counts_them():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"seeds {len(FAULTS)} faults" in readme
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_what_a_fault_replaces_stands_there_exactly_once(fault):
     text = (ROOT / fault.path).read_text(encoding="utf-8")
