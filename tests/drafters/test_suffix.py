@@ -203,6 +203,20 @@ def test_forgets_earlier_conversations_when_there_are_too_many_tokens():
     assert len(drafter._automaton) == 3
 
 
+def test_drafters_made_from_one_another_share_what_they_store():
+    def remembers(drafter):
+        drafter.start([1, 2, 3, 4, 5], SAMPLING, KEY)
+        drafter.start([9, 2], SAMPLING, KEY)
+        return drafter.propose(2, 4).tree.n_nodes > 1
+
+    first = SuffixDrafter(max_tokens=8)
+    assert remembers(first)
+    others = [first.fresh(), first.fresh().fresh(), first.fresh()]
+    assert not any(remembers(drafter) for drafter in (first, *others))  # 2 tokens for each
+    del others
+    assert remembers(first)
+
+
 def test_refuses_a_negative_number_of_tokens():
     with pytest.raises(ValueError, match="0 or more, not -1"):
         SuffixDrafter(max_tokens=-1)

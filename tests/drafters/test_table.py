@@ -152,6 +152,22 @@ def test_drops_rows_seen_once_before_others_and_old_before_new():
     assert set(rows) == {2, 5}
 
 
+def test_drafters_made_from_one_another_share_what_they_store():
+    def num_known(drafter):
+        drafter.start([50], SAMPLING, KEY)
+        for token in range(8):
+            drafter.update(Round([token], [-1], [0], 20, [[token + 1]], [[0.8]]))
+        drafter.start([50], SAMPLING, KEY)
+        return sum(bool(after(drafter, token)) for token in range(8))
+
+    first = TableDrafter(max_rows=8)
+    assert num_known(first) == 8
+    others = [first.fresh(), first.fresh().fresh(), first.fresh()]
+    assert all(1 <= num_known(drafter) <= 2 for drafter in (first, *others))
+    del others
+    assert num_known(first) == 8
+
+
 def test_cuts_a_wide_row_to_its_most_probable_tokens():
     rows = LearnedRows(max_rows=4, decay=1.0)
     for first in range(0, 80, 8):

@@ -13,6 +13,7 @@ https://arxiv.org/abs/2411.04975)
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import mlx.core as mx
 
@@ -41,8 +42,8 @@ _SAMPLED_RATES = (
 class SuffixDrafter:
     """Proposes what followed the longest earlier matches of the latest tokens.
 
-    It stores all text of a session, also replies that an edit replaced. When that is more than
-    `max_tokens`, the next reply begins again with its own conversation alone.
+    It stores all text of a session, also replies that an edit replaced. When that is more than its
+    share of `max_tokens`, the next reply begins again with its own conversation alone.
     """
 
     name = "suffix"
@@ -53,7 +54,8 @@ class SuffixDrafter:
         """Make a drafter without text.
 
         Args:
-            max_tokens: Tokens to store beyond the conversation; about 0.5 kB each.
+            max_tokens: Tokens to store beyond the conversation, about 0.5 kB each; drafters that
+                `fresh` made from one another share them equally.
 
         Raises:
             ValueError: `max_tokens` is negative.
@@ -61,17 +63,22 @@ class SuffixDrafter:
         if max_tokens < 0:
             raise ValueError(f"max_tokens is a number of tokens, 0 or more, not {max_tokens}")
         self._max_tokens = max_tokens
+        self._alike = WeakSet([self])
         self._rates_of = {True: _hit_rates(_GREEDY_RATES), False: _hit_rates(_SAMPLED_RATES)}
         self._rates = self._rates_of[True]
         self._forget()
 
     def fresh(self) -> "SuffixDrafter":
-        return SuffixDrafter(self._max_tokens)
+        new = SuffixDrafter(self._max_tokens)
+        new._alike = self._alike
+        self._alike.add(new)
+        return new
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Append the part of the prompt that is new since the last reply."""
         self._rates = self._rates_of[sampling.is_greedy]
-        if self._is_torn or self._num_read > self._max_tokens + len(prompt):
+        most = self._max_tokens // len(self._alike) + len(prompt)
+        if self._is_torn or self._num_read > most:
             self._forget()
         shared = common_length(prompt, self._tokens)
         del self._tokens[shared:], self._states[shared + 1 :]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from os import PathLike
+from weakref import WeakSet
 
 import mlx.core as mx
 
@@ -55,7 +56,8 @@ class TableDrafter:
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
             memory: The rows learned in earlier conversations; None for none.
-            max_rows: Largest number of learned rows per length of context.
+            max_rows: Largest number of learned rows per length of context; drafters that `fresh`
+                made from one another share them equally.
             decay: Decay of the weight of an occurrence at the next one of its context: below 1
                 follows a conversation, 1 gives the plain mean.
 
@@ -69,6 +71,7 @@ class TableDrafter:
         self._memory = memory
         self._stored = tuple(stored)
         self._max_rows, self._decay = max_rows, decay
+        self._alike = WeakSet([self])
         self._prompt: Sequence[int] = ()
         self._context = 0
         self._forget()
@@ -92,9 +95,12 @@ class TableDrafter:
 
     def fresh(self) -> "TableDrafter":
         """Return a new drafter that shares the memory."""
-        return TableDrafter(
+        new = TableDrafter(
             self._stored, memory=self._memory, max_rows=self._max_rows, decay=self._decay
         )
+        new._alike = self._alike
+        self._alike.add(new)
+        return new
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Set the context to the end of the prompt.
@@ -106,6 +112,8 @@ class TableDrafter:
         goes_on = common_length(prompt, self._prompt) == len(self._prompt)
         if (self._stored or self._memory is not None) and not goes_on:
             self._forget()
+        for rows in self._learned:
+            rows.hold(max(1, self._max_rows // len(self._alike)))
         self._rows = self._sources()
         self._prompt = tuple(prompt)
         self._context = extend(0, *prompt[-MAX_ORDER:])

@@ -128,6 +128,12 @@ class LearnedRows:
             masses = dict(nlargest(_MAX_WIDTH // 2, masses.items(), key=itemgetter(1)))
         self._rows[context] = Row(row.occurrences * self._decay + 1.0, masses)
 
+    def hold(self, max_rows: int) -> None:
+        """Hold no more than some rows from now on."""
+        self._max_rows = max_rows
+        while len(self._rows) > max_rows:
+            self._halve()
+
     def _halve(self) -> None:
         """Drop half of the rows: first those with one occurrence; the older ones first."""
         by_worth = sorted(self._rows, key=lambda context: self._rows[context].occurrences > 1)
