@@ -47,6 +47,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 
+_MOST_TEXTS = 64  # contexts of kept beginnings: a gigabyte of a tiny model has millions of tokens
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
 
 
@@ -216,9 +217,9 @@ class Engine:
             batch_size: The most sequences decoded together; others wait.
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
             prefix_bytes: The most bytes of rows that are kept of the beginnings of texts, so that
-                prompts that share one need not read it again. Only a cache that grows, without
-                recurrent states and windows, and in one process keeps them; any other one keeps
-                its latest texts.
+                prompts that share one need not read it again; never more rows than 64 texts have
+                that are as long as the context. Only a cache that grows, without recurrent states
+                and windows, and in one process keeps them; any other one keeps its latest texts.
 
         Raises:
             ValueError: An argument is out of range, or the drafter cannot be made anew.
@@ -231,7 +232,7 @@ class Engine:
             settings,
             self.budget.recorded(0),
             alone=Alone(self.round, self.budget.fresh()),
-            prefixes=PrefixCache(prefix_bytes),
+            prefixes=PrefixCache(prefix_bytes, _MOST_TEXTS * (self.context_length or 0)),
             chain_rule=self.chain_rule,
             grammars=self._grammars,
         )

@@ -4,13 +4,14 @@
                                    └─ "user: explain that"
 
 A trie of token runs: each node holds the rows of its own run alone, so what two texts share is
-held once. Where all nodes take more than `max_bytes`, the leaf asked for longest ago is dropped;
+held once. Where all nodes are more than may be held, the leaf asked for longest ago is dropped;
 arrays of MLX never change, so whoever goes on from its rows has them still. Only rows of a cache
 that can be cut anywhere (`Cache.can_be_cut`) belong here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import mlx.core as mx
 
@@ -58,14 +59,17 @@ class Prefix:
 
 
 class PrefixCache:
-    """Rows of the beginnings of texts, up to a number of bytes.
+    """Rows of the beginnings of texts, up to a number of bytes and of tokens.
 
     Attributes:
         max_bytes: The most bytes that it holds; 0 holds nothing.
+        max_tokens: The most tokens that it holds: rows of a tiny model are smaller than what
+            Python needs to find them.
         nbytes: Bytes that it holds now.
+        num_tokens: Tokens that it holds now.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_tokens: float = inf) -> None:
         """Begin empty.
 
         Raises:
@@ -74,7 +78,8 @@ class PrefixCache:
         if max_bytes < 0:
             raise ValueError(f"max_bytes must be 0 or more; got {max_bytes}")
         self.max_bytes = max_bytes
-        self.nbytes = 0
+        self.max_tokens = max_tokens
+        self.nbytes = self.num_tokens = 0
         self._root = _Node([], [])
         self._now = 0
 
@@ -112,6 +117,7 @@ class PrefixCache:
             new = _Node(list(tokens[length:]), planes, last, used_at=self._now)
             last.below[tokens[length]] = new
             self.nbytes += new.nbytes
+            self.num_tokens += len(new.tokens)
         self._shrink()
 
     def _walk(self, tokens: Sequence[int]) -> Iterator[tuple[_Node, int]]:
@@ -145,11 +151,12 @@ class PrefixCache:
         return first
 
     def _shrink(self) -> None:
-        while self.nbytes > self.max_bytes:
+        while self.nbytes > self.max_bytes or self.num_tokens > self.max_tokens:
             oldest = min(self._leaves(self._root), key=lambda leaf: leaf.used_at)
             assert oldest.above is not None, "an empty cache takes no bytes"
             del oldest.above.below[oldest.tokens[0]]
             self.nbytes -= oldest.nbytes
+            self.num_tokens -= len(oldest.tokens)
 
     def _leaves(self, root: _Node) -> Iterator[_Node]:
         waiting = [root]

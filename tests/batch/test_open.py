@@ -184,6 +184,11 @@ def finished(batch, prompts, params):
     return events
 
 
+def test_beginnings_are_kept_of_no_more_tokens_than_64_contexts_have():
+    prefixes = opened(prefix_bytes=1 << 40)._reader._prefixes
+    assert prefixes.max_tokens == 64 * MODEL.config.max_position_embeddings
+
+
 def test_without_room_for_prefixes_only_the_latest_text_is_reused():
     batch = opened("none")
     reused = []

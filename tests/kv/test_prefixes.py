@@ -41,14 +41,15 @@ def test_what_texts_share_is_held_once():
     assert cache.nbytes == PER_TOKEN * len([1, 2, 3, 4, 5, 6, 9])
 
 
-def test_the_text_asked_for_longest_ago_goes_first():
-    cache = PrefixCache(PER_TOKEN * 6)
+@pytest.mark.parametrize("most", [(PER_TOKEN * 6,), (1 << 20, 6)], ids=["bytes", "tokens"])
+def test_the_text_asked_for_longest_ago_goes_first(most):
+    cache = PrefixCache(*most)
     for text in ([1, 2, 3], [1, 2, 4], [7, 8]):
         cache.add(text, rows_of(text))
     cache.find([1, 2, 3])
     cache.add([5], rows_of([5]))
     assert [cache.find(text).length for text in ([1, 2, 3], [1, 2, 4], [7, 8], [5])] == [3, 2, 2, 1]
-    assert cache.nbytes <= cache.max_bytes
+    assert cache.nbytes == PER_TOKEN * cache.num_tokens <= PER_TOKEN * 6
 
 
 def test_a_text_larger_than_all_is_not_kept_and_a_found_one_outlives_its_end():
