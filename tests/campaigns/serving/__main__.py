@@ -4,6 +4,7 @@
     python -m tests.campaigns.serving library                  one client beside the library alone
     python -m tests.campaigns.serving prefix                   a prompt of 6,000 tokens, asked twice
     python -m tests.campaigns.serving hostile --minutes 60     clients that cancel, stall and go
+    python -m tests.campaigns.serving mixed --minutes 60       its memory under mixed load
 
 Each of them ends with 1 if a reply is not what it should be, and `hostile` if anything grows.
 """
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 from mlxspec.device import backend
-from tests.campaigns.serving import hostile, library, load, prefix
+from tests.campaigns.serving import hostile, library, load, mixed, prefix
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,6 +46,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--requests", type=int, default=16, help="different honest requests (16)")
     one.add_argument("--every", type=float, default=5, help="seconds between samples (5)")
     one.add_argument("--seed", type=int, default=0, help="decides who does what (0)")
+    one = _part(parts, "mixed", mixed)
+    one.add_argument("--minutes", type=float, default=60, help="how long (60)")
+    one.add_argument("--clients", type=int, default=6, help="clients at once (6)")
+    one.add_argument("--seed", type=int, default=0, help="decides who asks what (0)")
+    one.add_argument("--curve", type=Path, metavar="FILE", help="write each minute there at once")
+    one.add_argument("--flag", action="append", default=[], help="a further flag of the server")
     return parser
 
 
