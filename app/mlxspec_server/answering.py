@@ -25,6 +25,9 @@ from mlxspec_server.writing import Writing
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers of a stream: nobody on the way may hold it back."""
 
+CLIENT_GONE = 499
+"""Status of an answer that nobody gets, in the words of nginx."""
+
 _RETRY_S = 2
 
 Begin = Callable[[Loaded], tuple[Writing, Api]]
@@ -78,7 +81,7 @@ class Answers:
         finally:
             self._leave(writing.loaded, ask)
         if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
-            return Response(status_code=499)  # the client has gone
+            return Response(status_code=CLIENT_GONE)
         return JSONResponse(api.whole(pieces))
 
     async def _begun(self, ask: Ask, begin: Begin) -> tuple[Writing, Api]:

@@ -1,6 +1,9 @@
 """What the server refuses: a status, and a message that says what is allowed."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from starlette.responses import JSONResponse
 
 _KINDS = {
     401: "authentication_error",
@@ -35,6 +38,11 @@ class Refusal(Exception):
         if is_message:
             return {"type": "error", "error": error}
         return {"error": {**error, "param": self.param or None, "code": self.code}}
+
+    def answer(self, path: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        """Return the response to a request at a path."""
+        wait = {"Retry-After": str(self.retry_s)} if self.retry_s else {}
+        return JSONResponse(self.body(path), self.status, {**wait, **(headers or {})})
 
     @property
     def code(self) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import traceback
@@ -10,12 +11,14 @@ from collections.abc import Callable
 import uvicorn
 
 from mlxspec.errors import MlxspecError
+from mlxspec_server.connections import bounded
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
 _LOOK_S = 1  # between two looks whether the target is there
 _LAST_ROUND_S = 30  # beyond the last replies, for a round that is being computed
+_OTHER_FILES = 256  # of models, of Python, and of what is loaded meanwhile
 _LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio")
 
 
@@ -56,14 +59,9 @@ def serve(
         KeyboardInterrupt: Ctrl+C ended it, and all is closed.
         MlxspecError: `check` raised it, and all is closed.
     """
+    _allow_files(settings.max_connections + _OTHER_FILES)
     server = Server.of(shelf, settings)
-    config = uvicorn.Config(
-        server.app(),
-        log_level=log_level.lower(),
-        timeout_graceful_shutdown=round(settings.last_replies_s) + _LAST_ROUND_S,
-        server_header=False,
-        timeout_notify=_LOOK_S,
-    )
+    config = config_of(server, log_level)
     if log_level != "DEBUG":
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_without_texts)
@@ -84,6 +82,27 @@ def serve(
         signal.signal(signal.SIGTERM, before)
     if running.fault is not None:
         raise running.fault
+
+
+def config_of(server: Server, log_level: str) -> uvicorn.Config:
+    """Return how uvicorn runs a server."""
+    return uvicorn.Config(
+        server.app(),
+        http=bounded(server.settings),
+        ws="none",  # an upgrade would leave the bounds of a connection behind
+        log_level=log_level.lower(),
+        timeout_graceful_shutdown=round(server.settings.last_replies_s) + _LAST_ROUND_S,
+        server_header=False,
+        timeout_notify=_LOOK_S,
+    )
+
+
+def _allow_files(count: int) -> None:
+    """Let this process open some files where it may: macOS begins with 256, connections too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _without_texts(record: logging.LogRecord) -> bool:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
@@ -23,7 +23,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from mlxspec_server.answering import UNBUFFERED, Answers, Begin
+from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers, Begin
 from mlxspec_server.apis.base import Api
 from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chosen_tools
 from mlxspec_server.apis.completions import Completion, completion_ask
@@ -227,8 +227,9 @@ class Server:
             return await act(request)
         except Refusal as refusal:
             self.counts.add("refused")
-            headers = {"Retry-After": str(refusal.retry_s)} if refusal.retry_s else {}
-            return _told(refusal, request, headers)
+            return refusal.answer(request.url.path)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_GONE)  # while it sent its body
 
     def _check_host(self, request: Request) -> None:
         """Refuse a strange name for this machine: a web page can make one (DNS rebinding)."""
@@ -267,19 +268,14 @@ def _tells_usage(body: Body) -> bool:
     return Body(body.object("stream_options")).is_on("include_usage")
 
 
-def _told(refusal: Refusal, request: Request, headers: Mapping[str, str]) -> Response:
-    document = refusal.body(request.url.path)
-    return JSONResponse(document, status_code=refusal.status, headers=dict(headers))
-
-
 async def _no_route(request: Request, error: Exception) -> Response:
     """Return what the server says of an address or a method that it does not have."""
     assert isinstance(error, HTTPException), "the handler is that of this exception"
     message = f"{request.method} {request.url.path[:100]}: {error.detail}; see docs/serving.md"
-    return _told(Refusal(error.status_code, message), request, error.headers or {})
+    return Refusal(error.status_code, message).answer(request.url.path, error.headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     """Return what the server says of an error that nobody expected; the log says what it was."""
     message = "the server failed: its log says where; this is a mistake of mlxspec"
-    return _told(Refusal(500, message), request, {})
+    return Refusal(500, message).answer(request.url.path)

@@ -21,6 +21,10 @@ class ServerSettings:
         origins: Web origins that may read replies (CORS); none by default.
         max_body_bytes: The most bytes of a request.
         max_waiting: Requests that may wait, beyond those that are answered.
+        max_connections: Connections at once.
+        header_s: Seconds that the header of a request may take, from its first byte on.
+        body_s: Seconds that its body may take.
+        stall_s: Seconds for which a client may read nothing of an answer that waits.
         batch_size: Replies written together.
         prefix_bytes: Bytes of rows kept of the beginnings of texts.
         last_replies_s: Seconds that the replies in progress have when the server stops.
@@ -39,6 +43,10 @@ class ServerSettings:
     origins: tuple[str, ...] = ()
     max_body_bytes: int = 16 * MIB
     max_waiting: int = 64
+    max_connections: int = 256
+    header_s: float = 10.0
+    body_s: float = 60.0
+    stall_s: float = 30.0
     batch_size: int = 32
     prefix_bytes: int = 1024 * MIB
     last_replies_s: float = 10.0
@@ -51,6 +59,7 @@ class ServerSettings:
         for name, number, least in (
             ("max_body_bytes", self.max_body_bytes, 1),
             ("max_waiting", self.max_waiting, 0),
+            ("max_connections", self.max_connections, 1),
             ("batch_size", self.batch_size, 1),
             ("prefix_bytes", self.prefix_bytes, 0),
         ):

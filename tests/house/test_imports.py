@@ -51,7 +51,7 @@ FLOORS = {
     "mlxspec_server": [
         {"refusals", "settings", "feed", "page"},
         {"tools"},
-        {"body", "pieces", "figures", "shelf"},
+        {"body", "connections", "pieces", "figures", "shelf"},
         {"asking", "prompts", "engine_thread"},
         {"writing"},
         {"apis"},

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
+from mlxspec_server.run import config_of, listen
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Offer, Shelf
@@ -55,9 +56,8 @@ def listening(on=None, **settings):
     params = GenerationParams(max_tokens=LENGTH)
     found = ServerSettings(**{"params": params, "port": 0, **settings})
     server = Server.of(on or shelf(), found)
-    config = uvicorn.Config(server.app(), host="127.0.0.1", port=found.port, log_level="error")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run)
+    running = uvicorn.Server(config_of(server, "ERROR"))
+    thread = threading.Thread(target=running.run, args=([listen(found)],))
     thread.start()
     deadline = time.monotonic() + 60
     while not running.started and time.monotonic() < deadline:
