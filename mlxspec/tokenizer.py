@@ -2,8 +2,9 @@
 
 It wraps Hugging Face's `tokenizers` and the chat template (`chat_template.py`). Decoding is
 based on `token_bytes`: a token may be a part of a character, so a reply is decoded from the joined
-bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every
-character of a token is a byte, and SentencePiece, where ▁ is a space and <0x41> a byte.
+bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every character
+of a token is a byte, those of added tokens excepted, and SentencePiece, where ▁ is a space and
+<0x41> a byte.
 """
 
 import hashlib
@@ -64,6 +65,8 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text, with a start token before them if the model needs one.
 
+        A text that begins with the start token does not get another.
+
         Raises:
             ValueError: The text has a lone surrogate, as from bytes that are not UTF-8.
         """
@@ -74,7 +77,11 @@ class Tokenizer:
                 f"the text is not UTF-8: its character {error.start + 1} is "
                 f"{text[error.start]!a}; give it as UTF-8"
             ) from error
-        return list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
+        tokens = list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
+        starts = self._starts if add_special_tokens else []
+        if starts and tokens[len(starts) : 2 * len(starts)] == starts:
+            return list(self.wrapped.encode(text, add_special_tokens=False))
+        return tokens
 
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text of tokens; broken characters are U+FFFD.
@@ -98,7 +105,7 @@ class Tokenizer:
             return b""
         text = self._tokens[token]
         if self._is_byte_level:
-            if all(char in _BYTE_OF for char in text):
+            if token not in self._added and all(char in _BYTE_OF for char in text):
                 return bytes(_BYTE_OF[char] for char in text)
             return text.encode()
         if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
@@ -183,6 +190,12 @@ class Tokenizer:
         return {self._tokens[token]: token for token in tokens if self._tokens[token]}
 
     @cached_property
+    def _starts(self) -> list[int]:
+        """The tokens that the tokenizer writes before a text."""
+        bare, whole = (self.wrapped.encode("a", add_special_tokens=adds) for adds in (False, True))
+        return list(whole[: whole.index(bare[0])]) if bare else []
+
+    @cached_property
     def _added(self) -> set[int]:
         return set(self.wrapped.added_tokens_decoder)
 
@@ -209,20 +222,32 @@ def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
 def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
     """Return True for byte-level BPE, False for SentencePiece.
 
+    How text is split says it; the decoder may be one of the other scheme, which this module does
+    without.
+
     Raises:
         UnsupportedModelError: It is neither.
     """
-    decoder = json.loads(wrapped.backend_tokenizer.to_str())["decoder"] or {}
-    steps = decoder.get("decoders", [decoder])
-    kinds = [step.get("type") for step in steps]
-    if "ByteLevel" in kinds:
-        return True
-    if "ByteFallback" in kinds or "Metaspace" in kinds:
+    described = json.loads(wrapped.backend_tokenizer.to_str())
+    for part in ("pre_tokenizer", "normalizer", "decoder"):
+        kinds = _kinds(described[part])
+        if "ByteLevel" in kinds:
+            return True
+        if "ByteFallback" in kinds or "Metaspace" in kinds:
+            return False
+    if described["model"].get("byte_fallback"):
         return False
     raise UnsupportedModelError(
-        f"the tokenizer decodes by {', '.join(map(str, kinds))}; byte-level BPE and SentencePiece "
+        f"the tokenizer decodes by {', '.join(kinds) or None}; byte-level BPE and SentencePiece "
         "are supported: choose a model with one of these"
     )
+
+
+def _kinds(part: Mapping[str, Any] | None) -> list[str]:
+    """Return the types of a part of a tokenizer.json, and of its steps if it is a sequence."""
+    steps = [value for value in (part or {}).values() if isinstance(value, list)]
+    inner = [kind for step in steps for one in step for kind in _kinds(one)]
+    return [part["type"], *inner] if part else inner
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -4,14 +4,15 @@ One token is added behind the model's: it stands for "the text may end here". Wh
 model that means is a setting of each reply.
 """
 
-import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.tokenizer import Tokenizer
 
 _END = "<|the grammar may end here|>"
+_SPECIAL = b"\xff"  # begins what is no text
 
 
 def library() -> Any:
@@ -46,12 +47,8 @@ class Vocabulary:
         """
         llguidance = library()
         self.end = tokenizer.vocab_size
-        wrapped = getattr(tokenizer, "wrapped", None)
-        if wrapped is None:
-            source: Any = llguidance.TokenizerWrapper(_Bytes(tokenizer))
-        else:
-            source = _with_end(wrapped.backend_tokenizer.to_str(), self.end)
         try:
+            source = llguidance.TokenizerWrapper(_Bytes(tokenizer))
             self.reader = llguidance.LLTokenizer(source, eos_token=[self.end])
         except ValueError as error:
             raise UnsupportedOperationError(
@@ -60,36 +57,32 @@ class Vocabulary:
 
 
 class _Bytes:
-    """A tokenizer without a file, given by the bytes of its tokens."""
+    """A tokenizer as llguidance takes one, by the bytes of its tokens.
+
+    From a tokenizer.json it would read the letters of added tokens as signs for bytes.
+    """
 
     bos_token_id = None
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.eos_token_id = tokenizer.vocab_size
-        self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-        self.special_token_ids = [token for token, text in enumerate(self.tokens) if not text]
+        texts = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        self.special_token_ids = [token for token, text in enumerate(texts) if not text]
         self.special_token_ids.append(self.eos_token_id)
-        self.tokens.append(b"\xff" + _END.encode())
-        self._encode = tokenizer.encode
+        for token in self.special_token_ids[:-1]:
+            texts[token] = _SPECIAL + _name(tokenizer, token).encode()
+        self.tokens = [*texts, _SPECIAL + _END.encode()]
+        self._encode = partial(tokenizer.encode, add_special_tokens=False)
+        adds_space = tokenizer.decode(self._encode("a")).startswith(" ")
+        self._begin = "\x02" if adds_space else ""  # no token joins it and the text behind
+        self._num_begin = len(self._encode(self._begin))
 
     def __call__(self, text: str | bytes) -> Sequence[int]:
         whole = text.decode() if isinstance(text, bytes) else text
-        return self._encode(whole, add_special_tokens=False)
+        return self._encode(self._begin + whole)[self._num_begin :]
 
 
-def _with_end(source: str, end: int) -> str:
-    """Return the JSON of a tokenizer with the token for the end, without padding or truncation."""
-    described = json.loads(source)
-    described["padding"] = described["truncation"] = None
-    described["added_tokens"].append(
-        {
-            "id": end,
-            "content": _END,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-    )
-    return json.dumps(described)
+def _name(tokenizer: Tokenizer, token: int) -> str:
+    """Return the text of a special token, by which a grammar can name it; "" if it has none."""
+    wrapped = getattr(tokenizer, "wrapped", None)  # toys have none
+    return (wrapped and wrapped.convert_ids_to_tokens(token)) or ""

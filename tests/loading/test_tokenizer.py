@@ -1,12 +1,13 @@
 """Tokens to bytes against the tokenizers library, prompts against their templates."""
 
+import json
 import random
 import re
 import sys
 
 import pytest
+from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
@@ -108,9 +109,108 @@ def test_added_tokens_that_are_not_special_are_written_out():
     assert tokenizer.token_bytes(token) == b"<tool call>"
 
 
+WORDS = ["đem", "ilÖveyou", "Øre", "Ġx", "Łódź", "naïve café", "日本", "ö", "\u2581a"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_letters_of_an_added_token_are_no_signs_for_bytes(word):
+    wrapped = byte_level()
+    wrapped.add_tokens([AddedToken(word, special=False, normalized=False)])
+    tokenizer = Tokenizer(wrapped)
+    tokens = tokenizer.encode(f"a {word} b")
+    assert wrapped.convert_tokens_to_ids(word) in tokens
+    assert tokenizer.decode(tokens) == f"a {word} b"
+
+
+def test_spaces_of_an_added_token_of_sentencepiece_are_spaces():
+    wrapped = sentencepiece()
+    wrapped.add_tokens([AddedToken("▁▁▁", normalized=False)])
+    token = wrapped.convert_tokens_to_ids("▁▁▁")
+    assert Tokenizer(wrapped).token_bytes(token) == b"   "
+
+
+STRIPS = {"content": " ", "left": 1, "right": 0}
+OTHER_DECODERS = {
+    "of SentencePiece": [
+        decoders.Replace("▁", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(**STRIPS),
+    ],
+    "by bytes alone": [decoders.ByteFallback(), decoders.Fuse()],
+    "in a sequence": [decoders.Sequence([decoders.ByteLevel()]), decoders.Fuse()],
+    "that says nothing": [decoders.Fuse()],
+}
+
+
+@pytest.mark.parametrize("name", [*OTHER_DECODERS, "none"])
+@pytest.mark.parametrize("is_normalizer", [False, True])
+def test_a_tokenizer_that_splits_by_bytes_is_read_by_bytes_whatever_its_decoder(
+    name, is_normalizer
+):
+    backend = byte_level().backend_tokenizer
+    if is_normalizer:
+        backend.normalizer = normalizers.ByteLevel()
+        backend.pre_tokenizer = pre_tokenizers.Split("Ġ", "merged_with_next")
+    described = json.loads(backend.to_str())
+    described["decoder"] = None
+    backend = Backend.from_str(json.dumps(described))
+    if name in OTHER_DECODERS:
+        backend.decoder = decoders.Sequence(OTHER_DECODERS[name])
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend))
+    for text in ("hello the sea", "é 日", "a\nb", " x"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("splits", [True, False])
+def test_sentencepiece_is_known_without_a_decoder(splits):
+    described = json.loads(sentencepiece().backend_tokenizer.to_str())
+    described["decoder"] = None
+    if splits:
+        spaces = pre_tokenizers.Metaspace(prepend_scheme="never")
+        described["pre_tokenizer"] = json.loads(spaces.__getstate__())
+        described["model"]["byte_fallback"] = False
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=Backend.from_str(json.dumps(described)))
+    tokenizer = Tokenizer(wrapped)
+    assert tokenizer.decode(tokenizer.encode("the cat")) == " the cat"
+
+
 @pytest.mark.parametrize("token", [-1, 320, 10**9])
 def test_ids_without_a_token_add_nothing(token):
     assert Tokenizer(byte_level()).token_bytes(token) == b""
+
+
+def test_a_text_that_begins_with_the_start_token_gets_no_second_one():
+    wrapped = sentencepiece()
+    wrapped.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
+    start, end = wrapped.bos_token_id, wrapped.eos_token_id
+    backend = wrapped.backend_tokenizer
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", start), ("</s>", end)]
+    )
+    tokenizer = Tokenizer(wrapped)
+    bare = tokenizer.encode("the cat", add_special_tokens=False)
+    assert tokenizer.encode("the cat") == [start, *bare, end]
+    assert tokenizer.encode("<s>the cat") == [start, *bare]  # a rendered chat, as mlx-lm takes it
+    assert tokenizer.encode("<s><s>the cat") == [start, start, *bare]
+    assert tokenizer.encode("the<s>") == [
+        start,
+        *tokenizer.encode("the<s>", add_special_tokens=False),
+        end,
+    ]
+    assert tokenizer.encode("") == [start, end]
+
+
+def test_a_beginning_of_several_tokens_is_not_written_twice():
+    wrapped = byte_level(special=["<|end|>", "[gMASK]", "<sop>"])
+    wrapped.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[gMASK] <sop> $A", special_tokens=[("[gMASK]", 1), ("<sop>", 2)]
+    )
+    tokenizer = Tokenizer(wrapped)
+    whole = tokenizer.encode("cat")
+    assert whole[:2] == [1, 2]
+    assert tokenizer.encode("[gMASK]<sop>cat") == whole
+    assert tokenizer.encode("[gMASK]cat") == [1, 2, 1, *whole[2:]]
 
 
 def test_refuses_a_tokenizer_that_does_not_spell_bytes():
