@@ -16,6 +16,10 @@ class UnsupportedModelError(MlxspecError):
     """A checkpoint that exists but cannot run: wrong family, file type or tensors."""
 
 
+class OtherPortError(UnsupportedModelError):
+    """A model that our own port of its type cannot run, though mlx-lm's code may."""
+
+
 class VocabularyMismatchError(MlxspecError):
     """Target and drafter do not have the same vocabulary."""
 

@@ -25,6 +25,7 @@ from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
+from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.recommended import recommended_sampling
 from mlxspec.loading.room import Room, Say, check_room
@@ -114,7 +115,7 @@ def load_model(
     on_progress: ProgressCallback | None = None,
     say: Say = lambda line: None,
 ) -> LoadedModel:
-    """Load a model: our own port of its type where there is one, else mlx-lm's.
+    """Load a model: our own port of its type where that can read it, else mlx-lm's.
 
     Args:
         source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
@@ -142,12 +143,12 @@ def load_model(
         room = replace(room or Room(), ranks=sharing.size)
         check_room(found.path, found.name, dtype, room, say)
         stored = _Stored.of(found, changes)
-        if _is_for_mlx_lm(stored.config.get("model_type"), port, adapter):
+        if port == "mlx-lm" or (port == "auto" and (adapter or not is_ours(stored.config))):
             loaded = _Adapting(stored, dtype, adapter).load(sharing, say)
         else:
             ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
             loaded = _load_own(found, stored.checkpoint(), dtype, sharing)
-    return replace(loaded, sampling=recommended_sampling(found.path))
+    return replace(loaded, sampling=recommended_sampling(found.path, say))
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
@@ -184,12 +185,6 @@ def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
             "of transformers"
         )
     return Tokenizer(inner, [ends] if isinstance(ends, int) else ends or ())
-
-
-def _is_for_mlx_lm(model_type: object, port: Port, adapter: str | PathLike[str] | None) -> bool:
-    if not isinstance(model_type, str):  # our own reader refuses it by its key
-        return False
-    return port == "mlx-lm" or (port == "auto" and (model_type not in FAMILIES or bool(adapter)))
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,23 @@ missing, incomplete or not for MLX.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.model_types import is_runnable
-from mlxspec.models.weights import Quantization
+from mlxspec.loading.ports import read_quantization
 from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
+_QUANTIZATION = "hf_quant_config.json"  # of NVIDIA's programs
 _INDEX = "model.safetensors.index.json"
 _PANIC = "PanicException"  # raised by Rust code; a BaseException whose class cannot be imported
 _SHOWN = 200  # characters of a name in a message
@@ -40,7 +41,7 @@ def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
         UnsupportedModelError: A file is missing or damaged, or of an unsupported kind.
     """
     config = read_config(folder, changes)
-    quantization = read_quantization(folder, config)
+    quantization = read_quantization(config)
     tokenizer = read_tokenizer(folder, changes)
     tensors: dict[str, mx.array] = {}
     for path in weight_files(folder):
@@ -49,7 +50,7 @@ def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
 
 
 def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
-    """Return `config.json`, extended by the stop tokens of `generation_config.json`.
+    """Return `config.json`, extended by the end tokens of `generation_config.json`.
 
     Changes of the config come last, as in mlx-lm.
 
@@ -59,11 +60,32 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
     config = read_json(folder / CONFIG)
-    generation = folder / GENERATION_CONFIG
-    if generation.is_file():
-        ends = [as_list(source.get("eos_token_id")) for source in (config, read_json(generation))]
-        config["eos_token_id"] = [*ends[0], *(token for token in ends[1] if token not in ends[0])]
+    ends = as_list(config.get("eos_token_id"))
+    more = as_list(generation_config(folder).get("eos_token_id"))
+    if "quantization_config" not in config and (folder / _QUANTIZATION).is_file():
+        config["quantization_config"] = read_json(folder / _QUANTIZATION)
+    if added := [token for token in more if type(token) is int and token not in ends]:
+        config["eos_token_id"] = [*ends, *added]
     return config | dict(changes.config)
+
+
+def generation_config(
+    folder: Path, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Return what `generation_config.json` states; nothing where it is missing or damaged.
+
+    Args:
+        folder: The folder.
+        say: Called with one line about a file that is left out.
+    """
+    path = folder / GENERATION_CONFIG
+    if not path.is_file():
+        return {}
+    try:
+        return read_json(path)
+    except UnsupportedModelError as error:
+        say(f"{WARNING}{error}; the model runs without it")
+        return {}
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -97,15 +119,20 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the paths of all safetensors files of a folder.
+    """Return the paths of the safetensors files of a folder that hold its model.
+
+    These are one whole file, those of the index, or all. An index that another program left behind
+    is of no account where the parts that are there are complete by their own count.
 
     Raises:
-        UnsupportedModelError: There are none, or shards of the index are missing.
+        UnsupportedModelError: There are none, or some of them are missing.
     """
-    if (folder / _INDEX).is_file():
-        return _shards(folder)
     whole = folder / "model.safetensors"
-    paths = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+    if whole.is_file():
+        return [whole]
+    if (folder / _INDEX).is_file():
+        return _parts(folder)
+    paths = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("*.safetensors"))
     if not paths:
         raise UnsupportedModelError(
             f"{folder} holds no *.safetensors: other weight files, such as PyTorch's, must be "
@@ -114,7 +141,7 @@ def weight_files(folder: Path) -> list[Path]:
     return paths
 
 
-def _shards(folder: Path) -> list[Path]:
+def _parts(folder: Path) -> list[Path]:
     weight_map = read_json(folder / _INDEX).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else [None]
     are_own = [isinstance(name, str) and name == Path(name).name for name in names]
@@ -123,12 +150,18 @@ def _shards(folder: Path) -> list[Path]:
         raise UnsupportedModelError(f"{folder / _INDEX} does not list files of its own folder")
     paths = [folder / name for name in sorted(own)]
     missing = [path.name[:_SHOWN] for path in paths if not is_there(path)]
-    if missing:
-        raise UnsupportedModelError(
-            f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
-            "files): download the model again"
-        )
-    return paths
+    if not missing:
+        return paths
+    sets: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("model-*-of-*.safetensors")):
+        sets.setdefault(path.stem.rpartition("-")[2], []).append(path)
+    for count, parts in sets.items():
+        if count == f"{len(parts):05}":
+            return parts
+    raise UnsupportedModelError(
+        f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
+        "files): download the model again"
+    )
 
 
 def is_there(path: Path) -> bool:
@@ -146,7 +179,7 @@ def read_json(path: Path) -> dict[str, Any]:
         UnsupportedModelError: The file cannot be read, or holds no JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a BOM
     except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{path} cannot be read ({error}): download it again"
@@ -161,25 +194,6 @@ def as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
-
-
-def read_quantization(folder: Path, config: dict[str, Any]) -> Quantization | None:
-    """Return the quantisation settings of a folder, None if its weights are not quantised.
-
-    Raises:
-        UnsupportedModelError: The weights are quantised by another method than MLX's.
-    """
-    own = config.get("quantization")
-    if isinstance(own, dict):
-        return own
-    other = config.get("quantization_config")
-    if other:
-        method = other.get("quant_method", "unknown") if isinstance(other, dict) else other
-        raise UnsupportedModelError(
-            f"{folder} is quantised by the method {method!r}; weights quantised by MLX can be "
-            "read, or plain ones: choose such a version of the model"
-        )
-    return None
 
 
 def _read_safetensors(path: Path) -> dict[str, mx.array]:

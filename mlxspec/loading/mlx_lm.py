@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
-from mlxspec.loading.folder import read_config
+from mlxspec.loading.folder import read_config, weight_files
+from mlxspec.loading.ports import why_not_ours
 from mlxspec.loading.room import Say
 from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
@@ -61,16 +62,16 @@ def load_module(
             module, _ = utils.load_model(
                 folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
             )
-            if adapter is not None:
-                module = utils.load_adapters(module, str(adapter))
     except (Exception, SystemExit) as error:  # whatever a model file of somebody else raises
-        kind = read_config(folder).get("model_type")
+        weight_files(folder)  # names a part that is missing
+        stated = read_config(folder)
+        ours = why_not_ours(stated)
         raise UnsupportedModelError(
-            f"{folder.name}: mlx-lm cannot load it as a model of the type {kind!r}: "
-            f"{_words(error, said)}; it needs a complete checkpoint of a type that mlx-lm "
-            f"{version('mlx-lm')} has"
+            f"{folder.name}: {f'{ours}; ' if ours else ''}mlx-lm cannot load it as a model of the "
+            f"type {stated.get('model_type')!r}: {_words(error, said)}; it needs a complete "
+            f"checkpoint of a type that mlx-lm {version('mlx-lm')} has"
         ) from error
-    return module
+    return _with_adapter(module, adapter)
 
 
 def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = None) -> nn.Module:
@@ -86,13 +87,30 @@ def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = N
         if checkpoint.quantization is not None:
             _pack(module, checkpoint.quantization, tensors)
         module.load_weights(list(tensors.items()), strict=True)
-        if adapter is not None:
-            module = utils.load_adapters(module, str(adapter))
     except (Exception, SystemExit) as error:  # as in `load_module`
         raise UnsupportedModelError(
             f"a {kind} model cannot be built: {_words(error, said)}"
         ) from error
-    return module
+    return _with_adapter(module, adapter)
+
+
+def _with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.Module:
+    """Return a model with its adapters, if there are any."""
+    if adapter is None:
+        return module
+    try:
+        adapted: nn.Module = import_module("mlx_lm.utils").load_adapters(module, str(adapter))
+    except Exception as error:  # whatever a file of somebody else makes mlx-lm raise
+        stated = Path(adapter) / "adapter_config.json"
+        is_peft = stated.is_file() and '"peft_type"' in stated.read_text("utf-8", "replace")
+        merge = "it is one of PEFT: merge it into its model by merge_and_unload, and load that"
+        give = "give a folder that `mlx_lm.lora` wrote for this model: adapters.safetensors and "
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UnsupportedModelError(
+            f"mlx-lm cannot load the adapter {fspath(adapter)} ({words}); "
+            f"{merge if is_peft else f'{give}adapter_config.json'}"
+        ) from error
+    return adapted
 
 
 def _words(error: BaseException, said: io.StringIO) -> str:

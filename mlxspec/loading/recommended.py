@@ -4,18 +4,20 @@ Nothing in the library uses them by itself: a reply is greedy where no setting s
 chat begins with them.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.folder import GENERATION_CONFIG, read_json
+from mlxspec.loading.folder import generation_config
 from mlxspec.params.table import SAMPLING
 
 _STATED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
 
 
-def recommended_sampling(path: Path) -> dict[str, float]:
+def recommended_sampling(
+    path: Path, say: Callable[[str], None] = lambda line: None
+) -> dict[str, float]:
     """Return the recommended sampling params of a model by name; nothing where none are stated.
 
     A file that turns sampling off recommends temperature 0. One that states filters alone has
@@ -23,14 +25,9 @@ def recommended_sampling(path: Path) -> dict[str, float]:
 
     Args:
         path: The folder of the model; a GGUF file states none.
+        say: Called with one line about a file that cannot be read.
     """
-    file = path / GENERATION_CONFIG
-    if not file.is_file():
-        return {}
-    try:
-        stated = read_json(file)
-    except UnsupportedModelError:  # loading reads it, too, and says what is wrong with it
-        return {}
+    stated = generation_config(path, say)
     if stated.get("do_sample") is False:
         return {"temperature": 0.0}
     found = {name: stated[name] for name in _STATED if _is_usable(name, stated.get(name))}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import OtherPortError, UnsupportedModelError
 from mlxspec.models.family import Family, read_num_layers
 from mlxspec.models.fields import MAX_INTEGER, Fields
 from mlxspec.models.llama import read_llama, read_mistral
@@ -176,7 +176,12 @@ def _refuse_other_arithmetic(fields: Fields) -> None:
     if fields.text("hidden_act", "silu") != "silu":
         raise fields.refusal("hidden_act", "'silu', the only activation supported")
     if fields.flag("rope_traditional", False):
-        raise fields.refusal("rope_traditional", "false: rotated pairs are half a head apart")
+        allowed = "false: rotated pairs are half a head apart"
+        raise fields.refusal("rope_traditional", allowed, OtherPortError)
+    if fields.get("model_file") is not None:
+        raise fields.refusal(
+            "model_file", "left out: code of a checkpoint never runs", OtherPortError
+        )
 
 
 def _head_dim(fields: Fields) -> int:

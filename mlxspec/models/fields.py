@@ -100,9 +100,14 @@ class Fields:
             raise self.refusal(key, "a JSON object")
         return Fields(value, f"{self._place}, {key}")
 
-    def refusal(self, key: str, allowed: str) -> UnsupportedModelError:
+    def refusal(
+        self,
+        key: str,
+        allowed: str,
+        kind: type[UnsupportedModelError] = UnsupportedModelError,
+    ) -> UnsupportedModelError:
         """Return the error with the value of `key` and the allowed values."""
-        return UnsupportedModelError(
+        return kind(
             f"{self._place}: '{key}' is {self._values.get(key)!r:.{_SHOWN}}; it must be {allowed}"
         )
 

@@ -1,10 +1,11 @@
-"""Llama and Mistral: the same layers; Llama may have biases, Mistral may have windows.
+"""Llama and Mistral: the same layers; Mistral may have windows.
 
 The `model_type` of Llama 1 to 3.x, TinyLlama and SmolLM2 is "llama", that of Mistral 7B and Nemo is
 "mistral" (Touvron et al. 2023, https://arxiv.org/abs/2302.13971; Jiang et al. 2023,
 https://arxiv.org/abs/2310.06825).
 """
 
+from mlxspec.errors import OtherPortError
 from mlxspec.models.family import (
     Family,
     read_key_value_heads,
@@ -22,8 +23,9 @@ def read_llama(fields: Fields) -> Family:
     """
     num_layers = read_num_layers(fields)
     if fields.get("layer_types") is not None and any(read_layer_windows(fields, window=1)):
-        # Hugging Face ignores such an entry and mlx-lm obeys it, so there is no right answer.
-        raise fields.refusal("layer_types", "'full_attention' in every layer of a llama checkpoint")
+        # Hugging Face ignores such an entry and mlx-lm obeys it.
+        allowed = "'full_attention' in every layer of a llama checkpoint"
+        raise fields.refusal("layer_types", allowed, OtherPortError)
     return Family(
         num_key_value_heads=read_key_value_heads(fields, fields.integer("num_attention_heads")),
         max_position_embeddings=fields.integer("max_position_embeddings", 2048),
@@ -35,7 +37,7 @@ def read_llama(fields: Fields) -> Family:
 
 
 def read_mistral(fields: Fields) -> Family:
-    """Return the settings of a "mistral" config: no bias, one window for all layers.
+    """Return the settings of a "mistral" config: one window for all layers, biases if stated.
 
     A missing `sliding_window` means 4096, null means none; `layer_types` may remove it per layer.
 
@@ -51,8 +53,8 @@ def read_mistral(fields: Fields) -> Family:
     return Family(
         num_key_value_heads=read_key_value_heads(fields, 8),
         max_position_embeddings=fields.integer("max_position_embeddings", 4096 * 32),
-        attention_bias=False,
-        output_bias=False,
-        mlp_bias=False,
+        attention_bias=fields.flag("attention_bias", False),
+        output_bias=fields.flag("attention_bias", False),
+        mlp_bias=fields.flag("mlp_bias", False),
         layer_windows=windows,
     )

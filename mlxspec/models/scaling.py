@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import OtherPortError
 from mlxspec.models.fields import Fields
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -35,7 +35,7 @@ def read_rope_scaling(fields: Fields, max_position_embeddings: int) -> Mapping[s
     settings = _settings(fields)
     kind = settings.text("rope_type", settings.text("type", "default"))
     if kind not in ROPE_TYPES:
-        raise UnsupportedModelError(
+        raise OtherPortError(
             f"rope type {kind!r} is not supported; supported are {', '.join(ROPE_TYPES)}"
         )
     _refuse_what_would_be_ignored(fields, settings)

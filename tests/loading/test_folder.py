@@ -9,10 +9,11 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.local import describe_model
 from mlxspec.loading.fetch.profile import read_profile
+from mlxspec.loading.folder import is_model_folder
 from tests.support.model_folders import (
     random_model,
     random_weights,
@@ -142,6 +143,42 @@ def test_names_a_missing_shard(tmp_path):
     assert "lacks model-00002-of-00003.safetensors (1 of 3" in refusal_of(folder)
 
 
+def index_of(folder, count):
+    names = [f"model-{index:05}-of-{count:05}.safetensors" for index in range(1, count + 1)]
+    weight_map = {f"model.layers.{index}.weight": name for index, name in enumerate(names)}
+    save_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+
+
+@pytest.mark.parametrize("left", ["no part", "a part of its own"])
+def test_an_index_beside_one_whole_file_is_of_no_account(tmp_path, left):
+    folder = save_folder(tmp_path / "m")
+    index_of(folder, 2)
+    if left == "a part of its own":
+        (folder / "model-00001-of-00002.safetensors").write_bytes(b"cut short")
+    assert load_model(folder).tokenizer.encode("ab")
+
+
+def test_an_index_of_other_parts_than_those_that_are_there_is_of_no_account(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=2)
+    index_of(folder, 3)
+    assert load_model(folder).tokenizer.encode("ab")
+    (folder / "model-00002-of-00002.safetensors").unlink()  # now they are not complete
+    assert "lacks model-00001-of-00003.safetensors" in refusal_of(folder)
+
+
+def test_without_an_index_the_files_of_a_model_are_read_and_no_others(tmp_path):
+    folder = save_folder(tmp_path / "m", shards=2)
+    (folder / "model.safetensors.index.json").unlink()
+    mx.save_safetensors(str(folder / "consolidated.safetensors"), {"norm.weight": mx.zeros(4)})
+    assert load_model(folder).tokenizer.encode("ab")
+
+
+def test_weights_may_have_a_name_of_their_own(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "weights.00.safetensors")
+    assert load_model(folder).tokenizer.encode("ab")
+
+
 def test_names_a_shard_that_is_cut_short(tmp_path):
     folder = save_folder(tmp_path / "m", shards=2)
     shard = folder / "model-00002-of-00002.safetensors"
@@ -167,6 +204,7 @@ def test_an_index_may_not_point_out_of_the_folder(tmp_path):
 
 def test_a_shard_with_a_name_too_long_to_exist_is_missing(tmp_path):
     folder = save_folder(tmp_path / "m", shards=2)
+    (folder / "model-00002-of-00002.safetensors").unlink()
     save_json(folder / "model.safetensors.index.json", {"weight_map": {"a": "x" * 10_000}})
     message = refusal_of(folder)
     assert "lacks xxx" in message
@@ -188,12 +226,40 @@ def test_says_that_other_weight_files_must_be_converted(tmp_path):
     assert "holds no *.safetensors" in refusal_of(folder)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
-@pytest.mark.parametrize("content", ["", '{"a": ', "[1]", "\0\0"])
+DAMAGED = ["", '{"a": ', "[1]", "\0\0", '{"eos_token_id": 2,}', "// none\n{}"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+@pytest.mark.parametrize("content", DAMAGED)
 def test_names_a_damaged_file(tmp_path, name, content):
     folder = save_folder(tmp_path / "m")
     (folder / name).write_text(content)
     assert name in refusal_of(folder)
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_generation_config_that_cannot_be_read_is_left_out_and_named(tmp_path, content):
+    folder, said = save_folder(tmp_path / "m", tiny_config(eos_token_id=3)), []
+    (folder / "generation_config.json").write_text(content)
+    assert load_model(folder, say=said.append).tokenizer.eos_token_ids == (3, 23)
+    (line,) = said
+    assert line.startswith(WARNING)
+    assert "generation_config.json" in line
+    assert is_model_folder(folder)
+
+
+@pytest.mark.parametrize("wrong", ["</s>", [[2]], [None], True, {"a": 1}, 2.0])
+def test_end_tokens_of_a_generation_config_that_are_no_ids_are_left_out(tmp_path, wrong):
+    stated = {"eos_token_id": wrong}
+    folder = save_folder(tmp_path / "m", tiny_config(eos_token_id=3), generation_config=stated)
+    assert load_model(folder).tokenizer.eos_token_ids == (3, 23)
+
+
+def test_files_may_begin_with_a_byte_order_mark(tmp_path):
+    folder = save_folder(tmp_path / "m")
+    path = folder / "config.json"
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    assert load_model(folder).tokenizer.encode("ab")
 
 
 def test_says_that_a_tokenizer_is_missing(tmp_path):

@@ -3,6 +3,7 @@
 import copy
 import gc
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -26,7 +27,7 @@ from mlxspec.models import Model
 from mlxspec.trace.events import GenerationFinished
 from tests.loading.test_gguf_architectures import MODELS
 from tests.support.gguf_models import BASE, random_model, write
-from tests.support.model_folders import save_folder, tiny_config
+from tests.support.model_folders import save_folder, save_json, tiny_config
 from tests.support.qwen3_folder import save_adapter
 from tests.support.qwen3_folder import save_qwen3 as save
 from tests.support.tiny import emitted
@@ -159,6 +160,46 @@ def test_adapters_change_the_model_as_in_mlx_lm(tmp_path):
     text = text_of(engine)
     assert text == greedy(module, engine.tokenizer.eos_token_ids)
     assert text != text_of(mlxspec.load(folder, drafter="pool"))
+
+
+PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (
+            lambda folder: save_json(folder / "adapter_config.json", PEFT),
+            "it is one of PEFT: merge",
+        ),
+        (lambda folder: (folder / "adapter_config.json").write_text("{"), "give a folder"),
+        (lambda folder: (folder / "adapter_config.json").unlink(), "give a folder"),
+        (lambda folder: (folder / "adapters.safetensors").rename(folder / "b"), "give a folder"),
+        (lambda folder: (folder / "adapters.safetensors").write_bytes(b"cut"), "give a folder"),
+        (
+            lambda folder: mx.save_safetensors(
+                str(folder / "adapters.safetensors"),
+                {"model.layers.0.self_attn.q_proj.lora_a": mx.zeros((3, 3))},
+            ),
+            "lora_a",
+        ),
+    ],
+    ids=["not there", "of PEFT", "damaged", "no config", "no weights", "cut", "of other shapes"],
+)
+def test_an_adapter_that_cannot_be_loaded_is_blamed_and_not_the_model(tmp_path, harm, words):
+    folder, adapter = save(tmp_path / "model"), save_adapter(tmp_path / "adapter")
+    harm(adapter)
+    with pytest.raises(UnsupportedModelError, match=f"load the adapter .*{words}") as caught:
+        load_model(folder, adapter=adapter)
+    assert "as a model" not in str(caught.value)
+
+
+def test_settings_of_an_adapter_that_mlx_lm_does_not_know_do_not_matter(tmp_path):
+    folder, adapter = save(tmp_path / "model"), save_adapter(tmp_path / "adapter")
+    stated = json.loads((adapter / "adapter_config.json").read_text())
+    save_json(adapter / "adapter_config.json", {**stated, "grad_checkpoint": True, "new": [1]})
+    assert isinstance(load_model(folder, adapter=adapter).model, AdaptedModel)
 
 
 def test_shards_answer_as_one_file_with_an_adapter_and_without(tmp_path):

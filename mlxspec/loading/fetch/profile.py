@@ -17,7 +17,6 @@ from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
     read_json,
-    read_quantization,
     read_tokenizer,
     weight_files,
     with_head,
@@ -27,9 +26,9 @@ from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.tensors import decoded_type
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
+from mlxspec.loading.ports import is_ours, read_quantization
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
-from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -140,8 +139,7 @@ def _of_folder(folder: Path) -> ModelProfile:
             "model; name it with --drafter"
         )
     config = read_config(folder)
-    is_ours = config["model_type"] in FAMILIES
-    quantization = read_quantization(folder, config) if is_ours else mlx_lm_quantization(config)
+    quantization = read_quantization(config) if is_ours(config) else mlx_lm_quantization(config)
     sizes: Counter[str] = Counter()
     everything: dict[str, tuple[str, int]] = {}
     for path in weight_files(folder):

@@ -11,6 +11,7 @@ from typing import Any
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.model_types import is_in_mlx_lm
+from mlxspec.loading.ports import is_ours
 from mlxspec.models import ModelConfig
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.fields import MAX_INTEGER
@@ -26,9 +27,9 @@ def stated_config(config: Mapping[str, Any]) -> StatedConfig:
         UnsupportedModelError: Neither our ports nor mlx-lm have its type, or a value of a type of
             ours is wrong.
     """
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind in FAMILIES:
+    if is_ours(config):
         return ModelConfig.from_dict(config)
+    kind = config["model_type"]
     if not is_in_mlx_lm(kind):
         raise UnsupportedModelError(
             f"model_type {kind!r} is not supported: mlx-lm has no such type, and those of our own "

@@ -1,0 +1,137 @@
+"""Whose code runs a model of a type that we have a port of, where our port cannot read it."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import nn
+from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model as load_module
+
+import mlxspec
+from mlxspec.adapted.config import AdaptedConfig
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading import load_model
+from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.fetch.stated import stated_config
+from mlxspec.loading.folder import read_config
+from mlxspec.loading.ports import is_ours
+from tests.loading.test_mlx_lm import PROMPT, greedy, home, text_of
+from tests.support.model_folders import save_folder, save_json, tiny_config
+from tests.support.qwen3_folder import save_qwen3 as save
+from tests.support.tiny import text_logits
+
+__all__ = ["home"]  # a fixture
+
+
+def awq(folder):
+    """Pack the projections of a folder as AutoAWQ does."""
+    weights, draw = mx.load(str(folder / "model.safetensors")), np.random.default_rng(0)
+    for name in [name for name in weights if name.endswith("_proj.weight")]:
+        outputs, inputs = weights.pop(name).shape
+        path, groups = name.removesuffix("weight"), (inputs // 32, outputs // 8)
+        words = draw.integers(0, 2**32, (inputs, outputs // 8), np.uint32).view(np.int32)
+        weights[path + "qweight"] = mx.array(words)
+        weights[path + "qzeros"] = mx.array(np.full(groups, 0x88888888, np.uint32).view(np.int32))
+        weights[path + "scales"] = mx.full((inputs // 32, outputs), 0.02, mx.float16)
+    mx.save_safetensors(str(folder / "model.safetensors"), weights)
+
+
+def mxfp4(folder):
+    """Pack the projections of a folder as MLX does, without saying so as MLX does."""
+    module, _ = load_module(folder)
+    nn.quantize(module, 32, 4, mode="mxfp4", class_predicate=lambda path, _: "_proj" in path)
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(module.parameters())))
+
+
+FOREIGN = {
+    "rope_traditional": ({"rope_traditional": True}, None),
+    "layer_types": (
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8},
+        None,
+    ),
+    "rope type 'dynamic'": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, None),
+    "method 'awq'": (
+        {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32}},
+        awq,
+    ),
+    "method 'mxfp4'": ({"quantization_config": {"quant_method": "mxfp4"}}, mxfp4),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_what_our_port_of_a_type_cannot_read_mlx_lms_code_runs(tmp_path, what):
+    changes, pack = FOREIGN[what]
+    folder = save_folder(tmp_path / "m")
+    if pack:
+        pack(folder)
+    save_json(folder / "config.json", tiny_config(**changes))
+    with pytest.raises(UnsupportedModelError, match=what):
+        load_model(folder, port="own")
+    engine, (module, _) = mlxspec.load(folder, drafter="pool"), load_module(folder)
+    assert isinstance(engine.target.model, AdaptedModel)
+    assert text_of(engine) == greedy(module, engine.tokenizer.eos_token_ids)
+    described = describe_model(folder, "m", "m")
+    assert described.problem == ""
+    assert described.profile.packing in ("float32", "4-bit")
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_the_config_decides_whose_code_runs(what):
+    changes, _ = FOREIGN[what]
+    assert is_ours(tiny_config())
+    assert not is_ours(tiny_config(**changes))
+    assert isinstance(stated_config(tiny_config(**changes)), AdaptedConfig)
+
+
+def test_nvidias_file_of_its_own_states_a_quantisation(tmp_path):
+    folder = save_folder(tmp_path / "m", hf_quant_config={"quantization": {"quant_algo": "NVFP4"}})
+    assert not is_ours(read_config(folder))
+
+
+def test_biases_that_a_mistral_config_states_are_those_of_mlx_lm(tmp_path):
+    stated = {"attention_bias": True, "mlp_bias": True, "sliding_window": None}
+    folder = save_folder(tmp_path / "m", tiny_config("mistral", **stated))
+    module, _ = load_module(folder)
+    ours = text_logits(load_model(folder).model, PROMPT)
+    np.testing.assert_allclose(ours, module(mx.array([PROMPT]))[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"quantization_config": {"quant_method": "hqq"}}, "method 'hqq'.*mlx-lm cannot load it"),
+        ({"rope_scaling": {"type": "spiral"}}, "rope type 'spiral'.*mlx-lm cannot load it"),
+        ({"model_file": "evil.py"}, "'model_file' is 'evil.py'.*mlx-lm cannot load it"),
+    ],
+)
+def test_what_neither_port_can_read_is_named_by_both(tmp_path, changes, words):
+    folder = save_folder(tmp_path / "m")
+    if "quantization_config" in changes:
+        awq(folder)
+    save_json(folder / "config.json", tiny_config(**changes))
+    with pytest.raises(UnsupportedModelError, match=words):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_act": "gelu"},  # mlx-lm's llama has one activation, whatever is stated
+        {"rope_traditional": True, "rope_parameters": {"rope_theta": 5e5}},
+        {"rope_traditional": True, "tie_word_embeddings": None},
+        {"rope_traditional": True, "num_attention_heads": 0},
+    ],
+)
+def test_what_mlx_lm_would_misread_is_refused(tmp_path, changes):
+    folder = save_folder(tmp_path / "m")
+    save_json(folder / "config.json", tiny_config(**changes))
+    with pytest.raises(UnsupportedModelError, match="it must be"):
+        load_model(folder)
+
+
+def test_a_part_that_is_missing_is_named_whose_code_ever_runs(tmp_path):
+    folder = save(tmp_path / "parts", shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(UnsupportedModelError, match="lacks model-00002-of-00003"):
+        load_model(folder)
