@@ -69,8 +69,8 @@ class _Bytes:
         texts = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
         self.special_token_ids = [token for token, text in enumerate(texts) if not text]
         self.special_token_ids.append(self.eos_token_id)
-        for token in self.special_token_ids[:-1]:
-            texts[token] = _SPECIAL + _name(tokenizer, token).encode()
+        for name, token in tokenizer.special.items():
+            texts[token] = _SPECIAL + name.encode()  # so that a grammar can name it
         self.tokens = [*texts, _SPECIAL + _END.encode()]
         self._encode = partial(tokenizer.encode, add_special_tokens=False)
         adds_space = tokenizer.decode(self._encode("a")).startswith(" ")
@@ -80,9 +80,3 @@ class _Bytes:
     def __call__(self, text: str | bytes) -> Sequence[int]:
         whole = text.decode() if isinstance(text, bytes) else text
         return self._encode(self._begin + whole)[self._num_begin :]
-
-
-def _name(tokenizer: Tokenizer, token: int) -> str:
-    """Return the text of a special token, by which a grammar can name it; "" if it has none."""
-    wrapped = getattr(tokenizer, "wrapped", None)  # toys have none
-    return (wrapped and wrapped.convert_ids_to_tokens(token)) or ""
