@@ -124,6 +124,22 @@ def test_a_body_that_stalls_is_cut(path):
         assert server.counts.as_text({}).count("mlxspec_requests_total 0")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+        b"Content-Length: 9\r\n\r\n",
+        b"Content-Length: 9\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n{",
+    ],
+    ids=["in chunks", "nothing of it", "with an upgrade"],
+)
+def test_a_body_of_any_form_that_stalls_is_cut(fields):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    with bounded(body_s=SOON_S) as (port, _), connected(port) as connection:
+        connection.sendall(head + b"Content-Type: application/json\r\n" + fields)
+        assert read(connection) == b""
+
+
 def test_a_body_that_goes_on_after_its_refusal_is_cut():
     with bounded(body_s=SOON_S) as (port, _), connected(port) as connection:
         connection.sendall(request("/nowhere", {}, more=10, close=False))
