@@ -6,11 +6,14 @@ it.
 """
 
 import os
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from textual import constants, events, on
 from textual.app import App
+from textual.drivers import linux_driver, linux_inline_driver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.notifications import SeverityLevel
 from textual.reactive import reactive
@@ -32,6 +35,16 @@ THEME_NAMES = tuple(theme.name for theme in THEMES)
 FEW_ROWS = 10
 """With fewer rows, a terminal shows the transcript and the prompt only."""
 _NO_COLOUR = NoColor()
+
+
+def mend_typed_bytes() -> None:
+    """Have what is typed and is not UTF-8 become U+FFFD: Textual's own decoder ends the app."""
+    for driver in (linux_driver, linux_inline_driver):
+        vars(driver).update(getincrementaldecoder=_typed_decoder)
+
+
+def _typed_decoder(encoding: str) -> Callable[[], IncrementalDecoder]:
+    return partial(getincrementaldecoder(encoding), errors="replace")
 
 
 @runtime_checkable
@@ -80,6 +93,7 @@ class MlxspecApp(App[None]):
                 file.
         """
         super().__init__()
+        mend_typed_bytes()
         self._make_screen = make_screen
         for each in THEMES:
             self.register_theme(each)

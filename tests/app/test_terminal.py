@@ -3,10 +3,14 @@
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
+from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.linux_inline_driver import LinuxInlineDriver
 
 from mlxspec.trace.file import TraceWriter
+from mlxspec_app.app import mend_typed_bytes
 from tests.support.paths import TESTS
 from tests.support.pty_terminal import Terminal
 from tests.support.store_files import open_reader
@@ -141,3 +145,39 @@ def test_the_editor_has_the_terminal_and_the_app_draws_all_of_it_again(start, tm
     terminal.press(CTRL_Q)
     assert terminal.wait_for_end() == 0
     assert terminal.is_as_before
+
+
+@pytest.mark.parametrize("driver", [LinuxDriver, LinuxInlineDriver])
+def test_typed_bytes_that_are_not_utf_8_reach_the_app_as_one_sign_each(driver, monkeypatch):
+    """If Textual decodes elsewhere one day, this says so."""
+    mend_typed_bytes()
+    typed = []
+    monkeypatch.setattr(driver, "process_message", lambda self, event: typed.append(event))
+    left = [b"a\xffb", b"\xc3", b"\xa9", b"\x1b[200~x\xed\xa0\xbdy", b"z\x1b[201~"]
+    source, terminal = os.pipe()
+
+    def has_typed_all():
+        return not (left and os.write(terminal, left.pop(0)))
+
+    reader = object.__new__(driver)  # a driver that is made takes the terminal of the tests
+    reader.fileno, reader._debug = source, False
+    reader.exit_event = SimpleNamespace(is_set=has_typed_all)
+    reader.run_input_thread()
+    os.close(source)
+    os.close(terminal)
+    *keys, paste = typed
+    assert [key.character for key in keys] == ["a", "\ufffd", "b", "é"]
+    assert paste.text == "x\ufffd\ufffd\ufffdyz"
+
+
+@pytest.mark.parametrize("place", ["", "inline"])
+def test_a_byte_that_is_not_utf_8_ends_no_chat_and_costs_no_text(start, tmp_path, place):
+    terminal = start(SLOW_CHAT, str(tmp_path), "inf", place)
+    terminal.wait_for("Message")
+    terminal.press("half ")
+    terminal.press(b"caf\xe9")
+    terminal.press(" done")
+    terminal.wait_for("half caf\ufffd done")
+    terminal.press(CTRL_Q)
+    assert terminal.wait_for_end() == 0
+    assert (tmp_path / "unsent.txt").read_text() == "half caf\ufffd done"
