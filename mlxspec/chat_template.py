@@ -5,8 +5,7 @@ The template is a Jinja program from the same source as the model. It runs in Ji
 """
 
 import inspect
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params.checks import is_list, wrong_type
-from mlxspec.prompt import is_utf8
+from mlxspec.prompt import check_utf8, is_utf8
 from mlxspec.template_guard import refuse_powers, stopped_in_time
 
 Message = Mapping[str, Any]
@@ -73,7 +72,9 @@ class ChatTemplate:
             raise UnsupportedOperationError(
                 f"the model's chat template refuses messages of the roles {roles}: {error}"
             ) from error
-        if not is_utf8(str(text)) and all(map(_is_sound, messages)):
+        if not is_utf8(str(text)):
+            for given in _texts([messages, tools, args]):  # a place in the user's text, if there
+                check_utf8(given)
             raise UnsupportedOperationError(
                 "the model's chat template writes half a character, which cannot be tokenized: "
                 "choose another model"
@@ -120,8 +121,16 @@ def _check(tools: object, args: Mapping[str, Any]) -> None:
         )
 
 
-def _is_sound(message: Message) -> bool:
-    return is_utf8(json.dumps(dict(message), ensure_ascii=False, default=str))
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for pair in value.items():
+            yield from _texts(pair)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 class _Generation(Extension):

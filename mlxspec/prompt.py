@@ -79,11 +79,22 @@ def are_texts(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
 
 
+def check_utf8(text: str) -> None:
+    """Raise ValueError for a lone surrogate, as from bytes that are not UTF-8; it says where."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the text is not UTF-8: its character {error.start + 1} is "
+            f"{text[error.start]!a}; give it as UTF-8"
+        ) from error
+
+
 def is_utf8(text: str) -> bool:
     """Return whether a text can be encoded as UTF-8: a lone surrogate cannot."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        check_utf8(text)
+    except ValueError:
         return False
     return True
 

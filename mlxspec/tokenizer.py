@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.chat_template import ChatTemplate, Message
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.prompt import check_utf8
 from mlxspec.reasoning import ReasoningMarks
 
 MAX_TOKENS = 1 << 21  # the most that a table's context can pack; real vocabularies have a tenth
@@ -70,13 +71,7 @@ class Tokenizer:
         Raises:
             ValueError: The text has a lone surrogate, as from bytes that are not UTF-8.
         """
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"the text is not UTF-8: its character {error.start + 1} is "
-                f"{text[error.start]!a}; give it as UTF-8"
-            ) from error
+        check_utf8(text)
         tokens = list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
         starts = self._starts if add_special_tokens else []
         if starts and tokens[len(starts) : 2 * len(starts)] == starts:

@@ -23,7 +23,7 @@ def read_sources(folder: Path) -> dict[str, str | None]:
     if not path.exists():
         return {DEFAULT: None}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_bytes())
     except ValueError as error:
         raise _damaged(path) from error
     if not _is_sound(found):

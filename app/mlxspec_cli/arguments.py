@@ -14,6 +14,7 @@ from mlxspec.params import GenerationParams, Grammar, Options, SamplingParams
 from mlxspec.params.grammar import grammar_of
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING
+from mlxspec.text_files import NotTextError, read_text
 from mlxspec_app.user.paths import find_paths
 
 REPLY_FLAGS = {row.name: row for row in (*SAMPLING, *GENERATION) if row.flag}
@@ -125,11 +126,11 @@ def read_file(path: Path, name: str) -> str:
         ValueError: It cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
         raise ValueError(f"cannot read the {name} file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the {name} file {path} is not UTF-8 text") from error
+    except NotTextError as error:
+        raise ValueError(f"the {name} file {path} is {error}") from error
 
 
 def given_words(args: Namespace) -> tuple[str, ...]:

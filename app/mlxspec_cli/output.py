@@ -31,7 +31,8 @@ def mend_streams() -> None:
         sys.stdout.reconfigure(errors="replace")
     if isinstance(sys.stdin, io.TextIOWrapper):
         is_ascii = sys.stdin.encoding.lower() in ("ascii", "ansi_x3.4-1968", "us-ascii")
-        encoding = "utf-8" if is_ascii else None  # an ASCII locale seldom means ASCII input
+        is_utf_8 = is_ascii or sys.stdin.encoding.lower() == "utf-8"  # ASCII seldom means ASCII
+        encoding = "utf-8-sig" if is_utf_8 else None  # a byte order mark is no part of a text
         sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape")
 
 

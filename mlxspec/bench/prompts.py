@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from mlxspec.prompt import are_texts
+from mlxspec.text_files import NotTextError, read_text
 
 APART = "copy"
 _OWN = Path(__file__).with_name("prompts.jsonl")
@@ -50,11 +51,11 @@ def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
     """
     source = _OWN if path is None else Path(path)
     try:
-        lines = source.read_text(encoding="utf-8").split("\n")
+        lines = read_text(source).split("\n")
     except OSError as error:
         raise ValueError(f"cannot read the questions {source}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the questions {source} are not UTF-8 text") from error
+    except NotTextError as error:
+        raise ValueError(f"the file of questions {source} is {error}") from error
     stated = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     questions = [_question(line, f"{source}, line {number}") for number, line in stated]
     if not questions:

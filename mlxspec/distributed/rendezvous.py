@@ -93,6 +93,6 @@ def _own_address() -> str:
     if coordinator := os.environ.get("MLX_JACCL_COORDINATOR"):
         return coordinator.rpartition(":")[0]
     if hostfile := os.environ.get("MLX_HOSTFILE"):
-        addresses: list[list[str]] = json.loads(Path(hostfile).read_text(encoding="utf-8"))
+        addresses: list[list[str]] = json.loads(Path(hostfile).read_bytes())
         return addresses[0][0].rpartition(":")[0]
     return socket.gethostbyname(socket.gethostname())

@@ -179,7 +179,7 @@ def read_json(path: Path) -> dict[str, Any]:
         UnsupportedModelError: The file cannot be read, or holds no JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a BOM
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedModelError(
             f"{path} cannot be read ({error}): download it again"

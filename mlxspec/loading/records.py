@@ -47,7 +47,7 @@ class Records:
 
     def _read(self) -> dict[str, Any]:
         try:
-            content = json.loads(self._path().read_text(encoding="utf-8"))
+            content = json.loads(self._path().read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}

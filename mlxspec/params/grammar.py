@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mlxspec.params.checks import flag, is_list, text, wrong_type
+from mlxspec.text_files import NotTextError, read_text
 
 GrammarKind = Literal["json-schema", "regex", "lark"]
 
@@ -153,13 +154,11 @@ def _schema_value(schema: object) -> Any:
 
 def _read(path: Path) -> Any:
     try:
-        with path.open(encoding="utf-8") as file:
-            source = file.read(MAX_LENGTH + 1)
+        return _parsed(read_text(path, most_bytes=4 * MAX_LENGTH), str(path))
     except OSError as error:
         raise ValueError(f"cannot read the schema file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the schema file {path} is not UTF-8 text") from error
-    return _parsed(source, str(path))
+    except NotTextError as error:
+        raise ValueError(f"the schema file {path} is {error}") from error
 
 
 def _parsed(source: str, name: str) -> Any:

@@ -235,7 +235,7 @@ def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
     """
     draft: DraftProposed | None = None
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):
                     return

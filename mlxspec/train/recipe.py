@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from mlxspec.errors import MlxspecError
+from mlxspec.text_files import NotTextError, read_text
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def load_recipe(path: str | Path) -> Recipe:
             of the wrong type or out of range.
     """
     try:
-        settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        settings = tomllib.loads(read_text(Path(path)))
+    except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
         raise MlxspecError(f"{path} is not a recipe that can be read ({error})") from error
     return recipe_of(settings, str(path))
 

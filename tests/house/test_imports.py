@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
 FLOORS = {
     "mlxspec": [
+        {"text_files"},
         {"errors", "params", "text", "template_guard"},
         {"trace", "prompt", "device"},
         {"reasoning", "chat_template"},
@@ -78,7 +79,7 @@ BEFORE_THE_FIRST_FRAME = [
     *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts", "chat_models")),
 ]
 SEEN_BY_THE_APP = {
-    *("mlxspec.errors", "mlxspec.params", "mlxspec.trace"),
+    *("mlxspec.errors", "mlxspec.params", "mlxspec.text_files", "mlxspec.trace"),
     *("mlxspec.drafting.entries", "mlxspec.drafting.names"),
 }
 

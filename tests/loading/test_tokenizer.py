@@ -365,6 +365,16 @@ def test_a_template_with_powers_never_starts(template):
     assert shown.render_chat(MESSAGES) == "2 ** 3 **"
 
 
+@pytest.mark.parametrize(
+    "message", [{"content": "caf\ud83d"}, {"content": "", "tool_calls": [{"name": "caf\ud83d"}]}]
+)
+def test_half_a_character_has_its_place_in_the_text_of_the_user(message):
+    template = "before {{ messages[0].content }}{{ messages[0].tool_calls[0].name }}"
+    tokenizer = Tokenizer(byte_level(chat_template=template))
+    with pytest.raises(ValueError, match=r"the text is not UTF-8: its character 4 is '.ud83d'"):
+        tokenizer.apply_chat_template([{"role": "user", "tool_calls": [{}], **message}])
+
+
 def test_a_template_that_writes_half_a_character_is_refused():
     tokenizer = Tokenizer(byte_level(chat_template="a\ud83d"))
     with pytest.raises(UnsupportedOperationError, match="writes half a character"):

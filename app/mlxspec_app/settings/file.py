@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import MlxspecError
+from mlxspec.text_files import read_text
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.settings.rules import KEY_LIST, SAMPLING, ContextPolicy, Value, rules
@@ -82,7 +83,7 @@ def read_settings(
         key_ids: The allowed ids of bindings; empty allows every id.
     """
     try:
-        entries = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        entries = _flat(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         return SettingsRead(Settings())
     except OSError as error:
@@ -125,7 +126,7 @@ def change_settings(
 
     checked = {name: _checked(name, value, themes) for name, value in changes.items()}
     try:
-        source = path.read_text(encoding="utf-8") if path.exists() else _HEADER
+        source = read_text(path) if path.exists() else _HEADER
         document = tomlkit.parse(source)
         for name, value in checked.items():
             _set_entry(document, name, value)

@@ -9,6 +9,8 @@ import re
 from os.path import expanduser
 from pathlib import Path
 
+from mlxspec.text_files import NotTextError, read_text
+
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _LOOKS_LIKE_A_FILE = re.compile(r".*/.*|.*\.[A-Za-z]\w{0,4}")
 _MOST_BYTES = 100_000
@@ -74,16 +76,8 @@ def _block(name: str, folder: Path) -> str:
 
 def _read(path: Path, name: str) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)  # one more byte shows that the file is too large
+        return read_text(path, _MOST_BYTES)
     except OSError as error:
         raise MentionError(f"the file {name} cannot be read: {error.strerror}") from error
-    if len(data) > _MOST_BYTES:
-        raise MentionError(f"the file {name} is larger than {_MOST_BYTES // 1000} kB")
-    try:
-        content = data.decode()
-    except UnicodeDecodeError:
-        content = "\0"
-    if "\0" in content:  # a binary file can be valid UTF-8
-        raise MentionError(f"the file {name} is not UTF-8 text")
-    return content
+    except NotTextError as error:
+        raise MentionError(f"the file {name} is {error}") from error

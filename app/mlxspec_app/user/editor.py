@@ -28,8 +28,9 @@ def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
         path.write_text(text, encoding="utf-8", errors="replace")
         _run(named, path)
         try:
-            return path.read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
+            # Whatever the encoding: the user has no other copy of this text
+            return path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n")
+        except OSError as error:
             raise EditorError(f"what {named} wrote cannot be read: {error}") from error
 
 

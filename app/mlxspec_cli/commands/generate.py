@@ -12,6 +12,7 @@ from mlxspec.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
+from mlxspec.text_files import NotTextError, decoded
 from mlxspec.trace.events import (
     DrafterFailed,
     DraftVerified,
@@ -83,8 +84,15 @@ def _piped_and_typed(words: Sequence[str]) -> str:
                 "text through a pipe"
             )
         return typed
-    piped = sys.stdin.read()
+    piped = _text_of_pipe()
     return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
+
+
+def _text_of_pipe() -> str:
+    try:
+        return decoded(sys.stdin.read().encode(errors="surrogateescape"))
+    except NotTextError as error:
+        raise ValueError(f"the text on standard input is {error}") from error
 
 
 def _events(

@@ -100,7 +100,7 @@ def _ollama() -> Iterator[Place]:
 def _weights_of(manifest: Path) -> str:
     """Return the name of the file that holds the weights of a manifest of Ollama, or ""."""
     try:
-        layers = json.loads(manifest.read_text(encoding="utf-8"))["layers"]
+        layers = json.loads(manifest.read_bytes())["layers"]
         found = [layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_WEIGHTS]
         return Path(found[0].replace(":", "-")).name if found else ""
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):

@@ -140,7 +140,7 @@ def _weight_paths(folder: Path) -> list[Path]:
 def _indexed(folder: Path) -> list[str]:
     """Return the shards of an index; of a bundled checkpoint, only those with heads."""
     try:
-        weight_map = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
+        weight_map = json.loads((folder / _INDEX).read_bytes())["weight_map"]
         shards = {str(name): Path(file).name for name, file in weight_map.items()}
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise UnsupportedModelError(

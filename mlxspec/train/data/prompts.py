@@ -14,6 +14,7 @@ from pathlib import Path
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
 from mlxspec.prompt import are_texts
+from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.difference import common_length
 from mlxspec.train.data.templates import read_templates
 
@@ -67,8 +68,8 @@ def read_prompts(path: str | Path) -> list[list[str]]:
     if path.suffix == ".toml":
         return read_templates(path).prompts()
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path).split("\n")
+    except (OSError, NotTextError) as error:
         raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
     numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:

@@ -67,7 +67,7 @@ def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> N
         partial.replace(path)
         return
     try:
-        held = dict(json.loads(path.read_text()))
+        held = dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise MlxspecError(f"{path} cannot be read ({error}): use another folder") from error
     for name, value in wanted.items():

@@ -21,6 +21,7 @@ from typing import Any
 
 from mlxspec.errors import MlxspecError
 from mlxspec.prompt import are_texts
+from mlxspec.text_files import NotTextError, read_text
 
 _GAP = re.compile(r"\{(\w+)\}")
 
@@ -74,8 +75,8 @@ def read_templates(path: Path) -> Templates:
         MlxspecError: The file cannot be read, is no TOML, or what it sets is wrong.
     """
     try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        stated = tomllib.loads(read_text(path))
+    except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
         raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
     names = [one.name for one in fields(Templates)]
     strange = sorted(set(stated) - set(names))

@@ -1,0 +1,55 @@
+"""Reads text files of people and of other programs: UTF-8, with any ends of lines.
+
+A byte order mark is no part of a text, and every line ends in a line feed. So a text is the same
+one from a file and through a pipe.
+"""
+
+import codecs
+from pathlib import Path
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class NotTextError(ValueError):
+    """A file is no text; the message continues "the file notes.txt is"."""
+
+
+def read_text(path: Path, most_bytes: int = -1) -> str:
+    """Return the text of a file.
+
+    Args:
+        path: The file.
+        most_bytes: The most bytes it may have; -1 for no limit.
+
+    Raises:
+        OSError: It cannot be read.
+        NotTextError: It is not UTF-8 text, or too large.
+    """
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1 if most_bytes >= 0 else -1)  # one more shows a larger file
+    if 0 <= most_bytes < len(data):
+        raise NotTextError(f"larger than {most_bytes // 1000} kB: give a smaller one")
+    return decoded(data)
+
+
+def decoded(data: bytes) -> str:
+    """Return the text of the bytes of a file or of a pipe.
+
+    Raises:
+        NotTextError: They are not UTF-8 text.
+    """
+    if data.startswith(_UTF_16):
+        raise NotTextError("not UTF-8 text but UTF-16: save it as UTF-8")
+    data = data.removeprefix(codecs.BOM_UTF8)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise NotTextError(_fault(data, error.start, f"0x{data[error.start]:02x}")) from error
+    if "\0" in text:  # a binary file can be valid UTF-8
+        raise NotTextError(_fault(data, data.index(0), "zero"))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _fault(data: bytes, index: int, byte: str) -> str:
+    place = len(data[:index].decode()) + 1
+    return f"not UTF-8 text: its character {place} is the byte {byte}; save it as UTF-8"
