@@ -1,14 +1,15 @@
 """Small facts about this machine, by key, in one JSON file of the cache folder.
 
-They only save time: where the file cannot be read or written, the facts are found again.
+They only save time: where the file cannot be read or written, the facts are found again. Two
+processes that store a fact at the same time lose neither.
 """
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mlxspec.file_lock import locked
 from mlxspec.loading.fetch.default_model import cache_folder
 
 
@@ -27,11 +28,14 @@ class Records:
     def store(self, key: str, value: dict[str, Any]) -> None:
         """Store a value under a key, in place of an earlier one."""
         path = self._path()
-        partial = path.with_name(f"{self._name}.{os.getpid()}.part")
-        with suppress(OSError):  # on a full or read-only disk we only find it again later
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(self._read() | {key: value}, indent=1), encoding="utf-8")
-            partial.replace(path)  # in one step: no other process sees half a file
+        partial = path.with_suffix(".part")
+        # On a full or read-only disk we only find it again later
+        with suppress(OSError), locked(path.with_suffix(".lock")):
+            try:
+                partial.write_text(json.dumps(self._read() | {key: value}, indent=1))
+                partial.replace(path)  # in one step: no other process sees half a file
+            finally:
+                partial.unlink(missing_ok=True)
 
     def all_keys(self) -> list[str]:
         """Return the keys that have a value."""

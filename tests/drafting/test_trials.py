@@ -28,7 +28,7 @@ def test_what_was_kept_is_recalled_by_its_key(home):
     assert measured.load("one") == {"drafter": "table"}
     assert measured.load("two") == {"drafter": "none"}
     assert measured.load("three") is None
-    assert [path.name for path in home.iterdir()] == ["measured.json"]
+    assert {path.name for path in home.iterdir()} == {"measured.json", "measured.lock"}
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"one": 3}', "\udcff"])

