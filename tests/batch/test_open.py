@@ -288,6 +288,28 @@ def test_a_reply_that_is_alone_again_has_its_own_rows_and_not_those_of_a_text_as
     assert emitted(events) == REPLIES["llama"][0]
 
 
+class Fails(RandomTrees):
+    """Fails whenever it is asked, and counts that."""
+
+    num_asked = 0
+
+    def propose(self, root, budget):
+        self.num_asked += 1
+        raise RuntimeError("broken")
+
+
+def test_a_drafter_that_failed_is_not_asked_again_when_its_reply_moves():
+    batch = make_engine(MODEL, for_each_sequence(Fails, 24)).open_batch(batch_size=3)
+    first = batch.join(PROMPTS[0], params_of())
+    events = [event for _ in range(3) for _, event in batch.step()]
+    for index in (1, 2):  # from alone to company and back, twice
+        batch.join(PROMPTS[index], params_of(max_tokens=2))
+        for _ in range(4):
+            events += [event for reply, event in batch.step() if reply is first]
+    assert first.drafter.num_asked == 1
+    assert sum(isinstance(event, DrafterFailed) for event in events) == 1
+
+
 class NotesKeys(RandomTrees):
     """Notes after how many tokens a drafter is started, with which key."""
 

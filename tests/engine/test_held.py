@@ -189,6 +189,34 @@ def test_a_reply_may_have_a_drafter_and_a_budget_of_its_own():
     assert [list(reply.tokens) for reply in replies] == [told]
 
 
+class Learns(LooksAhead):
+    """Counts the rounds that it learned from, and keeps the budgets that were made like it."""
+
+    def __init__(self):
+        self.num_rounds, self.made = 0, []
+
+    def learn(self, round):
+        self.num_rounds += 1
+
+    def fresh(self):
+        self.made.append(Learns())
+        return self.made[-1]
+
+
+def test_a_reply_that_goes_on_beside_a_newer_one_has_a_budget_of_its_own():
+    budget = Learns()
+    engine = make_engine(MODEL, NoDrafter(), budget=budget)
+    older, newer = engine.generate(PROMPT, PARAMS), engine.generate(OTHER, PARAMS)
+    for events, count in ((older, 6), (newer, 6)):
+        for _ in range(count):
+            next(events)
+    before = budget.num_rounds
+    assert emitted(older)[-1:] == SHADOWS["full"].greedy(PROMPT, 14)[-1:]
+    assert budget.num_rounds == before
+    (own,) = budget.made
+    assert own.num_rounds > 4
+
+
 @pytest.mark.parametrize(
     "use",
     [

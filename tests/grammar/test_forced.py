@@ -6,11 +6,16 @@ import re
 import mlx.core as mx
 import pytest
 
+from mlxspec.drafters.grammar.drafter import GrammarDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.grammar.compiled import Grammars
+from mlxspec.grammar.constraint import Constraint
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
+from mlxspec.reasoning import ChannelTracker
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.stats import FORCED
@@ -53,6 +58,20 @@ def test_a_run_to_the_end_costs_no_forward(temperature):
         assert stats["target_forwards"] == forwards
         assert stats["generated_tokens"] == num_tokens or num_tokens is None
         assert events[-1].reason == ("length" if more == {"max_tokens": 8} else "stop")
+
+
+@pytest.mark.parametrize("num_nodes", [0, 6])
+def test_a_token_that_the_tokenizer_does_not_have_fits_no_grammar(num_nodes):
+    """A model's logits may be wider than its vocabulary of texts."""
+    engine = make_engine(tiny_model(), SuffixDrafter(), tokenizer=EndedTokenizer(20))
+    params = GenerationParams(
+        grammar=Grammar.regex("[a-d]{5}"),
+        sampling=SamplingParams(logit_bias={20: 1000.0, 23: 1000.0}),
+        num_draft_tokens=num_nodes,
+    )
+    said = emitted(engine.generate(PROMPT, params))
+    assert len(said) >= 5
+    assert max(said[:5]) < 4
 
 
 def test_the_turn_after_a_run_to_the_end_reads_it():
@@ -123,10 +142,11 @@ class Recorder(Adversary):
 
     def start(self, prompt, sampling, key):
         super().start(prompt, sampling, key)
-        self.seen = []
+        self.seen, self.budgets = [], []
 
     def propose(self, root, budget):
         self.seen.append((*self.tokens, root))
+        self.budgets.append(budget)
         tree = DraftTree.chain(mx.array([root, 3], mx.int32))
         return Draft(tree, ("drawn",), sampled_from=mx.ones((1, 24)) / 24)
 
@@ -139,6 +159,28 @@ def test_a_drafter_that_needs_the_text_alone_draws_below_a_run_as_after_it():
     assert events[-1].stats["kinds"]["forced"] >= 7  # none of them was rejected with the draft
     assert [len(seen) for seen in drafter.seen] == [len(PROMPT) + 3, len(PROMPT) + 7]
     assert all(list(seen) == text[: len(seen)] for seen in drafter.seen)
+
+
+def test_a_drafter_below_a_run_has_the_nodes_that_the_run_leaves():
+    drafter = Recorder()
+    sampling = SamplingParams(temperature=1.0)
+    reply(Grammar.regex("abc(d|e)fg(a|b)"), drafter, sampling=sampling, num_draft_tokens=6)
+    assert drafter.budgets[0] == 6 - len("abc")
+
+
+def test_a_drafter_that_begins_again_hears_of_the_next_round():
+    """A round that broke off after the draft told the drafter a run, of which nothing became."""
+    grammars, recorder = Grammars(EndedTokenizer(24)), Recorder()
+    channels = ChannelTracker(None, PROMPT, grammars.tokenizer.token_bytes)
+    matcher = grammars.matcher(Grammar.regex("abc(d|e)fg"))
+    drafter = GrammarDrafter(Constraint(matcher, 24, (23,), channels), recorder)
+    sampling, key = SamplingParams(temperature=1.0), mx.random.key(0)
+    drafter.start(PROMPT, sampling, key)
+    drafter.propose(PROMPT[-1], 6)
+    assert recorder.tokens == [*PROMPT, 0, 1]
+    drafter.start(PROMPT, sampling, key)
+    drafter.update(Round((PROMPT[-1],), (-1,), (0,), 0))
+    assert recorder.tokens == PROMPT
 
 
 @pytest.mark.parametrize("most", [1, 3, 5, 8, 20])

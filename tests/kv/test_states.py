@@ -146,6 +146,13 @@ def test_sequences_of_a_batch_have_trees_of_their_own():
     assert read(states) == [713, 8]
 
 
+def test_a_sequence_takes_its_own_state_along():
+    states = States(1, num_sequences=3)
+    for sequence, number in enumerate((4, 5, 6)):
+        states.fill(sequence, of_text(number))
+    assert [states.of_sequence(at)[0][0].tolist() for at in (1, 2, 0)] == [[[5]], [[6]], [[4]]]
+
+
 def test_a_sequence_is_filled_and_others_are_dropped():
     states = States(1, num_sequences=3)
     states.fill(2, of_text(5))
