@@ -1,20 +1,26 @@
 """The messages of a chat and their prompt: what a model's template takes, and what it lacks.
 
-Templates differ in three ways that a chat must not depend on: whether a system prompt is a role of
-its own, where the reasoning of an earlier reply stands, and which arguments they read.
+Templates differ in ways that a chat must not depend on: whether and where a system prompt is a role
+of its own, where the reasoning of an earlier reply stands, which ids of calls they take, whether
+one role may speak twice, and which arguments they read.
 """
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from mlxspec.chat_template import Message
 from mlxspec.errors import WARNING, UnsupportedOperationError
 from mlxspec.params import checks
+from mlxspec.template_guard import TemplateStoppedError
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
+
+_APART = "\n\n"
 
 
 class ChatPrompts:
@@ -48,12 +54,39 @@ class ChatPrompts:
             tools: JSON schemas of functions, or None.
             args: Further variables of the template.
         """
-        if messages[0]["role"] == "system" and not self._has_system_role:
-            messages = _with_system_inside(messages)
-        text = self._tokenizer.render_chat(messages, tools=tools, chat_template_args=args)
+        text = self._written(messages, tools=tools, chat_template_args=args)
         if args or tools:
             self._tell_what_is_ignored([*args, *(["tools"] if tools else [])], bool(tools))
         return text
+
+    def render_open(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        args: Mapping[str, Any],
+    ) -> tuple[str, str]:
+        """Return the text of a prompt in which the reply goes on with the last message.
+
+        Where the template cannot leave a message open, or would close its reasoning, that message
+        stands behind the template's own start of a reply.
+
+        Returns:
+            The text before the reply, and the beginning of the reply.
+        """
+        *earlier, last = messages
+        begun, marks = content_of(last), self._tokenizer.reasoning
+        if marks is None or not begun.lstrip().startswith(marks.start):
+            how = {"tools": tools, "chat_template_args": args, "continue_final_message": True}
+            with suppress(UnsupportedOperationError):
+                text = self._written(messages, **how)
+                at = text.rindex(begun.strip())
+                # Some templates cut spaces; the reply goes on behind them.
+                return text[:at], text[at:].rstrip() + begun[len(begun.rstrip()) :]
+        start = self.render(earlier, tools, args)
+        if marks is not None and (opening := marks.opening_of(start)):
+            rest = begun.lstrip().removeprefix(marks.start).lstrip("\n")
+            return start.removesuffix(opening), opening + rest
+        return start, begun
 
     def reply_message(self, said: ReplyText, prompt: str) -> dict[str, str]:
         """Return a reply as a message: with its reasoning apart, if the template reads it so.
@@ -78,13 +111,50 @@ class ChatPrompts:
         marks = self._tokenizer.reasoning
         return ReplyText([("answer", reply)] if marks is None else marks.split(reply))
 
+    def _written(self, messages: Sequence[Message], **how: Any) -> str:
+        """Return the text of the plainest change of a chat that the template takes."""
+        refusal: UnsupportedOperationError | None = None
+        for form in _forms(self._with_system_placed(messages)):
+            try:
+                return self._tokenizer.render_chat(form, **how)
+            except UnsupportedOperationError as error:
+                refusal = refusal or error
+                if isinstance(error.__cause__, TemplateStoppedError):
+                    break
+        assert refusal is not None, "there is at least one form"
+        raise refusal
+
+    def _with_system_placed(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages with one system prompt, where the template reads it.
+
+        A later one is told as the user's where the template takes none there.
+        """
+        leading = list(takewhile(_is_system, messages))
+        rest = list(messages[len(leading) :])
+        if any(map(_is_system, rest)) and not self._has_late_system_role:
+            rest = [{**m, "role": "user"} if _is_system(m) else m for m in rest]
+        if not leading:
+            return rest
+        system = {**leading[0], "content": _APART.join(map(content_of, leading))}
+        if not self._has_system_role:
+            return _with_system_inside(system, rest)
+        return [system if len(leading) > 1 else leading[0], *rest]
+
     @cached_property
     def _has_system_role(self) -> bool:
-        """Whether the text of a system prompt comes through the template."""
+        return self._reads_system(before=[])
+
+    @cached_property
+    def _has_late_system_role(self) -> bool:
+        reply = {"role": "assistant", "content": "a reply"}
+        return self._reads_system(before=[{"role": "user", "content": "a message"}, reply])
+
+    def _reads_system(self, before: Sequence[Message]) -> bool:
+        """Whether the text of a system prompt comes through the template behind messages."""
         probe = "a system prompt"
         messages = [{"role": "system", "content": probe}, {"role": "user", "content": "a message"}]
         try:
-            return probe in self._tokenizer.render_chat(messages)
+            return probe in self._tokenizer.render_chat([*before, *messages])
         except UnsupportedOperationError:
             return False
 
@@ -126,14 +196,74 @@ def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str)
 
 
-def _with_system_inside(messages: Sequence[Message]) -> list[Message]:
+def _is_system(message: Message) -> bool:
+    return bool(message["role"] == "system")
+
+
+def _with_system_inside(system: Message, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the system prompt before the text of the first message.
 
     It is what the templates do that have no such role but accept one, as that of Gemma 3.
     """
-    system, first, *others = messages
-    content = f"{system['content']}\n\n{content_of(first)}"
-    return [{**first, "content": content}, *others]
+    if not messages or messages[0]["role"] != "user":
+        return [{**system, "role": "user"}, *messages]
+    return [_as_one(system, messages[0]), *messages[1:]]
+
+
+def _as_one(first: Message, second: Message) -> Message:
+    """Return the second message with the text of the first before its own."""
+    return {**second, "content": f"{content_of(first)}{_APART}{content_of(second)}"}
+
+
+def _forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Yield a chat as it is, then in forms that ever stricter templates take."""
+    yield messages
+    for changed in (_with_short_ids, _with_objects, _with_turns_joined):
+        before, messages = messages, changed(messages)
+        if messages != before:
+            yield messages
+
+
+def _with_short_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with ids of nine letters and digits, the same for call and result."""
+    ids: dict[object, str] = {}
+
+    def short(stated: object) -> str:
+        return ids.setdefault(stated, f"call{len(ids):05}")
+
+    def changed(message: Message) -> Message:
+        found = _with_calls(message, lambda call: {**call, "id": short(call.get("id"))})
+        is_result = message["role"] == "tool"
+        return {**found, "tool_call_id": short(found.get("tool_call_id"))} if is_result else found
+
+    return list(map(changed, messages))
+
+
+def _with_objects(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with an object as the arguments of each call, {} where they are none."""
+
+    def whole(call: Message) -> Message:
+        function = call["function"]
+        is_object = isinstance(function.get("arguments"), Mapping)
+        return call if is_object else {**call, "function": {**function, "arguments": {}}}
+
+    return [_with_calls(message, whole) for message in messages]
+
+
+def _with_calls(message: Message, change: Callable[[Message], Message]) -> Message:
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [change(call) for call in calls]} if calls else message
+
+
+def _with_turns_joined(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with one message for those of the user in a row."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joined[-1]["role"] == message["role"] == "user":
+            joined[-1] = _as_one(joined[-1], message)
+        else:
+            joined.append(message)
+    return joined
 
 
 def _warn(line: str) -> None:

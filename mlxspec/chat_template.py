@@ -49,6 +49,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         args: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> str:
         """Return the text of a conversation; `Tokenizer.render_chat` has the arguments."""
         if self._wrapped.chat_template is None:
@@ -64,7 +65,8 @@ class ChatTemplate:
                     [dict(message) for message in messages],
                     tools=None if tools is None else [dict(tool) for tool in tools],
                     tokenize=False,
-                    add_generation_prompt=add_generation_prompt,
+                    add_generation_prompt=add_generation_prompt and not continue_final_message,
+                    continue_final_message=continue_final_message,
                     **(args or {}),
                 )
         except _FAULTS as error:

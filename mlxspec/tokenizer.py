@@ -145,13 +145,18 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_args: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> str:
-        """Return the text of a conversation; see `apply_chat_template`."""
+        """Return the text of a conversation; see `apply_chat_template`.
+
+        With `continue_final_message` it ends within the last message.
+        """
         return self.chat_template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             tools=tools,
             args=chat_template_args,
+            continue_final_message=continue_final_message,
         )
 
     def same_as(self, other: "Tokenizer") -> bool:

@@ -1,108 +1,71 @@
-"""From the messages of a request to the tokens of a prompt."""
+"""From the turns of a chat, or a plain text, to the tokens of a prompt."""
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlxspec.chat_prompts import ChatPrompts
 from mlxspec.errors import MlxspecError
-from mlxspec_server.body import Body
+from mlxspec.tokenizer import Tokenizer
+from mlxspec.trace.difference import common_length
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
-from mlxspec_server.tools.calls import told_tools
+from mlxspec_server.tools.calls import told_tools, told_turn
 from mlxspec_server.tools.choice import Tool
+from mlxspec_server.turns import Chat, Turn
 
-_ROLES = {"developer": "system", "function": "tool"}
+
+@dataclass(frozen=True)
+class Prompt:
+    """The prompt of a reply.
+
+    Attributes:
+        tokens: Its tokens.
+        num_begun: How many of the last ones are the beginning of the reply.
+    """
+
+    tokens: list[int]
+    num_begun: int = 0
 
 
-def chat_tokens(
-    loaded: Loaded,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    args: Mapping[str, Any],
-) -> list[int]:
-    """Return the tokens of a chat.
+def chat_prompt(
+    loaded: Loaded, chat: Chat, tools: Sequence[Tool], args: Mapping[str, Any]
+) -> Prompt:
+    """Return the prompt of a chat.
 
     Raises:
         Refusal: The model's template refuses it.
     """
-    tokenizer = loaded.engine.tokenizer
-    if tools and loaded.tools is not None and loaded.tools.is_plain:
-        messages, tools = _with_tools_told(messages, tools), ()
+    tokenizer, turns = loaded.engine.tokenizer, list(chat.turns)
+    last = _with_thoughts_open(turns.pop(), tokenizer) if chat.goes_on else None
+    if loaded.tools is not None and loaded.tools.is_plain:
+        turns, tools = _with_tools_told(turns, tools), ()
     prompts = ChatPrompts(tokenizer, loaded.offer.name, say=lambda line: None)
+    encode = partial(tokenizer.encode, add_special_tokens=False)
     try:
-        text = prompts.render(messages, list(tools) or None, args)
-        return tokenizer.encode(text, add_special_tokens=False)
+        if last is None or not last["content"].strip():
+            return Prompt(encode(prompts.render(turns, list(tools) or None, args)))
+        start, begun = prompts.render_open([*turns, last], list(tools) or None, args)
+        tokens = encode(start + begun)
     except (MlxspecError, ValueError) as error:
         raise Refusal(400, str(error), "messages") from error
+    return Prompt(tokens, len(tokens) - common_length(tokens, encode(start)))
 
 
-def _with_tools_told(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
-) -> list[Mapping[str, Any]]:
-    """Return the messages with the tools in the system prompt."""
-    has_system = messages[0].get("role") == "system"
-    system = [text_of(messages[0].get("content"))] if has_system else []
-    told = "\n\n".join([*system, told_tools(tools)])
-    return [{"role": "system", "content": told}, *messages[has_system:]]
+def _with_thoughts_open(turn: Turn, tokenizer: Tokenizer) -> Turn:
+    """Return a last turn of the assistant; where it has nothing but reasoning, that goes on."""
+    thoughts, marks = turn.get("reasoning_content"), tokenizer.reasoning
+    if marks is None or not thoughts or turn["content"].strip():
+        return turn
+    return {"role": "assistant", "content": f"{marks.start}\n{thoughts}"}
 
 
-def chat_messages(body: Body) -> list[dict[str, Any]]:
-    """Return the messages of OpenAI's chat API as templates take them.
-
-    Raises:
-        Refusal: A message is none, or has content that is no text.
-    """
-    stated = body.items("messages")
-    if not stated:
-        raise Refusal(400, "messages must be a list with at least one message", "messages")
-    return [_message(message) for message in stated]
-
-
-def _message(stated: Any) -> dict[str, Any]:
-    if not isinstance(stated, Mapping) or not isinstance(stated.get("role"), str):
-        raise Refusal(400, "a message must be an object with a role", "messages")
-    message = {name: value for name, value in stated.items() if value is not None}
-    message["role"] = _ROLES.get(message["role"], message["role"])
-    message["content"] = text_of(stated.get("content"))
-    if calls := message.get("tool_calls"):
-        message["tool_calls"] = [_call(call) for call in calls]
-    return message
-
-
-def text_of(content: Any) -> str:
-    """Return the text of content: a text, or parts that are texts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise Refusal(400, "content must be a text, or a list of parts", "messages")
-    texts = []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) else part
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise Refusal(400, f"content may be text alone; got a part of type {kind}", "messages")
-        texts.append(text)
-    return "".join(texts)
-
-
-def _call(stated: Any) -> Any:
-    """Return a call with its arguments as an object, which is what templates read."""
-    function = stated.get("function") if isinstance(stated, Mapping) else None
-    if not isinstance(function, Mapping):
-        raise Refusal(400, "a tool call must have a function", "messages")
-    return {**stated, "function": {**function, "arguments": arguments_of(function)}}
-
-
-def arguments_of(function: Mapping[str, Any]) -> Any:
-    """Return the arguments of a call, from JSON where they are that."""
-    arguments = function.get("arguments", {})
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return arguments
+def _with_tools_told(turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
+    """Return the turns as texts for a template without tools; the tools are a system prompt."""
+    told = [{"role": "system", "content": told_tools(tools)}] if tools else []
+    num_system = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    return [*turns[:num_system], *told, *map(told_turn, turns[num_system:])]
 
 
 def raw_tokens(loaded: Loaded, prompt: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers, Begin
 from mlxspec_server.apis.base import Api
-from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chosen_tools
+from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chat_turns, chosen_tools
 from mlxspec_server.apis.completions import Completion, completion_ask
 from mlxspec_server.apis.messages import Message, message_ask, message_chat, message_tools
 from mlxspec_server.apis.responses import ResponsesReply, response_ask, response_chat
@@ -35,11 +35,12 @@ from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.feed import MOST_WATCHERS, Feed
 from mlxspec_server.figures import Counts
 from mlxspec_server.page.document import live_page, page_headers
-from mlxspec_server.prompts import chat_messages, chat_tokens, raw_tokens
+from mlxspec_server.prompts import Prompt, chat_prompt, raw_tokens
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Loaded, Offer, Shelf
 from mlxspec_server.tools.choice import ToolChoice
+from mlxspec_server.turns import Chat
 from mlxspec_server.writing import Writing
 
 _FREE = ("/", "/health")  # routes that need no key: the page holds nothing, and asks for one
@@ -141,31 +142,32 @@ class Server:
         return await self.answers.answer(request, ask, begin)
 
     def _chat(self, body: Body) -> tuple[Ask, Begin]:
-        ask, messages = chat_ask(body, self.settings.params), chat_messages(body)
+        ask, chat = chat_ask(body, self.settings.params), chat_turns(body)
         tell = partial(ChatCompletion, tells_usage=_tells_usage(body))
-        return ask, self._in_chat(ask, messages, chosen_tools(body), tell)
+        return ask, self._in_chat(ask, chat, chosen_tools(body), tell)
 
     def _completion(self, body: Body) -> tuple[Ask, Begin]:
         ask, usage = completion_ask(body, self.settings.params), _tells_usage(body)
 
         def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            writing = Writing(self.thread, loaded, ask, raw_tokens(loaded, body.get("prompt")))
+            prompt = Prompt(raw_tokens(loaded, body.get("prompt")))
+            writing = Writing(self.thread, loaded, ask, prompt)
             return writing, Completion(writing, tells_usage=usage)
 
         return ask, begin
 
     def _response(self, body: Body) -> tuple[Ask, Begin]:
-        ask, messages = response_ask(body, self.settings.params), response_chat(body)
-        return ask, self._in_chat(ask, messages, chosen_tools(body), ResponsesReply)
+        ask, chat = response_ask(body, self.settings.params), response_chat(body)
+        return ask, self._in_chat(ask, chat, chosen_tools(body), ResponsesReply)
 
     def _message(self, body: Body) -> tuple[Ask, Begin]:
-        ask, messages = message_ask(body, self.settings.params), message_chat(body)
-        return ask, self._in_chat(ask, messages, message_tools(body), Message)
+        ask, chat = message_ask(body, self.settings.params), message_chat(body)
+        return ask, self._in_chat(ask, chat, message_tools(body), Message)
 
     def _in_chat(
         self,
         ask: Ask,
-        messages: Sequence[Mapping[str, Any]],
+        chat: Chat,
         choice: ToolChoice,
         tell: Callable[[Writing], Api],
     ) -> Begin:
@@ -173,8 +175,8 @@ class Server:
 
         def begin(loaded: Loaded) -> tuple[Writing, Api]:
             args = ask.params.chat_template_args
-            tokens = chat_tokens(loaded, messages, choice.tools, args)
-            writing = Writing(self.thread, loaded, ask, tokens, choice)
+            prompt = chat_prompt(loaded, chat, choice.tools, args)
+            writing = Writing(self.thread, loaded, ask, prompt, choice)
             return writing, tell(writing)
 
         return begin
@@ -184,13 +186,13 @@ class Server:
     async def _count_tokens(self, request: Request) -> Response:
         received = await received_body(request, self.settings.max_body_bytes)
         body = await asyncio.to_thread(Body.of, received)
-        messages, tools = message_chat(body), message_tools(body).tools
+        chat, tools = message_chat(body), message_tools(body).tools
         loaded = await self.answers.hold(body.text("model"))
         try:
-            tokens = await asyncio.to_thread(chat_tokens, loaded, messages, tools, {})
+            prompt = await asyncio.to_thread(chat_prompt, loaded, chat, tools, {})
         finally:
             self.thread.release(loaded)
-        return JSONResponse({"input_tokens": len(tokens)})
+        return JSONResponse({"input_tokens": len(prompt.tokens)})
 
     async def _page(self, request: Request) -> Response:
         page = await asyncio.to_thread(live_page)

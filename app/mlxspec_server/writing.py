@@ -10,11 +10,15 @@ from typing import Any
 
 from starlette.requests import Request
 
+from mlxspec.batch.jobs import Job
 from mlxspec.errors import MlxspecError
+from mlxspec.reasoning import ChannelTracker
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
+from mlxspec_server.prompts import Prompt
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
 from mlxspec_server.tools.calls import ToolFormat, cannot_demand
@@ -22,6 +26,10 @@ from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.tools.splitter import ToolSplitter
 
 NO_TOOLS = ToolChoice()
+_FORBIDDEN = (
+    "the grammar of the reply forbids the last message of the assistant, with which the reply goes "
+    "on: leave out one of the two"
+)
 _LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
 _ENDS = (GenerationFinished, GenerationFailed)
 
@@ -44,7 +52,7 @@ class Writing:
         thread: EngineThread,
         loaded: Loaded,
         ask: Ask,
-        prompt: Sequence[int],
+        prompt: Prompt,
         choice: ToolChoice = NO_TOOLS,
     ) -> None:
         """Check the prompt and compile its grammar; nothing is written before `pieces`.
@@ -55,7 +63,7 @@ class Writing:
             Refusal: The prompt or a setting does not fit the model.
         """
         self.name = token_hex(12)
-        self.ask, self.loaded, self.prompt = ask, loaded, prompt
+        self.ask, self.loaded, self.prompt = ask, loaded, prompt.tokens
         self._thread = thread
         self._queue: asyncio.Queue[Heard] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,9 +74,11 @@ class Writing:
                 raise cannot_demand()
             params = format.demanding(params, choice)
         try:
-            job = loaded.engine.job(prompt, params)
+            job = replace(loaded.engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
         except (MlxspecError, ValueError) as error:
             raise Refusal(400, str(error)) from error
+        if params.grammar and not choice.demanded:
+            _read_begun(job, loaded.engine.tokenizer)
         marks = {token: name for name, token in format.special.items()} if format else {}
         self._makers = [
             ReplyPieces(index, _splitter(format, choice), marks) for index in range(ask.num_replies)
@@ -143,3 +153,12 @@ class Writing:
 
 def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:
     return ToolSplitter(format, choice) if format else None
+
+
+def _read_begun(job: Job, tokenizer: Tokenizer) -> None:
+    """Let the grammar of a reply read the text that the reply goes on with."""
+    at = len(job.prompt) - job.num_begun
+    channels = ChannelTracker(tokenizer.reasoning, job.prompt[:at], tokenizer.token_bytes)
+    answer = [token for token in job.prompt[at:] if channels.next(token) == "answer"]
+    if job.matcher.try_consume_tokens(answer) < len(answer):
+        raise Refusal(400, _FORBIDDEN, "messages")

@@ -22,6 +22,7 @@ class Job:
         predicted: Tokens of the text that the reply is expected to repeat.
         matcher: Of the grammar of the reply; see `Grammars`.
         kept: Tokens with which the reply begins.
+        num_begun: Tokens at the end of the prompt that are the beginning of the reply.
     """
 
     index: int
@@ -30,6 +31,7 @@ class Job:
     predicted: Sequence[int] = ()
     matcher: Any = None
     kept: Sequence[int] = ()
+    num_begun: int = 0
 
 
 def jobs_of(

@@ -169,7 +169,9 @@ class OpenBatch:
     def add(self, job: Job, stop_when: StopWhen = never) -> BatchSequence:
         """Do what `join` does, for a prompt that is checked already; see `Engine.job`."""
         target, tokenizer = self._target, self._tokenizer
-        continuation = Continuation(job.prompt, job.params, target, tokenizer, stop_when)
+        continuation = Continuation(
+            job.prompt, job.params, target, tokenizer, stop_when, job.num_begun
+        )
         constraint = continuation.constrain(job.matcher, tokenizer)
         sequence = BatchSequence(job, continuation, tokenizer.token_bytes, constraint)
         self._waiting.append(sequence)

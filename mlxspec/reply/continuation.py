@@ -64,6 +64,7 @@ class Continuation:
         target: Decoder,
         tokenizer: Tokenizer,
         stop_when: StopWhen = never,
+        num_begun: int = 0,
     ) -> None:
         """Begin a reply; with `max_tokens` 0 it is over at once.
 
@@ -73,6 +74,8 @@ class Continuation:
             target: The target; it gives stop tokens and vocabulary size.
             tokenizer: The target's tokenizer.
             stop_when: Called with every token; true makes it the last.
+            num_begun: Tokens at the end of the prompt that are the beginning of the reply: it goes
+                on in the channel where they end.
         """
         self.params = params
         self.tokens = list(prompt)
@@ -82,7 +85,10 @@ class Continuation:
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop, tokenizer.special)
-        self._channels = ChannelTracker(tokenizer.reasoning, self.tokens, tokenizer.token_bytes)
+        before = self.tokens[: len(prompt) - num_begun]
+        self._channels = ChannelTracker(tokenizer.reasoning, before, tokenizer.token_bytes)
+        for token in self.tokens[len(before) :]:
+            self._channels.next(token)
         stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
         self._stop_tokens = frozenset(params.stop_tokens)
         if not params.ignore_eos:

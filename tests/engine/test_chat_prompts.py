@@ -4,7 +4,10 @@ import warnings
 
 import pytest
 
+from mlxspec import template_guard
+from mlxspec.chat_prompts import ChatPrompts
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import TurnStarted
@@ -54,6 +57,23 @@ def test_a_system_prompt_with_a_role_of_its_own_keeps_it():
     tokenizer = reasoning_tokenizer(CHATML)
     found = prompt_of(chat(tokenizer, system="Be brief."), "hi")
     assert found.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi")
+
+
+def test_a_template_that_runs_too_long_is_not_tried_with_other_forms(monkeypatch):
+    monkeypatch.setattr(template_guard, "TIME_S", 0.05)
+    rounds = "{% for a in range(9999) %}\n{% for b in range(9999) %}\n{% endfor %}{% endfor %}"
+    tokenizer = reasoning_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}" + rounds)
+    tried, render = [], tokenizer.render_chat
+
+    def counted(form, **how):
+        tried.append(form)
+        return render(form, **how)
+
+    monkeypatch.setattr(tokenizer, "render_chat", counted)
+    twice = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    with pytest.raises(UnsupportedOperationError, match="was stopped"):
+        ChatPrompts(tokenizer).render(twice, None, {})
+    assert len(tried) == 1
 
 
 # ---- arguments and tools ---------------------------------------------------------------------

@@ -52,7 +52,7 @@ FLOORS = {
     "mlxspec_server": [
         {"refusals", "settings", "feed", "page"},
         {"tools"},
-        {"body", "connections", "pieces", "figures", "shelf"},
+        {"body", "connections", "pieces", "figures", "shelf", "turns"},
         {"asking", "prompts", "engine_thread"},
         {"writing"},
         {"apis"},

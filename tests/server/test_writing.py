@@ -9,6 +9,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFailed, PlainDecoded, PrefillProgress
 from mlxspec_server import writing as writing_module
 from mlxspec_server.asking import Ask
+from mlxspec_server.prompts import Prompt
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
@@ -36,7 +37,10 @@ def asked(monkeypatch):
     monkeypatch.setattr(writing_module, "_LOOKS_EVERY_S", 0.02)
     models, thread = shelf(), Thread()
     loaded = models.load(models.main)
-    yield Writing(thread, loaded, Ask("", GenerationParams(max_tokens=9), True), [5]), thread
+    yield (
+        Writing(thread, loaded, Ask("", GenerationParams(max_tokens=9), True), Prompt([5])),
+        thread,
+    )
     models.close(loaded)
 
 
@@ -95,7 +99,7 @@ async def test_a_reply_that_failed_says_why(asked):
 async def test_a_reply_that_may_have_one_call_ends_behind_it(asked):
     writing, thread = asked
     choice = ToolChoice([{"type": "function", "function": {"name": "go"}}], is_parallel=False)
-    writing = Writing(thread, writing.loaded, writing.ask, [5], choice)
+    writing = Writing(thread, writing.loaded, writing.ask, Prompt([5]), choice)
     async with aclosing(writing.pieces(Client(), 10.0)) as pieces:
         first = asyncio.ensure_future(anext(pieces))
         await asyncio.sleep(0)

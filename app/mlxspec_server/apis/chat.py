@@ -23,6 +23,7 @@ from mlxspec_server.pieces import Piece, calls_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
 from mlxspec_server.tools.choice import ToolChoice, function_tools
+from mlxspec_server.turns import Chat
 from mlxspec_server.writing import Writing
 
 MOST_LOGPROBS = 20
@@ -38,6 +39,12 @@ def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
     elif body.get("top_logprobs"):
         raise Refusal(400, "top_logprobs needs logprobs: true", "top_logprobs")
     return ask_of(body, defaults, num_logprobs=num_logprobs)
+
+
+def chat_turns(body: Body) -> Chat:
+    """Return the chat; a last message of the assistant is continued, unless a field says not to."""
+    goes_on = body.is_on("continue_final_message", not body.is_on("add_generation_prompt"))
+    return Chat.of(body.items("messages"), goes_on=goes_on)
 
 
 def chosen_tools(body: Body) -> ToolChoice:

@@ -10,12 +10,14 @@ from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece, calls_of
-from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
 from mlxspec_server.tools.choice import ToolChoice, function_tools
+from mlxspec_server.turns import Chat, Turn, arguments_of
 from mlxspec_server.writing import Writing
 
+_ROLES = ("user", "assistant", "system", "developer")
+_ELSEWHERE = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "container_upload")
 _REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"}
 
 
@@ -41,40 +43,42 @@ def message_tools(body: Body) -> ToolChoice:
     return ToolChoice.of(tools, named, is_parallel=is_parallel)
 
 
-def message_chat(body: Body) -> list[dict[str, Any]]:
-    """Return the messages as templates take them, the system prompt first."""
-    messages: list[dict[str, Any]] = []
-    if "system" in body:
-        messages.append({"role": "system", "content": text_of(body.get("system"))})
-    for stated in body.items("messages"):
-        if not isinstance(stated, Mapping) or stated.get("role") not in ("user", "assistant"):
-            message = "a message must have the role user or assistant"
-            raise Refusal(400, message, "messages")
-        messages += _blocks(stated["role"], stated.get("content"))
-    if not any(message["role"] != "system" for message in messages):
+def message_chat(body: Body) -> Chat:
+    """Return the chat, the system prompt first."""
+    messages = [{"role": "system", "content": body.get("system")}] if "system" in body else []
+    stated = body.items("messages")
+    if not stated:
         raise Refusal(400, "messages must be a list with at least one message", "messages")
-    return messages
+    for message in stated:
+        if not isinstance(message, Mapping) or message.get("role") not in _ROLES:
+            raise Refusal(400, f"a message must have the role {', '.join(_ROLES)}", "messages")
+        messages += _blocks(message["role"], message.get("content"))
+    return Chat.of(messages)
 
 
-def _blocks(role: str, content: Any) -> list[dict[str, Any]]:
-    """Return the messages of one turn: results of tools are messages of their own."""
+def _blocks(role: str, content: Any) -> list[Turn]:
+    """Return the messages of one turn: results of tools are messages of their own.
+
+    What Anthropic's own servers did for an earlier reply is left out.
+    """
     if not isinstance(content, list):
-        return [{"role": role, "content": text_of(content)}]
-    results, texts, calls = [], [], []
+        return [{"role": role, "content": content}]
+    results: list[Turn] = []
+    message: Turn = {"role": role, "content": [], "tool_calls": []}
     for block in content:
-        kind = block.get("type") if isinstance(block, Mapping) else None
+        kind = str(block.get("type")) if isinstance(block, Mapping) else ""
         if kind == "tool_result":
-            result = {"role": "tool", "content": text_of(block.get("content"))}
+            result = {"role": "tool", "content": block.get("content")}
             results.append(result | {"tool_call_id": block.get("tool_use_id")})
         elif kind == "tool_use":
-            function = {"name": block.get("name"), "arguments": block.get("input", {})}
-            calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif kind not in ("thinking", "redacted_thinking"):
-            texts.append(text_of([block]))
-    message: dict[str, Any] = {"role": role, "content": "".join(texts)}
-    if calls:
-        message["tool_calls"] = calls
-    return [*results, *([message] if texts or calls or not results else [])]
+            function = {"name": block.get("name"), "arguments": block.get("input")}
+            message["tool_calls"].append({"id": block.get("id"), "function": function})
+        elif kind == "thinking":
+            message["reasoning_content"] = block.get("thinking")
+        elif kind not in _ELSEWHERE and not kind.endswith("_tool_result"):
+            message["content"].append(block)
+    has_more = message["content"] or message["tool_calls"] or not results
+    return [*results, *([message] if has_more else [])]
 
 
 class Message:

@@ -10,12 +10,12 @@ from mlxspec_server.asking import Ask, ask_of, fitting, schema_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
-from mlxspec_server.prompts import arguments_of, text_of
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolCall
+from mlxspec_server.turns import Chat, Turn, text_of
 from mlxspec_server.writing import Writing
 
-_ROLES = {"developer": "system"}
+_ELSEWHERE = ("_call", "_call_output", "_list_tools", "_approval_request", "_approval_response")
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -34,37 +34,38 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     return ask
 
 
-def response_chat(body: Body) -> list[dict[str, Any]]:
-    """Return the messages as templates take them, the instructions first."""
-    messages: list[dict[str, Any]] = []
-    if "instructions" in body:
-        messages.append({"role": "system", "content": body.text("instructions")})
+def response_chat(body: Body) -> Chat:
+    """Return the chat, the instructions first."""
     stated = body.get("input")
     items = [{"role": "user", "content": stated}] if isinstance(stated, str) else stated
     if not isinstance(items, list) or not items:
         raise Refusal(400, "input must be a text, or a list of items", "input")
-    for item in items:
-        if not isinstance(item, Mapping):
-            raise Refusal(400, "an item of input must be an object", "input")
-        messages += _item(item)
-    return messages
+    system = {"role": "system", "content": body.text("instructions")}
+    messages = [system] if "instructions" in body else []
+    return Chat.of([*messages, *(turn for item in items for turn in _item(item))], "input")
 
 
-def _item(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    kind = item.get("type", "message")
-    if kind == "function_call":
-        function = {"name": item.get("name"), "arguments": arguments_of(item)}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        return [{"role": "assistant", "content": "", "tool_calls": [call]}]
-    if kind == "function_call_output":
-        result = {"role": "tool", "content": text_of(item.get("output"))}
+def _item(item: Any) -> list[Turn]:
+    """Return the message of an item; none of what OpenAI's own servers did for a reply."""
+    if not isinstance(item, Mapping):
+        raise Refusal(400, "an item of input must be an object", "input")
+    kind = str(item.get("type", "message"))
+    if kind == "message" and isinstance(item.get("role"), str):
+        return [{"role": item["role"], "content": item.get("content")}]
+    if kind in ("function_call", "custom_tool_call"):
+        arguments = item.get("arguments", {"input": item.get("input", "")})
+        function = {"name": item.get("name"), "arguments": arguments}
+        call = {"id": item.get("call_id"), "function": function}
+        return [{"role": "assistant", "tool_calls": [call]}]
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        result = {"role": "tool", "content": item.get("output")}
         return [result | {"tool_call_id": item.get("call_id")}]
     if kind == "reasoning":
-        return []
-    role = item.get("role")
-    if kind != "message" or not isinstance(role, str):
-        raise Refusal(400, f"input may not hold an item of type {str(kind)[:40]}", "input")
-    return [{"role": _ROLES.get(role, role), "content": text_of(item.get("content"))}]
+        thoughts = text_of(item.get("content"))  # "" where they are encrypted
+        return [{"role": "assistant", "reasoning_content": thoughts}] if thoughts else []
+    if not kind.endswith(_ELSEWHERE):
+        raise Refusal(400, f"input may not hold an item of type {kind[:40]}", "input")
+    return []
 
 
 class ResponsesReply:

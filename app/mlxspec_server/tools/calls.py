@@ -111,6 +111,19 @@ def told_tools(tools: Sequence[Tool]) -> str:
     )
 
 
+def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn with its calls, or the result of one, as text, in the same form."""
+    if turn["role"] == "tool":
+        result = f"<tool_response>\n{turn['content']}\n</tool_response>"
+        return {"role": "user", "content": result}
+    calls = [call["function"] for call in turn.get("tool_calls", ())]
+    form, texts = _PLAIN_FORM, [turn["content"]] if turn["content"] else []
+    for call in calls:
+        arguments = json.dumps(call["arguments"], ensure_ascii=False)
+        texts.append(f"{form.before}{call['name']}{form.middle}{arguments}{form.after}")
+    return {"role": turn["role"], "content": "\n".join(texts)} if calls else turn
+
+
 def _render(tokenizer: Tokenizer) -> Render:
     def render(messages: Sequence[Mapping[str, Any]]) -> str:
         return tokenizer.render_chat(messages, add_generation_prompt=False)

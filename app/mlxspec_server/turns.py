@@ -1,0 +1,148 @@
+"""The turns of a chat, made of what programs send: one form, whatever API they use.
+
+The form is that of OpenAI's chat API, as templates read it: a text, calls whose arguments are
+objects, and results, each with the id of its call.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlxspec_server.refusals import Refusal
+
+Turn = dict[str, Any]
+
+_ROLES = {"developer": "system", "function": "tool"}
+_TEXTS = ("text", "refusal")  # fields of parts that hold a text
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The turns of a request.
+
+    Attributes:
+        turns: At least one.
+        goes_on: Whether the reply goes on with the last one, which is the assistant's.
+    """
+
+    turns: list[Turn]
+    goes_on: bool
+
+    @staticmethod
+    def of(stated: Iterable[Any], field: str = "messages", goes_on: bool = True) -> "Chat":
+        """Return messages in the one form of all APIs; the assistant's in a row are one turn.
+
+        Args:
+            stated: Messages as OpenAI's chat API has them.
+            field: The field of the request that holds them.
+            goes_on: Whether the reply may go on with a last turn of the assistant.
+
+        Raises:
+            Refusal: There is none, one is no message, or its content cannot be shown as text.
+        """
+        turns = _turns(stated)
+        if not turns:
+            raise Refusal(400, f"{field} must be a list with at least one message", field)
+        is_reply = turns[-1]["role"] == "assistant" and "tool_calls" not in turns[-1]
+        return Chat(turns, goes_on and is_reply and len(turns) > 1)
+
+
+def _turns(stated: Iterable[Any]) -> list[Turn]:
+    turns: list[Turn] = []
+    open_calls: list[Turn] = []  # without a result so far
+    num_calls = 0
+    for message in stated:
+        turn = _turn(message)
+        if turn["role"] == "tool":
+            turn["tool_call_id"] = _answered(turn, open_calls)
+        for call in turn.get("tool_calls", ()):
+            num_calls += 1
+            call["id"] = call["id"] or f"call_{num_calls}"
+            open_calls.append(call)
+        if turns and turns[-1]["role"] == turn["role"] == "assistant":
+            turns[-1] = _joined(turns[-1], turn)
+        else:
+            turns.append(turn)
+    return turns
+
+
+def _turn(stated: Any) -> Turn:
+    if not isinstance(stated, Mapping) or not isinstance(stated.get("role"), str):
+        raise Refusal(400, "a message must be an object with a role", "messages")
+    turn = {name: value for name, value in stated.items() if value is not None}
+    turn["role"] = _ROLES.get(turn["role"], turn["role"])
+    turn["content"] = text_of(turn.get("content") or turn.pop("refusal", ""))
+    calls = turn.pop("tool_calls", None) or []
+    if function := turn.pop("function_call", None):  # of the time before tools
+        calls = [{"type": "function", "function": function}]
+    if not isinstance(calls, list):
+        raise Refusal(400, "tool_calls must be a list", "messages")
+    return turn | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
+
+
+def _call(stated: Any) -> Turn:
+    """Return a call with its arguments as an object, which is what templates read."""
+    function = stated.get("function") if isinstance(stated, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise Refusal(400, "a tool call must have a function with a name", "messages")
+    function = {**function, "arguments": arguments_of(function)}
+    return {**stated, "id": _id(stated.get("id")), "type": "function", "function": function}
+
+
+def _answered(result: Turn, open_calls: list[Turn]) -> Any:
+    """Return the id of the call that a result answers; one that names none answers the first."""
+    named, name = _id(result.get("tool_call_id")), result.get("name")
+    fits = [
+        call
+        for call in open_calls
+        if named == call["id"] or (named is None and name in (None, call["function"]["name"]))
+    ]
+    if fits:
+        open_calls.remove(fits[0])
+    return fits[0]["id"] if fits else named
+
+
+def _id(stated: Any) -> str | None:
+    return stated if isinstance(stated, str) and stated else None
+
+
+def _joined(first: Turn, second: Turn) -> Turn:
+    """Return two turns of the assistant as one."""
+    both = {**first, **second}
+    for name in ("content", "reasoning_content"):
+        if texts := [turn[name] for turn in (first, second) if turn.get(name)]:
+            both[name] = "\n\n".join(texts)
+    calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
+    return both | ({"tool_calls": calls} if calls else {})
+
+
+def text_of(content: Any) -> str:
+    """Return the text of content: a text, or parts that are texts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise Refusal(400, "content must be a text, or a list of parts", "messages")
+    return "".join(map(_part, content))
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    fields = part if isinstance(part, Mapping) else {}
+    text = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), None)
+    if text is None:
+        kind = fields.get("type", type(part).__name__)
+        raise Refusal(400, f"content may be text alone; got a part of type {kind}", "messages")
+    return str(text)
+
+
+def arguments_of(function: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call, from JSON where they are that."""
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return arguments
