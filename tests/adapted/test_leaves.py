@@ -6,8 +6,11 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.leaves import LeafPlan, RowsLeaf
+from mlxspec.adapted.model import AdaptedModel
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.target.decoder import Decoder
+from tests.support.zoo import build, text_of
 
 WINDOWED = mx.array([[True, False], [True, True]])
 
@@ -67,3 +70,12 @@ def test_layers_that_share_rows_get_them_as_the_first_layer_got_them():
     for shared in (leaf.keys_and_values(), leaf.state, (leaf.keys, leaf.values)):
         assert [own.shape for own in shared] == [(3, 1, 3, 1)] * 2
         assert [own.tolist() for own in shared] == [own.tolist() for own in first]
+
+
+def test_a_text_that_is_forgotten_stays_in_no_leaf():
+    decoder = Decoder(AdaptedModel(build("llama")))
+    decoder.observe(text_of(400))
+    mx.synchronize()
+    held, size = mx.get_active_memory(), decoder.cache.nbytes
+    decoder.reset()
+    assert held - mx.get_active_memory() > 0.9 * size

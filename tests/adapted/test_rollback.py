@@ -9,6 +9,7 @@ from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_c
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device.packed import Quantization
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.target.decoder import Decoder
 from tests.support.tiny_adapted import adapted, source
@@ -81,6 +82,19 @@ def test_a_draft_rolls_back_to_every_depth(kind):
     if name in CHAINS:
         model.draft_support, shape = "chain", CHAIN
     assert_rollbacks(Decoder(model), plain, lambda: make_prompt_cache(plain), shape, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["baichuan_m1", "falcon_h1"])
+def test_rounds_of_one_token_say_what_mlx_lm_says(name):
+    """Where rows and states belong to one module, or to one layer."""
+    plain, decoder = build(name), Decoder(AdaptedModel(build(name)))
+    decoder.observe(TEXT)
+    for count, token in enumerate(TOKENS[:3], 1):
+        root = DraftTree.from_lists([token], [-1])
+        truth = logits_after(plain, make_prompt_cache(plain), TOKENS[:count])
+        assert error(decoder.tree_logits(root)[0], truth) < TOLERANCE
+        decoder.forward_tree(root)
+        decoder.commit([0])
 
 
 @pytest.mark.parametrize("name", ["llama", "lfm2"])
