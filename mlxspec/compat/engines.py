@@ -24,7 +24,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.params import DEFAULT_KEEP, checks
 from mlxspec.target.decoder import Decoder
 
-_ENGINE = "engine_of_mlxspec"
+_ENGINE, _CACHES = "engine_of_mlxspec", "caches_of_that_engine"
 
 
 def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
@@ -45,9 +45,12 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
     with device_turn():  # two threads must not adapt one model at once
         engine: Engine | None = vars(model).get(_ENGINE)
         knows_texts = engine is not None and engine.tokenizer.vocab_size > 0
-        if engine is None or (tokenizer is not None and not knows_texts):
+        caches = vars(model).get("make_cache")  # set on the model, it goes before that of its type
+        is_stale = vars(model).get(_CACHES) is not caches
+        if engine is None or is_stale or (tokenizer is not None and not knows_texts):
             engine = api.wrap(model, tokenizer or _without_texts(), drafter="pool")
             vars(model)[_ENGINE] = engine  # not an array, so no parameter of the model
+            vars(model)[_CACHES] = caches
         return engine
 
 

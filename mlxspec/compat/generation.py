@@ -19,6 +19,7 @@ from mlxspec.compat.options import (
     known_ends,
     most_tokens,
 )
+from mlxspec.compat.samplers import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.engine.engine import Engine
@@ -98,33 +99,57 @@ class Call:
     ends: frozenset[int] = frozenset()
 
     def steps(self) -> Iterator[Step]:
-        """Yield the tokens of the reply, the one that ends it included."""
-        cached, rows = self.options.cached, deque[mx.array]()
-        text, emitted, prompt_s = [*cached, *self.prompt], list[int](), 0.0
+        """Yield the tokens of the reply, the one that ends it included.
+
+        As in mlx-lm, the prompt cache holds each token once it is yielded. If somebody else changes
+        it meanwhile, the next token is still that of the text before, and the reply goes on behind
+        what the cache holds then.
+        """
+        parts, text = self.options.prompt_cache or [], [*self.options.cached, *self.prompt]
+        left, prompt_s = most_tokens(self.engine, self.max_tokens, len(text)), 0.0
+        for part in parts:
+            part.tokens = list(text)
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            with closing(self._reply(text, left, prompt_s)) as steps:
+                for step in steps:
+                    left, prompt_s = left - 1, step.prompt_s
+                    goes_on = any(part.tokens != text for part in parts)
+                    if goes_on:
+                        text = list(parts[0].tokens)
+                    for tokens in (text, *(part.tokens for part in parts)):
+                        tokens.append(step.token)
+                    yield step
+                    if goes_on:
+                        break
+            goes_on = goes_on and left > 0 and text[-1] not in self.ends
+
+    def _reply(
+        self, text: Sequence[int], left: int, prompt_s: float
+    ) -> Generator[Step, None, None]:
+        """Yield tokens behind a text; `prompt_s` is 0 at the begin of the call."""
+        rows = deque[mx.array]()
 
         def collect(tokens: Sequence[int], logits: mx.array) -> None:
             own = list(logits)
             mx.eval(own)  # here, in the thread of the engine's computations
             rows.extend(own)
 
-        most = most_tokens(self.engine, self.max_tokens, len(text))
-        known = known_ends(self.engine, self.ends)
-        params = self.options.params(most, len(cached), ignores_eos=not known)
-        with closing(self._events(text, replace(params, on_logits=collect))) as events:
-            try:
-                for event in events:
-                    if isinstance(event, PrefillProgress):
-                        self.tell(event.done - len(cached))
-                        prompt_s = event.ts
-                    for token in getattr(event, "emit", ()):
-                        emitted.append(token.token)
-                        is_drafted = token.kind == "accepted"
-                        yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
-                        if token.token in self.ends - known:
-                            return
-            finally:
-                for part in self.options.prompt_cache or ():
-                    part.tokens = [*text, *emitted]
+        num_cached, known = max(0, len(text) - len(self.prompt)), known_ends(self.engine, self.ends)
+        params = self.options.params(left, num_cached, ignores_eos=not known)
+        if is_later := prompt_s > 0:
+            params = replace(params, seed=random_seed())
+        with closing(self._events(list(text), replace(params, on_logits=collect))) as events:
+            for event in events:
+                if isinstance(event, PrefillProgress) and not is_later:
+                    self.tell(event.done - num_cached)
+                    prompt_s = event.ts
+                for token in getattr(event, "emit", ()):
+                    is_drafted = token.kind == "accepted"
+                    yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
+                    if token.token in self.ends - known:
+                        return
 
     def _events(
         self, text: Sequence[int], params: GenerationParams

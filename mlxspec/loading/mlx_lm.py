@@ -65,9 +65,8 @@ def load_module(
     except (Exception, SystemExit) as error:  # whatever a model file of somebody else raises
         weight_files(folder)  # names a part that is missing
         stated = read_config(folder)
-        ours = why_not_ours(stated)
         raise UnsupportedModelError(
-            f"{folder.name}: {f'{ours}; ' if ours else ''}mlx-lm cannot load it as a model of the "
+            f"{folder.name}: {_why_not_ours(stated)}mlx-lm cannot load it as a model of the "
             f"type {stated.get('model_type')!r}: {_words(error, said)}; it needs a complete "
             f"checkpoint of a type that mlx-lm {version('mlx-lm')} has"
         ) from error
@@ -89,7 +88,8 @@ def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = N
         module.load_weights(list(tensors.items()), strict=True)
     except (Exception, SystemExit) as error:  # as in `load_module`
         raise UnsupportedModelError(
-            f"a {kind} model cannot be built: {_words(error, said)}"
+            f"{_why_not_ours(checkpoint.config)}a {kind} model cannot be built: "
+            f"{_words(error, said)}"
         ) from error
     return _with_adapter(module, adapter)
 
@@ -102,15 +102,23 @@ def _with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.
         adapted: nn.Module = import_module("mlx_lm.utils").load_adapters(module, str(adapter))
     except Exception as error:  # whatever a file of somebody else makes mlx-lm raise
         stated = Path(adapter) / "adapter_config.json"
-        is_peft = stated.is_file() and '"peft_type"' in stated.read_text("utf-8", "replace")
-        merge = "it is one of PEFT: merge it into its model by merge_and_unload, and load that"
-        give = "give a folder that `mlx_lm.lora` wrote for this model: adapters.safetensors and "
+        if stated.is_file() and '"peft_type"' in stated.read_text("utf-8", "replace"):
+            raise UnsupportedModelError(
+                f"mlx-lm cannot load the adapter {fspath(adapter)}, which is one of PEFT: merge it "
+                "into its model by merge_and_unload, and load that"
+            ) from error
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnsupportedModelError(
-            f"mlx-lm cannot load the adapter {fspath(adapter)} ({words}); "
-            f"{merge if is_peft else f'{give}adapter_config.json'}"
+            f"mlx-lm cannot load the adapter {fspath(adapter)} ({words}); give a folder that "
+            "`mlx_lm.lora` wrote for this model: adapters.safetensors and adapter_config.json"
         ) from error
     return adapted
+
+
+def _why_not_ours(config: Mapping[str, Any]) -> str:
+    """Return the begin of a message on a model that our own port of its type cannot run either."""
+    ours = why_not_ours(config)
+    return f"{ours}; " if ours else ""
 
 
 def _words(error: BaseException, said: io.StringIO) -> str:
@@ -243,8 +251,11 @@ def _check_weights(module: nn.Module) -> None:
 def _key(module: nn.Module, shared: str = "") -> str | None:
     """Return what an examination depends on: type, source, arguments, weights, versions, device.
 
-    None where the source cannot be read, as that of a class which was typed in.
+    None where the source cannot be read, as that of a class which was typed in, or of caches that
+    were set on the model.
     """
+    if "make_cache" in vars(module):
+        return None
     try:
         source = inspect.getsource(sys.modules[type(module).__module__])
     except (KeyError, OSError, TypeError):

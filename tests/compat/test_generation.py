@@ -260,6 +260,62 @@ def test_a_prompt_cache_is_continued_as_in_mlx_lm(pair):
     assert facts(found) == facts(theirs(pair, [7, 8], 7, prompt_cache=their_cache))
 
 
+def steps(pair, prompt, cache, num=20):
+    return compat.generate_step(prompt, pair.engine, prompt_cache=cache, max_tokens=num)
+
+
+def their_steps(pair, prompt, cache, num=20):
+    step = PEER.generate_step
+    return step(mx.array(prompt), pair.their_model, prompt_cache=cache, max_tokens=num)
+
+
+def caches_of(pair):
+    theirs = mlx_lm.models.cache.make_prompt_cache(pair.their_model)
+    return compat.make_prompt_cache(pair.engine), theirs
+
+
+@pytest.mark.parametrize("num_trimmed", [0, 1, 4, 6])
+def test_a_cache_that_is_trimmed_under_its_reply_is_that_of_mlx_lm(pair, num_trimmed):
+    found = []
+    for cache, step, module in zip(
+        caches_of(pair), (steps, their_steps), (compat, mlx_lm.models.cache), strict=True
+    ):
+        reply = step(pair, [5, 9, 20, 31], cache)
+        own = [next(reply)[0] for _ in range(6)]
+        sizes = [cache[0].offset]
+        module.trim_prompt_cache(cache, num_trimmed)
+        sizes.append(cache[0].offset)
+        own += [next(reply)[0] for _ in range(6)]  # the reply goes on behind what is left
+        sizes.append(cache[0].offset)
+        other = [token for token, _ in step(pair, [7], cache, 5)]
+        sizes.append(cache[0].offset)
+        own += [token for token, _ in reply]  # what the other one wrote is before it
+        found.append((own, other, sizes))
+    assert found[0] == found[1]
+
+
+def test_two_replies_that_write_in_turn_share_a_cache_as_in_mlx_lm(pair):
+    found = []
+    for cache, step in zip(caches_of(pair), (steps, their_steps), strict=True):
+        one, other = step(pair, [5, 9, 20], cache, 9), step(pair, [7, 8], cache, 6)
+        found.append([next(reply)[0] for _ in range(6) for reply in (one, other)])
+        found[-1] += [token for token, _ in one]
+        found[-1].append(cache[0].offset)
+    assert found[0] == found[1]
+
+
+def test_a_cache_holds_each_token_once_it_is_yielded(pair):
+    cache = compat.make_prompt_cache(pair.engine)
+    reply = steps(pair, [5, 9, 20, 31], cache)
+    assert cache[0].tokens == []
+    for count in range(1, 5):
+        next(reply)
+        assert cache[0].offset == 4 + count
+    compat.trim_prompt_cache(cache, 3)
+    reply.close()
+    assert cache[0].offset == 5  # who closes it writes nothing
+
+
 def test_two_prompt_caches_do_not_know_of_each_other(pair):
     one, other = compat.make_prompt_cache(pair.engine), compat.make_prompt_cache(pair.engine)
     alone = [tokens(ours(pair, prompt, 6)) for prompt in ([1, 2, 3, 4], [1, 2, 9, 4])]

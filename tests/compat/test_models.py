@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 import mlxspec
 from mlxspec import compat
@@ -116,6 +117,19 @@ def test_an_engine_is_freed_with_its_model(folder):
 def test_mlx_lm_goes_on_with_a_model_that_was_used_here(own, peer):
     tokens(compat, *own)
     assert tokens(PEER, *own) == tokens(PEER, *peer)
+
+
+def test_caches_that_are_set_on_a_model_later_are_not_ignored(folder):
+    model, tokenizer = loaded(folder)
+    plain = tokens(compat, model, tokenizer)
+    model.make_cache = lambda: [RotatingKVCache(max_size=8) for _ in model.layers]
+    assert tokens(PEER, model, tokenizer) != plain
+    with pytest.raises(UnsupportedModelError, match="over caches of ours"):
+        tokens(compat, model, tokenizer)
+    model.make_cache = lambda: [KVCache() for _ in model.layers]
+    assert tokens(compat, model, tokenizer) == tokens(PEER, model, tokenizer)
+    del model.make_cache
+    assert tokens(compat, model, tokenizer) == plain
 
 
 def test_an_engine_of_wrap_brings_its_drafter(own, peer):

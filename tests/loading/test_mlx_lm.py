@@ -171,7 +171,7 @@ PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj
         (lambda folder: shutil.rmtree(folder), "does not exist"),
         (
             lambda folder: save_json(folder / "adapter_config.json", PEFT),
-            "it is one of PEFT: merge",
+            "which is one of PEFT: merge",
         ),
         (lambda folder: (folder / "adapter_config.json").write_text("{"), "give a folder"),
         (lambda folder: (folder / "adapter_config.json").unlink(), "give a folder"),
