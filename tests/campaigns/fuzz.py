@@ -23,6 +23,7 @@ from tests.support.paths import ROOT
 SILENCE_S = 600  # in which a worker says nothing: it hangs without using the processor
 TARGETS = {
     "gguf": "tests.campaigns.fuzz_models:GgufTarget",
+    "gguf-parts": "tests.campaigns.fuzz_models:GgufPartsTarget",
     "checkpoint": "tests.campaigns.fuzz_models:FolderTarget",
     "tokenizer": "tests.campaigns.fuzz_tokenizers:TokenizerTarget",
     "head": "tests.campaigns.fuzz_heads:HeadTarget",

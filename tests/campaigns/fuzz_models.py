@@ -97,6 +97,29 @@ class GgufTarget:
         _look_and_load(folder / "m.gguf")
 
 
+class GgufPartsTarget(GgufTarget):
+    """A model in two files, of which one or both are damaged, or state other parts."""
+
+    def make(self, draw: Random, folder: Path) -> str:
+        metadata, tensors = self._models[draw.choice(list(self._models))]
+        names, what = list(tensors), []
+        cut = draw.randrange(len(names) + 1)
+        for number, held in enumerate((names[:cut], names[cut:]), 1):
+            count = draw.choice([2] * 6 + [0, 1, 3, 2**40, -1, True, "2", 2.0, [2]])
+            if type(count) is int:
+                count = Value(11, struct.pack("<q", count))
+            stated = {**(metadata if number == 1 else {}), "split.count": count}
+            data = gguf_bytes(stated, {name: tensors[name] for name in held})
+            if draw.random() < 0.4:
+                how, data = damaged(data, draw)
+                what.append(f"part {number}: {how}")
+            (folder / f"m-{number:05}-of-00002.gguf").write_bytes(data)
+        return ", ".join(what)
+
+    def read(self, folder: Path) -> None:
+        _look_and_load(folder / "m-00002-of-00002.gguf")
+
+
 _OTHER_KEYS = (
     "llama.rope.scaling.type",
     "llama.rope.scaling.factor",

@@ -90,7 +90,7 @@ def test_quantised_rows_go_back_as_plain_ones_do(tmp_path):
     config = tiny_config()
     _, _, raw = random_blocks(32, 2, 16)
     path = tiny_file(tmp_path, add={"blk.0.attn_q.weight": Stored((32, 32), Q4_1, raw)})
-    stored = read_tensors(path, read_header(path).tensors)
+    stored = read_tensors(read_header(path).tensors)
     read = read_gguf(path).tensors
     order = as_llama_cpp_stores("self_attn.q_proj.weight", np.arange(32), config)
     assert order.tolist() != list(range(32))

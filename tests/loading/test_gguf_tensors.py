@@ -28,7 +28,7 @@ def read_one(tmp_path, shape, type_id, raw, *, by_mlx=True):
     path = tmp_path / "one.gguf"
     path.write_bytes(gguf_bytes({}, {"x.weight": Stored(shape, type_id, raw)}))
     theirs = mx.load(str(path)) if by_mlx else None
-    return read_tensors(path, read_header(path).tensors), theirs
+    return read_tensors(read_header(path).tensors), theirs
 
 
 def dequantized(arrays, bits):

@@ -23,7 +23,7 @@ def test_the_model_is_the_one_expected(loaded):
 
 def test_its_tensors_are_those_that_mlx_reads():
     path = default_model_path()
-    ours = read_tensors(path, read_header(path).tensors)
+    ours = read_tensors(read_header(path).tensors)
     theirs = mx.load(str(path))
     assert ours.keys() == theirs.keys()
     assert all(mx.array_equal(ours[name], array) for name, array in theirs.items())

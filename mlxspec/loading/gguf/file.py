@@ -36,14 +36,14 @@ def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
     header = header or read_header(path)
     architecture = ARCHITECTURES[check_architecture(path, header)]
     tokenizer = tokenizer_from_gguf(path, header.metadata)
-    factors = _rope_factors(path, header)
+    factors = _rope_factors(header)
     config = gguf_config(path, header, factors)
     infos = {  # decoding can take a minute, so all names are checked before
         hf_name(path, name, architecture.names): info
         for name, info in header.tensors.items()
         if name not in factors
     }
-    tensors = read_tensors(path, infos)
+    tensors = read_tensors(infos)
     if architecture.is_permuted:
         _unpermute(tensors, "q_proj", config["num_attention_heads"], config["head_dim"])
         _unpermute(tensors, "k_proj", config["num_key_value_heads"], config["head_dim"])
@@ -55,12 +55,12 @@ def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
     return Checkpoint(config, tensors, tokenizer, _quantization(tensors))
 
 
-def _rope_factors(path: Path, header: GgufHeader) -> Factors:
+def _rope_factors(header: GgufHeader) -> Factors:
     names = (ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS)
     infos = {name: header.tensors[name] for name in names if name in header.tensors}
     return {
         name: np.ravel(array.astype(mx.float32)).tolist()
-        for name, array in read_tensors(path, infos).items()
+        for name, array in read_tensors(infos).items()
         if name in infos  # a packed type has scales too
     }
 

@@ -7,6 +7,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import mmap
+import re
 import struct
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -16,6 +17,7 @@ from typing import Any
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf.types import TensorType, find_type, name_of_type, supported_types
 
+_PART = re.compile(r"(.+)-\d{5}-of-(\d{5})", re.DOTALL)
 _HEADER_LIMIT = 64 << 20
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4
@@ -31,12 +33,14 @@ class TensorInfo:
     """One tensor of the file.
 
     Attributes:
+        path: The file.
         shape: Shape as in MLX: rows first.
         type: How its items are stored.
         offset: Its first byte in the file.
         n_bytes: Its size in bytes.
     """
 
+    path: Path
     shape: tuple[int, ...]
     type: TensorType
     offset: int
@@ -45,7 +49,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """The metadata and the list of tensors of a GGUF file."""
+    """The metadata and the list of tensors of a GGUF file, or of a model in several ones."""
 
     metadata: dict[str, Any] = field(repr=False)
     tensors: dict[str, TensorInfo] = field(repr=False)
@@ -54,9 +58,45 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Return the header of a GGUF file; all of its tensors are inside the file.
 
+    That of one of several parts, as llama.cpp splits a model, is the header of the whole model.
+
     Raises:
-        UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type.
+        UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type; or
+            a part is missing.
     """
+    header = _read_file(path)
+    count = header.metadata.get("split.count", 1)
+    return header if count in (0, 1) else _joined(path, header, count)
+
+
+def _joined(path: Path, own: GgufHeader, count: object) -> GgufHeader:
+    """Return the header of all parts; the metadata of the model is that of the first."""
+    named = _PART.fullmatch(path.stem)
+    do = (
+        "keep all of them in one folder under their names, or join them by llama-gguf-split --merge"
+    )
+    if named is None or type(count) is not int or int(named[2]) != count:
+        raise UnsupportedModelError(
+            f"{path} is one of several parts of a model (split.count is {count!r:.40}), and its "
+            f"name does not end in the number of the part and {count!r:.40}: {do}"
+        )
+    metadata: dict[str, Any] = {}
+    tensors: dict[str, TensorInfo] = {}
+    for number in range(1, count + 1):
+        part = path.with_name(f"{named[1]}-{number:05}-of-{named[2]}.gguf")
+        if part != path and not part.is_file():
+            raise UnsupportedModelError(
+                f"{path} is one of {count} parts of a model, and {part.name} is not there: {do}"
+            )
+        header = own if part == path else _read_file(part)
+        if header.metadata.get("split.count") != count or tensors.keys() & header.tensors.keys():
+            raise UnsupportedModelError(f"{part} and {path} are not parts of one model: {do}")
+        metadata = metadata or header.metadata
+        tensors |= header.tensors
+    return GgufHeader(metadata, tensors)
+
+
+def _read_file(path: Path) -> GgufHeader:
     size = path.stat().st_size
     if size < 24:
         raise _damaged(path, f"it has {size} bytes, fewer than an empty header")
@@ -181,7 +221,7 @@ class _HeaderReader:
                 f"the tensor {name} of type {tensor_type.name} has the shape {dims[::-1]}",
             )
         n_bytes = prod(dims) // tensor_type.block_items * tensor_type.block_bytes
-        return TensorInfo(dims[::-1], tensor_type, self._scalar("Q"), n_bytes)
+        return TensorInfo(self._path, dims[::-1], tensor_type, self._scalar("Q"), n_bytes)
 
     def _tensor_type(self, name: str, type_id: int) -> TensorType:
         tensor_type = find_type(type_id)

@@ -8,7 +8,6 @@ its header.)
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import mlx.core as mx
@@ -31,17 +30,16 @@ def decoded_type() -> str:
     return "F16" if backend.keeps_weights_as_stored() else "F32"
 
 
-def read_tensors(path: Path, infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
+def read_tensors(infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
     """Return the arrays by name; `x.weight` of a packed type also gives `x.scales` and `x.biases`.
 
     Args:
-        path: The file.
-        infos: Its tensors, which are known to be inside the file.
+        infos: The tensors, which are known to be inside their files.
     """
-    data = np.memmap(path, np.uint8, mode="r")
+    files = {path: np.memmap(path, np.uint8, mode="r") for path in {i.path for i in infos.values()}}
     arrays: dict[str, mx.array] = {}
     for name, info in infos.items():
-        raw = data[info.offset : info.offset + info.n_bytes]
+        raw = files[info.path][info.offset : info.offset + info.n_bytes]
         if packed_bits(info.type.name) is None:
             arrays[name] = _plain(raw, info)
             continue
