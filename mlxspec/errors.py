@@ -41,6 +41,10 @@ class UnsupportedOperationError(MlxspecError):
     """The model or decoder does not support the operation."""
 
 
+class GrammarError(MlxspecError):
+    """Nothing may follow in a reply that is not whole, or what may follow is too costly to find."""
+
+
 class EngineClosedError(MlxspecError):
     """An engine was used after it was closed."""
 

@@ -1,6 +1,6 @@
 """Prompts and their settings, checked before any of them is prefilled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ class Job:
         prompt: Its tokens.
         params: Settings of the reply.
         predicted: Tokens of the text that the reply is expected to repeat.
-        matcher: Of the grammar of the reply; see `Grammars`.
+        matcher: Makes matchers of the grammar of the reply; see `Grammars`.
         kept: Tokens with which the reply begins.
         num_begun: Tokens at the end of the prompt that are the beginning of the reply.
     """
@@ -29,7 +29,7 @@ class Job:
     prompt: list[int]
     params: GenerationParams
     predicted: Sequence[int] = ()
-    matcher: Any = None
+    matcher: Callable[[], Any] | None = None
     kept: Sequence[int] = ()
     num_begun: int = 0
 
@@ -100,7 +100,7 @@ def job_of(
     own = check_params(params, target.vocab_size, chain_rule, of)
     tokens = prompt_tokens(prompt, encode, name)
     check_prompt(tokens, target.vocab_size, target.context_length, model, name)
-    predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matcher(own.grammar)
+    predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matchers(own.grammar)
     return Job(index or 0, tokens, own, predicted, matcher)
 
 

@@ -310,7 +310,7 @@ class Checker:
         """Return what may follow a prompt, by a grammar compiled anew."""
         engine, params = self.context.engine, sample_params(self._plan.grammar)
         begun = Continuation(prompt, params, self.context.target, engine.tokenizer)
-        return begun.constrain(self._grammars.matcher(params.grammar), engine.tokenizer)
+        return begun.constrain(self._grammars.matchers(params.grammar), engine.tokenizer)
 
     def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
         return self._progress(case.seeds, f"samples: {drafter}, {case.num_nodes} nodes a round")

@@ -5,18 +5,21 @@ grammar. A schema that no finite text fits would be written for ever, so it is r
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from mlxspec.grammar.constraint import first_line, mask_of
 from mlxspec.grammar.finite import endless_place
 from mlxspec.grammar.vocabulary import Vocabulary, library
 from mlxspec.params.grammar import Grammar
 from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # kept, so that many replies with one grammar compile it once
+_MOST_FORCED = 256  # tokens at the begin of a text, each with a mask
 _MAX_PARTS = 400  # of a refused schema that are tried to find the place
 _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
@@ -46,8 +49,8 @@ class Grammars:
         self._compiled: dict[Grammar, Any] = {}
         self._lock = Lock()
 
-    def matcher(self, grammar: Grammar | None) -> Any:
-        """Return a new matcher of llguidance at the begin of a text; None for no grammar.
+    def matchers(self, grammar: Grammar | None) -> Callable[[], Any] | None:
+        """Compile a grammar; return what makes new matchers of it, None for no grammar.
 
         Several threads may call it; they compile one after the other.
 
@@ -57,27 +60,41 @@ class Grammars:
         """
         if grammar is None:
             return None
+        self.matcher(grammar)
+        return partial(self.matcher, grammar)
+
+    def matcher(self, grammar: Grammar) -> Any:
+        """Return a new matcher of llguidance at the begin of a text.
+
+        All of a grammar share a lexer until it stops in one of them; the next one has a new lexer.
+
+        Raises:
+            ValueError: As in `matchers`.
+            UnsupportedOperationError: As in `matchers`.
+        """
         with self._lock:
-            if grammar not in self._compiled:
-                matcher = self._compile(grammar)
-                while len(self._compiled) >= _MAX_COMPILED:
-                    del self._compiled[next(iter(self._compiled))]
-                self._compiled[grammar] = matcher
-            return self._compiled[grammar].deep_copy()
+            compiled = self._compiled.pop(grammar, None)
+            if compiled is None or mask_of(compiled)[1]:
+                compiled = self._compile(grammar)
+            while len(self._compiled) >= _MAX_COMPILED:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[grammar] = compiled
+            return compiled.deep_copy()
 
     def _compile(self, grammar: Grammar) -> Any:
         matcher, fault = self._tried(grammar)
-        if fault:
-            raise ValueError(f"{_named(grammar)} cannot be served: {self._placed(grammar, fault)}")
-        if grammar.kind == "json-schema" and (place := endless_place(json.loads(grammar.source))):
+        is_schema = matcher is not None and grammar.kind == "json-schema"
+        if is_schema and (place := endless_place(json.loads(grammar.source))):
             raise ValueError(
                 f"{_named(grammar)} cannot be served: no finite text fits {place}; give its "
                 "recursion an end, such as a property that is not required"
             )
+        if fault:
+            raise ValueError(f"{_named(grammar)} cannot be served: {self._placed(grammar, fault)}")
         return matcher
 
     def _tried(self, grammar: Grammar) -> tuple[Any, str]:
-        """Return a matcher, and its fault or ""."""
+        """Return a matcher, None where there is no grammar at all, and its fault or ""."""
         llguidance = library()
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(self.tokenizer)
@@ -85,15 +102,24 @@ class Grammars:
         try:
             source = _source(llguidance.LLMatcher, grammar)
         except ValueError as error:
-            return None, _first_line(str(error))
+            return None, first_line(str(error))
         matcher = llguidance.LLMatcher(self._vocabulary.reader, source, limits=limits, log_level=0)
-        mask = matcher.compute_bitmask()  # an error shows there at the latest
-        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
         if matcher.is_error():
-            return None, _first_line(matcher.get_error())
-        if not bits[: self.tokenizer.vocab_size + 1].any():
-            return None, "no text of this model's tokens fits it"
-        return matcher, ""
+            return None, first_line(matcher.get_error())
+        return matcher, self._fault_at_begin(matcher.deep_copy())
+
+    def _fault_at_begin(self, matcher: Any) -> str:
+        """Return what is wrong with the first masks, up to the first choice."""
+        end = self.tokenizer.vocab_size
+        for _ in range(_MOST_FORCED):
+            bits, fault = mask_of(matcher)
+            allowed = np.flatnonzero(bits[: end + 1])
+            if fault or not len(allowed):
+                return fault or "no text of this model's tokens fits it"
+            if len(allowed) > 1 or allowed[0] == end:
+                break
+            matcher.consume_token(int(allowed[0]))
+        return ""
 
     def _placed(self, grammar: Grammar, fault: str) -> str:
         """Return the fault with the place of the deepest part of a schema that has it alone."""
@@ -116,9 +142,12 @@ def _source(matcher: Any, grammar: Grammar) -> str:
         return str(matcher.grammar_from_regex(grammar.source))
     if grammar.kind == "lark":
         return str(matcher.grammar_from_lark(grammar.source))
+    schema = (
+        "{}" if grammar.source == "true" else grammar.source
+    )  # it takes options in objects alone
     spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
     options = {"whitespace_flexible": True} if grammar.any_whitespace else spaces
-    return str(matcher.grammar_from_json_schema(grammar.source, overrides=options))
+    return str(matcher.grammar_from_json_schema(schema, overrides=options))
 
 
 def _parts(schema: object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,11 +169,3 @@ def _parts(schema: object) -> Iterator[tuple[str, dict[str, Any]]]:
 def _named(grammar: Grammar) -> str:
     kinds = {"json-schema": "the JSON schema", "regex": "the regular expression"}
     return kinds.get(grammar.kind, "the grammar")
-
-
-def _first_line(error: str) -> str:
-    """Return an error of llguidance in one line."""
-    lines = [" ".join(line.split()) for line in error.splitlines()]
-    return (
-        "; ".join(line for line in lines if line and line != "<non-verbose/>")[:300] or "too large"
-    )

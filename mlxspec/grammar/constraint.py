@@ -1,14 +1,17 @@
 """Where one reply stands in its grammar, and what may follow, there and after draft tokens.
 
-What may follow depends on the emitted tokens alone. A matcher walks from node to node of a draft
-tree: it goes back to the common path and reads on. Where the text of the next tokens is certain,
-only one spelling of it in tokens is allowed, that of the tokenizer; this, too, is a function of the
-text before.
+What may follow depends on the emitted tokens alone. A matcher reads forward only: each node of a
+draft tree has its own, a copy of its parent's. (llguidance's `rollback` leaves traces of what it
+takes back.) Where the text of the next tokens is certain, only one spelling of it in tokens is
+allowed, that of the tokenizer; this, too, is a function of the text before.
+
+Copies share a lexer, which stops for good where one of them finds a mask too costly. So each such
+mask is tried once more, with a matcher that has read the text and nothing else.
 
 A reply that begins inside its reasoning is free until that is over; the grammar is of its answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import GrammarError
 from mlxspec.reasoning import ChannelTracker
-from mlxspec.trace.difference import common_length
 
 Path = tuple[int, ...]
 
@@ -32,11 +34,13 @@ class Allowed:
             text is whole.
         count: Number of allowed tokens; 0 where the grammar is at a dead end.
         is_complete: Whether the text is whole: nothing may follow.
+        fault: Why it is not known what may follow; "" where it is.
     """
 
     bits: NDArray[np.uint8]
     count: int
     is_complete: bool = False
+    fault: str = ""
 
     @property
     def forced(self) -> int | None:
@@ -56,23 +60,27 @@ class Constraint:
     """A grammar and the text of one reply so far."""
 
     def __init__(
-        self, matcher: Any, vocab_size: int, end_tokens: Iterable[int], channels: ChannelTracker
+        self,
+        matcher: Callable[[], Any],
+        vocab_size: int,
+        end_tokens: Iterable[int],
+        channels: ChannelTracker,
     ) -> None:
         """Begin a reply.
 
         Args:
-            matcher: A matcher of llguidance at the begin of a text.
+            matcher: Returns a matcher of llguidance at the begin of a text.
             vocab_size: Number of tokens of the tokenizer.
             end_tokens: Tokens of the model that end the reply where the grammar may end; with none
                 the reply goes on as long as anything may follow.
             channels: Tells where the reasoning ends; at the begin of the reply.
         """
-        self._begin, self._matcher = matcher, matcher.deep_copy()
+        self._begin = matcher
         self._end_tokens = sorted(token for token in end_tokens if token < vocab_size)
         self._vocab_size = vocab_size
         self._channels = copy(channels)
         self._read: list[int] = []  # emitted tokens that the grammar is of
-        self._below: list[int] = []  # what the matcher has read after these
+        self._matchers: dict[Path, Any] = {(): matcher()}  # by what each has read after these
         self._found: dict[Path, Allowed | None] = {}  # by path below the emitted tokens
         everything = np.ones(vocab_size, np.uint8)
         self._free = Allowed(everything, vocab_size)
@@ -83,8 +91,8 @@ class Constraint:
 
         Raises:
             ValueError: The grammar forbids it: a caller's sampler chose it.
-            UnsupportedOperationError: No token of the model continues the text, or the grammar is
-                too costly there.
+            GrammarError: No token of the model continues the text, or what may follow is too
+                costly to find.
         """
         after = self.allowed((token,))
         if after is None:
@@ -92,17 +100,14 @@ class Constraint:
         if not self._channels.is_in_answer:
             self._channels.next(token)
         elif token not in self._end_tokens:
-            if self._below[:1] != [token]:
-                self._go([token])
+            self._matcher((token,))
             self._read.append(token)
-            self._below = self._below[1:]
-        self._found = {
-            path[1:]: found for path, found in self._found.items() if path[:1] == (token,)
-        }
+            self._matchers = _below(self._matchers, token)
+        self._found = _below(self._found, token)
         if not (after.count or after.is_complete):
-            raise UnsupportedOperationError(
-                "the grammar cannot go on here: no token of this model continues the text, or what "
-                "may follow is too costly to find; give a simpler grammar"
+            raise GrammarError(
+                f"the grammar cannot go on here, after {len(self._read)} tokens: "
+                f"{_named(after.fault)}; give a simpler grammar"
             )
 
     @property
@@ -149,7 +154,7 @@ class Constraint:
             return self._free
         if path and path[-1] in self._end_tokens and num_free < len(path):
             return self._over
-        return self._at(list(path[num_free:]))
+        return self._at(path[num_free:])
 
     def _num_free(self, path: Path) -> int | None:
         """Return how many tokens of a path belong to the reasoning; None where it goes on."""
@@ -160,22 +165,21 @@ class Constraint:
             channels.next(token)
         return len(path) if channels.is_in_answer else None
 
-    def _at(self, below: list[int]) -> Allowed:
+    def _at(self, below: Path) -> Allowed:
         """Return what may follow tokens after those read, each of them allowed."""
-        if self._go(below):
-            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-            if not self._matcher.is_error():
-                return self._allowed(np.unpackbits(bits, bitorder="little"))
-        self._restart()
-        return Allowed(np.zeros(self._vocab_size, np.uint8), 0)
+        bits, fault = mask_of(self._matcher(below))
+        if fault:
+            self._restart()
+            bits, fault = mask_of(self._matcher(below))
+        return self._allowed(bits) if not fault else Allowed(bits, 0, fault=fault)
 
-    def _go(self, below: list[int]) -> bool:
-        """Move the matcher; return whether it could."""
-        shared = common_length(below, self._below)
-        if shared < len(self._below):
-            self._matcher.rollback(len(self._below) - shared)
-        added, self._below = below[shared:], below
-        return not added or self._matcher.try_consume_tokens(added) == len(added)
+    def _matcher(self, below: Path) -> Any:
+        """Return the matcher that has read these tokens after the emitted ones."""
+        if below not in self._matchers:
+            matcher = self._matcher(below[:-1]).deep_copy()
+            matcher.try_consume_tokens([below[-1]])
+            self._matchers[below] = matcher
+        return self._matchers[below]
 
     def _allowed(self, bits: NDArray[np.uint8]) -> Allowed:
         may_end, bits = bits[self._vocab_size], bits[: self._vocab_size]
@@ -186,6 +190,33 @@ class Constraint:
         return Allowed(bits, int(np.count_nonzero(bits)))
 
     def _restart(self) -> None:
-        """Bring the matcher to the emitted tokens anew: after an error it never goes back."""
-        self._matcher, self._below = self._begin.deep_copy(), []
-        self._matcher.try_consume_tokens(self._read)
+        """Read the emitted tokens anew, as plain decoding reads them: a mask at each."""
+        matcher = self._begin()
+        for token in self._read:
+            matcher.compute_bitmask()
+            matcher.try_consume_tokens([token])
+        self._matchers = {(): matcher}
+
+
+def mask_of(matcher: Any) -> tuple[NDArray[np.uint8], str]:
+    """Return the mask of a matcher of llguidance, one uint8 a token, and its fault or ""."""
+    bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+    return bits, first_line(matcher.get_error()) if matcher.is_error() else ""
+
+
+def first_line(error: str) -> str:
+    """Return an error of llguidance in one line."""
+    lines = [" ".join(line.split()) for line in error.splitlines()]
+    return (
+        "; ".join(line for line in lines if line and line != "<non-verbose/>")[:300] or "too large"
+    )
+
+
+def _named(fault: str) -> str:
+    costly = f"what may follow is too costly to find ({fault})"
+    return costly if fault else "no token of this model continues the text"
+
+
+def _below(found: dict[Path, Any], token: int) -> dict[Path, Any]:
+    """Return what was found below a token, by the path below it."""
+    return {path[1:]: value for path, value in found.items() if path[:1] == (token,)}

@@ -13,7 +13,8 @@ def masked(
 ) -> mx.array:
     """Return logits with -inf at the tokens that the grammar forbids after each node.
 
-    A node that is forbidden itself, or stands below one, keeps its logits: no rule reaches it.
+    A node that is forbidden itself, or stands below one, keeps its logits: no rule reaches it. So
+    does one after which nothing may follow: the reply ends there, whole or with an error.
 
     Args:
         constraint: The grammar, at the root of the tree.
@@ -24,7 +25,7 @@ def masked(
     keeps = np.ones(logits.shape, np.bool_)
     for row, path in zip(keeps, paths_of(tokens, parents), strict=True):
         after = constraint.allowed(path)
-        if after is not None and not after.is_complete:
+        if after is not None and after.count:
             width = min(len(row), len(after.bits))
             row[:width], row[width:] = after.bits[:width], False
     return mx.where(mx.array(keeps), logits, -mx.inf)

@@ -104,11 +104,13 @@ class Continuation:
             self._counts = TokenCounts.of(list(prompt), target.vocab_size)
         self._start = time.perf_counter()
 
-    def constrain(self, matcher: Any, tokenizer: Tokenizer) -> Constraint | None:
+    def constrain(
+        self, matcher: Callable[[], Any] | None, tokenizer: Tokenizer
+    ) -> Constraint | None:
         """Let a grammar decide which tokens may follow; call it before the first round.
 
         Args:
-            matcher: A matcher of `Grammars` at the begin of a text; None for no grammar.
+            matcher: Returns a matcher of `Grammars` at the begin of a text; None for no grammar.
             tokenizer: The tokenizer of these.
         """
         if matcher is None:

@@ -125,7 +125,7 @@ WORDS = Language("ab(c|d)(ba|cc|dab)[a-c]{2}", 4, 8)
 def constraint(prompt=PROMPT, grammar=None):
     params = sample_params(grammar or Grammar.regex(WORDS.pattern))
     begun = Continuation(prompt, params, decoder(), ToyTokenizer(24))
-    return begun.constrain(Grammars(ToyTokenizer(24)).matcher(params.grammar), ToyTokenizer(24))
+    return begun.constrain(Grammars(ToyTokenizer(24)).matchers(params.grammar), ToyTokenizer(24))
 
 
 def test_under_a_grammar_a_cell_ends_with_the_third_choice():

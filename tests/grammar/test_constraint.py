@@ -22,7 +22,7 @@ MARKS = ReasoningMarks("<t>", "</t>", {(OPEN,): "reasoning", (CLOSE,): "answer"}
 def constraint_of(grammar, end_tokens=(END,), marks=None, prompt=(0,), grammars=GRAMMARS):
     tokenizer = grammars.tokenizer
     channels = ChannelTracker(marks, list(prompt), tokenizer.token_bytes)
-    matcher = grammars.matcher(grammar)
+    matcher = grammars.matchers(grammar)
     return Constraint(matcher, tokenizer.vocab_size, end_tokens, channels)
 
 
