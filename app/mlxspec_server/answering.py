@@ -82,7 +82,7 @@ class Answers:
             self._leave(writing.loaded, ask)
         if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
             return Response(status_code=CLIENT_GONE)
-        return JSONResponse(api.whole(pieces))
+        return JSONResponse(api.whole(pieces), headers=writing.headers)
 
     async def _begun(self, ask: Ask, begin: Begin) -> tuple[Writing, Api]:
         try:
@@ -107,10 +107,10 @@ class Answers:
         # Where it is known soon, a refusal has its own status; while a model loads, the stream
         # begins, so that the client sees that the server is alive.
         await asyncio.wait({beginning}, timeout=self.settings.keep_alive_s)
-        if beginning.done():
-            beginning.result()
+        headers = beginning.result()[0].headers if beginning.done() else {}
         lines = self._stream(request, beginning)
-        return StreamingResponse(lines, media_type="text/event-stream", headers=UNBUFFERED)
+        headers = {**UNBUFFERED, **headers}
+        return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
     async def _stream(
         self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"

@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from secrets import token_hex
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 
 from mlxspec.batch.jobs import Job
 from mlxspec.errors import MlxspecError
+from mlxspec.params import Grammar
 from mlxspec.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
@@ -31,6 +34,8 @@ _FORBIDDEN = (
     "on: leave out one of the two"
 )
 _LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
+_UNCHECKED = "X-Mlxspec-Unchecked-Formats"
+_MOST_NAMES = 1000  # characters
 _ENDS = (GenerationFinished, GenerationFailed)
 
 Heard = tuple[int, Event, Sequence[TokenLogprob]]
@@ -78,7 +83,8 @@ class Writing:
         except (MlxspecError, ValueError) as error:
             raise Refusal(400, str(error)) from error
         if params.grammar and not choice.demanded:
-            _read_begun(job, loaded.engine.tokenizer)
+            job = _read_begun(job, loaded.engine.tokenizer)
+        self.headers = _headers_of(params.grammar)
         marks = {token: name for name, token in format.special.items()} if format else {}
         self._makers = [
             ReplyPieces(index, _splitter(format, choice), marks) for index in range(ask.num_replies)
@@ -151,14 +157,29 @@ class Writing:
         return deliver
 
 
+def _headers_of(grammar: Grammar | None) -> dict[str, str]:
+    """Return the header that names the formats of a schema which are not checked."""
+    unchecked = grammar.unchecked if grammar else ()
+    names = ", ".join(quote(name) for name in unchecked)  # from a client: no line may end in it
+    return {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
+
+
 def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:
     return ToolSplitter(format, choice) if format else None
 
 
-def _read_begun(job: Job, tokenizer: Tokenizer) -> None:
-    """Let the grammar of a reply read the text that the reply goes on with."""
+def _read_begun(job: Job, tokenizer: Tokenizer) -> Job:
+    """Return a job whose matchers have read the text that the reply goes on with."""
+    assert job.matcher is not None, "a reply with a grammar has matchers"
     at = len(job.prompt) - job.num_begun
     channels = ChannelTracker(tokenizer.reasoning, job.prompt[:at], tokenizer.token_bytes)
     answer = [token for token in job.prompt[at:] if channels.next(token) == "answer"]
-    if job.matcher.try_consume_tokens(answer) < len(answer):
+    if job.matcher().try_consume_tokens(answer) < len(answer):
         raise Refusal(400, _FORBIDDEN, "messages")
+    return replace(job, matcher=partial(_read, job.matcher, answer))
+
+
+def _read(matcher: Callable[[], Any], tokens: list[int]) -> Any:
+    found = matcher()
+    found.try_consume_tokens(tokens)
+    return found

@@ -5,7 +5,7 @@ grammar. A schema that no finite text fits would be written for ever, so it is r
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -16,6 +16,7 @@ from mlxspec.grammar.constraint import first_line, mask_of
 from mlxspec.grammar.finite import endless_place
 from mlxspec.grammar.vocabulary import Vocabulary, library
 from mlxspec.params.grammar import Grammar
+from mlxspec.params.schema_parts import parts_of
 from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # kept, so that many replies with one grammar compile it once
@@ -26,9 +27,6 @@ _LIMITS: dict[str, Any] = {
     "max_grammar_size": 200_000,
     "verbose_errors": False,
 }
-_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
-_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 
 
 class Grammars:
@@ -127,13 +125,13 @@ class Grammars:
         if not isinstance(part, dict):
             return fault
         shared = {name: part[name] for name in ("$defs", "definitions") if name in part}
-        waiting, num_left = list(_parts(part)), _MAX_PARTS
+        waiting, num_left = list(parts_of(part)), _MAX_PARTS
         while waiting and num_left:
             (name, part), *waiting = waiting
             num_left -= 1
             alone = Grammar("json-schema", json.dumps({**shared, **part}), grammar.any_whitespace)
             if self._tried(alone)[1] == fault:  # the fault is in here: nothing beside it matters
-                place, waiting = f"{place}/{name}", list(_parts(part))
+                place, waiting = f"{place}/{name}", list(parts_of(part))
         return f"{fault} (in {place})"
 
 
@@ -148,22 +146,6 @@ def _source(matcher: Any, grammar: Grammar) -> str:
     spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
     options = {"whitespace_flexible": True} if grammar.any_whitespace else spaces
     return str(matcher.grammar_from_json_schema(schema, overrides=options))
-
-
-def _parts(schema: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the schemas directly inside a schema, with their names in it."""
-    if not isinstance(schema, dict):
-        return
-    found = [(name, schema.get(name)) for name in _SCHEMAS]
-    for name in _MAPS_OF_SCHEMAS:
-        inner = schema.get(name)
-        if isinstance(inner, dict):
-            found += [(f"{name}/{key}", value) for key, value in inner.items()]
-    for name in _LISTS_OF_SCHEMAS:
-        items = schema.get(name)
-        if isinstance(items, list):
-            found += [(f"{name}/{index}", value) for index, value in enumerate(items)]
-    yield from ((name, value) for name, value in found if isinstance(value, dict))
 
 
 def _named(grammar: Grammar) -> str:

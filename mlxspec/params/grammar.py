@@ -6,6 +6,7 @@ These are plain values. Whether one can be served is found out where the tokeniz
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mlxspec.params.checks import flag, is_list, text, wrong_type
+from mlxspec.params.schema_parts import drop_formats
 from mlxspec.text_files import NotTextError, read_text
 
 GrammarKind = Literal["json-schema", "regex", "lark"]
@@ -43,11 +45,13 @@ class Grammar:
         source: The JSON text of a schema, a regular expression or a grammar.
         any_whitespace: Of a JSON schema: whether any white space may stand between two signs. If
             not, the text is the one that `json.dumps` writes: a space after each comma and colon.
+        unchecked: Formats that a JSON schema names and no text is made to have.
     """
 
     kind: GrammarKind
     source: str
     any_whitespace: bool = False
+    unchecked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.source
@@ -82,7 +86,9 @@ class Grammar:
         fault = next(_faults(value), None)
         if fault:
             raise ValueError(f"the JSON schema cannot be read: {fault}")
-        return cls("json-schema", json.dumps(value), any_whitespace)
+        value = json.loads(json.dumps(value))  # the caller keeps what is dropped here
+        unchecked = tuple(drop_formats(value))
+        return cls("json-schema", json.dumps(value), any_whitespace, unchecked)
 
     @classmethod
     def regex(cls, pattern: str) -> "Grammar":
@@ -127,9 +133,13 @@ def grammar_of(name: str, value: object) -> Grammar | None:
     if not (isinstance(value, Mapping | PathLike | str) or _pydantic_schema(value)):
         raise wrong_type(name, _ALLOWED, value)
     try:
-        return Grammar.json_schema(value)
+        grammar = Grammar.json_schema(value)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+    if grammar.unchecked:
+        formats = ", ".join(map(repr, grammar.unchecked))
+        warnings.warn(f"{name}: no text is made to have the format {formats}", stacklevel=2)
+    return grammar
 
 
 def _escaped(char: str) -> str:

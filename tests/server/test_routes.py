@@ -265,6 +265,17 @@ def test_a_reply_fits_the_schema_that_a_request_gives(client):
     assert json.loads(output["content"][0]["text"]) in (12, 21)
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_format_that_is_not_checked_is_named_in_a_header(client, is_streamed):
+    schema = {"anyOf": [{"const": 12}, {"format": "path"}, {"format": "a\r\nb: c", "type": "null"}]}
+    stated = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    body = {**CHAT, "response_format": stated, "max_tokens": 3, "stream": is_streamed}
+    answer = asked(client, "/v1/chat/completions", body)
+    assert answer.status_code == 200
+    assert answer.headers["x-mlxspec-unchecked-formats"] == "a%0D%0Ab%3A%20c, path"
+    assert "x-mlxspec-unchecked-formats" not in asked(client, "/v1/chat/completions", CHAT).headers
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [

@@ -70,6 +70,16 @@ def heard(format, text, size, choice=ANY, **end):
     return [(name, json.loads(arguments)) for name, arguments in calls], words
 
 
+def test_a_tool_may_name_formats_that_nothing_checks():
+    tokenizer = byte_tokenizer(TEMPLATES["json_tools"])
+    format = ToolFormat.of(tokenizer)
+    tools = [tool("save", {"properties": {"at": {"type": "string", "format": "path"}}})]
+    grammar = demanded_grammar(ToolChoice(tools, tools), format.form, format.special)
+    assert grammar.unchecked == ("path",)
+    text = written(tokenizer, [("save", {"at": "/x"})])
+    assert is_whole(Grammars(tokenizer).matcher(grammar), tokenizer, text)
+
+
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_the_grammar_has_what_the_template_writes_and_nothing_against_the_schema(kind):
     tokenizer = byte_tokenizer(TEMPLATES[kind])

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlxspec.params import Grammar
@@ -29,7 +30,8 @@ def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, i
     try:
         for index, tool in enumerate(choice.demanded):
             rules.add(index, tool)
-        return Grammar.lark(rules.text(choice.is_parallel))
+        grammar = Grammar.lark(rules.text(choice.is_parallel))
+        return replace(grammar, unchecked=tuple(sorted(rules.unchecked)))
     except ValueError as error:
         raise Refusal(400, f"tools: {error}", "tools") from error
 
@@ -41,6 +43,7 @@ class _Rules:
         self._form, self._special = form, special
         names = sorted(special, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        self.unchecked = set[str]()  # formats of the schemas
         self._rules: list[str] = []
         self._calls: list[str] = []  # names of the rules of calls
         self._empty: list[str] = []  # of calls without arguments, where these end otherwise
@@ -62,7 +65,9 @@ class _Rules:
     def add(self, index: int, tool: Tool) -> None:
         """Add a tool."""
         function, name = tool["function"], f"call_{index}"
-        schema = _schema_of(function)
+        checked = _checked_schema(function)
+        schema = json.loads(checked.source)
+        self.unchecked.update(checked.unchecked)
         if self._form.pairs is None:
             words = self.literal(function["name"] + self._form.middle)
             self._rules.append(f"{name}: {words} {_json(schema)}")
@@ -130,14 +135,13 @@ class _Rules:
         return (part for part in (self._split.split(text) if self._split else [text]) if part)
 
 
-def _schema_of(function: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_schema(function: Mapping[str, Any]) -> Grammar:
     """Return the schema of the arguments, which are an object."""
     stated = function.get("parameters") or {}
     schema = {"type": "object", "properties": {}, **stated} if isinstance(stated, Mapping) else None
     if schema is None or schema["type"] != "object" or not isinstance(schema["properties"], dict):
         raise ValueError(f"the arguments of {function['name']} must be an object of JSON")
-    Grammar.json_schema(schema)  # not too deep, not too large
-    return schema
+    return Grammar.json_schema(schema)
 
 
 def _is_text(part: Mapping[str, Any]) -> bool:
