@@ -5,6 +5,7 @@ grammar. A schema that no finite text fits would be written for ever, so it is r
 """
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -21,7 +22,7 @@ from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # kept, so that many replies with one grammar compile it once
 _MOST_FORCED = 256  # tokens at the begin of a text, each with a mask
-_MAX_PARTS = 400  # of a refused schema that are tried to find the place
+_MAX_PLACE_S = 2.0  # in which parts of a refused schema are tried to find the place
 _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
     "max_grammar_size": 200_000,
@@ -50,34 +51,31 @@ class Grammars:
     def matchers(self, grammar: Grammar | None) -> Callable[[], Any] | None:
         """Compile a grammar; return what makes new matchers of it, None for no grammar.
 
-        Several threads may call it; they compile one after the other.
-
         Raises:
             ValueError: The grammar cannot be served; the message names the place.
             UnsupportedOperationError: llguidance is not installed, or cannot read the tokenizer.
         """
-        if grammar is None:
-            return None
-        self.matcher(grammar)
-        return partial(self.matcher, grammar)
+        return None if grammar is None else partial(_copy, self.matcher(grammar), self, grammar)
 
     def matcher(self, grammar: Grammar) -> Any:
         """Return a new matcher of llguidance at the begin of a text.
 
-        All of a grammar share a lexer until it stops in one of them; the next one has a new lexer.
+        Several threads may call it, and none waits for what another one compiles. All matchers of
+        a grammar share a lexer until it stops in one of them; the next one has a new lexer.
 
         Raises:
             ValueError: As in `matchers`.
             UnsupportedOperationError: As in `matchers`.
         """
-        with self._lock:
-            compiled = self._compiled.pop(grammar, None)
-            if compiled is None or mask_of(compiled)[1]:
-                compiled = self._compile(grammar)
-            while len(self._compiled) >= _MAX_COMPILED:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[grammar] = compiled
-            return compiled.deep_copy()
+        compiled = self._compiled.get(grammar)
+        if compiled is None or mask_of(compiled)[1]:
+            compiled = self._compile(grammar)
+            with self._lock:
+                self._compiled.pop(grammar, None)
+                while len(self._compiled) >= _MAX_COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[grammar] = compiled
+        return compiled.deep_copy()
 
     def _compile(self, grammar: Grammar) -> Any:
         matcher, fault = self._tried(grammar)
@@ -94,8 +92,9 @@ class Grammars:
     def _tried(self, grammar: Grammar) -> tuple[Any, str]:
         """Return a matcher, None where there is no grammar at all, and its fault or ""."""
         llguidance = library()
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self.tokenizer)
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(self.tokenizer)
         limits = llguidance.LLParserLimits(**_LIMITS)
         try:
             source = _source(llguidance.LLMatcher, grammar)
@@ -125,14 +124,18 @@ class Grammars:
         if not isinstance(part, dict):
             return fault
         shared = {name: part[name] for name in ("$defs", "definitions") if name in part}
-        waiting, num_left = list(parts_of(part)), _MAX_PARTS
-        while waiting and num_left:
+        waiting, end_s = list(parts_of(part)), time.monotonic() + _MAX_PLACE_S
+        while waiting and time.monotonic() < end_s:
             (name, part), *waiting = waiting
-            num_left -= 1
             alone = Grammar("json-schema", json.dumps({**shared, **part}), grammar.any_whitespace)
             if self._tried(alone)[1] == fault:  # the fault is in here: nothing beside it matters
                 place, waiting = f"{place}/{name}", list(parts_of(part))
         return f"{fault} (in {place})"
+
+
+def _copy(compiled: Any, grammars: Grammars, grammar: Grammar) -> Any:
+    """Return a matcher with the lexer of a compiled one, or with a new one where that stopped."""
+    return grammars.matcher(grammar) if mask_of(compiled)[1] else compiled.deep_copy()
 
 
 def _source(matcher: Any, grammar: Grammar) -> str:

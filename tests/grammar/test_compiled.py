@@ -3,12 +3,15 @@
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.grammar import compiled
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.finite import endless_place
 from mlxspec.params import GenerationParams, Grammar
@@ -256,3 +259,32 @@ def test_without_the_library_the_message_says_what_to_install(monkeypatch):
     engine = make_engine(tiny_model(), None)
     with pytest.raises(UnsupportedOperationError, match=r"pip install 'mlxspec\[grammar\]'"):
         engine.generate([1, 2], GenerationParams(grammar=Grammar.regex("a")))
+
+
+def test_no_thread_waits_for_what_another_one_compiles(monkeypatch):
+    grammars, may_end, has_begun = Grammars(ByteTokenizer()), Event(), Event()
+    costly, served = Grammar.regex("[a-z]{9}"), Grammar.regex("ab")
+    grammars.matcher(served)
+    tried = grammars._tried
+
+    def held(grammar):
+        if grammar == costly:
+            has_begun.set()
+            assert may_end.wait(20), "the other grammars waited for this one"
+        return tried(grammar)
+
+    monkeypatch.setattr(grammars, "_tried", held)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(grammars.matcher, costly)
+        assert has_begun.wait(20)
+        for grammar in (served, Grammar.regex("cd")):
+            assert grammars.matcher(grammar)
+        may_end.set()
+        assert slow.result()
+
+
+def test_the_search_for_a_place_ends_in_time(grammars, monkeypatch):
+    monkeypatch.setattr(compiled, "_MAX_PLACE_S", 0.0)
+    schema = {"properties": {"a": {"type": "strange"}}}
+    with pytest.raises(ValueError, match=r"Invalid type: strange \(in #\)"):
+        grammars.matcher(Grammar.json_schema(schema))
