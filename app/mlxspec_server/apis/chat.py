@@ -43,8 +43,15 @@ def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 def chat_turns(body: Body) -> Chat:
     """Return the chat; a last message of the assistant is continued, unless a field says not to."""
+    body.refuse("functions", "send tools", allowed=([],))
+    body.refuse("function_call", "send tool_choice", allowed=("auto", "none"))
     goes_on = body.is_on("continue_final_message", not body.is_on("add_generation_prompt"))
-    return Chat.of(body.items("messages"), goes_on=goes_on)
+    chat = Chat.of(body.items("messages"), goes_on=goes_on)
+    is_wanted = not body.is_on("add_generation_prompt", True) or "continue_final_message" in body
+    if goes_on and is_wanted and not chat.goes_on:
+        message = "the last message must be one of the assistant, for the reply to go on with"
+        raise Refusal(400, message, "messages")
+    return chat
 
 
 def chosen_tools(body: Body) -> ToolChoice:
