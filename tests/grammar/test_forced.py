@@ -172,7 +172,7 @@ def test_a_drafter_that_begins_again_hears_of_the_next_round():
     """A round that broke off after the draft told the drafter a run, of which nothing became."""
     grammars, recorder = Grammars(EndedTokenizer(24)), Recorder()
     channels = ChannelTracker(None, PROMPT, grammars.tokenizer.token_bytes)
-    matcher = grammars.matcher(Grammar.regex("abc(d|e)fg"))
+    matcher = grammars.matchers(Grammar.regex("abc(d|e)fg"))
     drafter = GrammarDrafter(Constraint(matcher, 24, (23,), channels), recorder)
     sampling, key = SamplingParams(temperature=1.0), mx.random.key(0)
     drafter.start(PROMPT, sampling, key)
