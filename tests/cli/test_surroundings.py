@@ -131,6 +131,20 @@ def test_a_reader_that_goes_early_is_no_error(is_unbuffered):
     assert process.returncode == 0
 
 
+# ---- interpreters ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed", [{"PYTHONOPTIMIZE": "1"}, {"PYTHONWARNINGS": "error"}], ids=["-O", "-W error"]
+)
+def test_a_chat_goes_on_without_asserts_and_with_warnings_as_errors(run, model, changed):
+    arguments = [word if word != "none" else "pool" for word in plain(model, "--temp", "0")]
+    done = run(*arguments, said=b"hi\n/verify\n/retry\n", **changed)
+    assert done.returncode == 0, done.stderr
+    assert b"identical to plain decoding: 4 of 4 tokens" in done.stderr
+    assert done.stderr.count(b"pool: 4 tokens") == 2
+
+
 # ---- places -------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from types import ModuleType
 
 import mlx.core as mx
@@ -53,6 +54,10 @@ def greedy(module, eos):
     return tokens
 
 
+def first_logits(module):
+    return np.array(module(mx.array([PROMPT]), cache=make_prompt_cache(module)), np.float32)
+
+
 def text_of(engine):
     return emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
 
@@ -93,6 +98,35 @@ def test_a_model_is_as_it_was_when_its_engines_are_gone(tmp_path):
         del engine
         gc.collect()
         assert [type(part) for part in module.modules()] == kinds
+
+
+def test_two_engines_and_mlx_lm_in_turns_all_write_its_text(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    truth = greedy(module, tokenizer.eos_token_ids)
+    engines = [mlxspec.wrap(module, tokenizer, drafter=name) for name in ("pool", "suffix")]
+    params = GenerationParams(max_tokens=LENGTH)
+    replies = [engine.generate(PROMPT, params) for engine in engines]
+    told = [[], []]
+    theirs = []
+    steps = generate_step(mx.array(PROMPT), module, max_tokens=len(truth))
+    for *events, step in zip_longest(*replies, steps):
+        for of_reply, event in zip(told, events, strict=True):
+            of_reply += [event] if event else []
+        theirs += [step[0]] if step else []
+    assert [emitted(events) for events in told] == [truth, truth]
+    assert theirs == truth
+
+
+def test_the_logits_of_a_model_are_the_same_bits_before_wrap_and_after_close(tmp_path):
+    module, tokenizer = mlx_lm_load(str(save(tmp_path / "model")))
+    before, truth = first_logits(module), greedy(module, tokenizer.eos_token_ids)
+    for name in ("pool", "none"):
+        engine = mlxspec.wrap(module, tokenizer, drafter=name)
+        text_of(engine)
+        assert np.array_equal(first_logits(module), before)
+        engine.close()
+        assert np.array_equal(first_logits(module), before)
+        assert greedy(module, tokenizer.eos_token_ids) == truth
 
 
 def test_a_model_is_examined_once_on_a_machine(tmp_path, monkeypatch):
