@@ -39,7 +39,7 @@ def decoded(data: bytes) -> str:
         NotTextError: They are not UTF-8 text.
     """
     if data.startswith(_UTF_16):
-        raise NotTextError("not UTF-8 text but UTF-16: save it as UTF-8")
+        raise NotTextError("not UTF-8 text but UTF-16: give it as UTF-8")
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         text = data.decode()
@@ -52,4 +52,4 @@ def decoded(data: bytes) -> str:
 
 def _fault(data: bytes, index: int, byte: str) -> str:
     place = len(data[:index].decode()) + 1
-    return f"not UTF-8 text: its character {place} is the byte {byte}; save it as UTF-8"
+    return f"not UTF-8 text: its character {place} is the byte {byte}; give it as UTF-8"

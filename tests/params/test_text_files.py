@@ -87,10 +87,10 @@ def test_the_first_line_of_a_plain_chat_has_no_mark(monkeypatch):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"caf\xe9 is", "not UTF-8 text: its character 4 is the byte 0xe9; save it as UTF-8"),
+        (b"caf\xe9 is", "not UTF-8 text: its character 4 is the byte 0xe9; give it as UTF-8"),
         (MARK + "é".encode() + b"\xff", "its character 2 is the byte 0xff"),
         (b"a\0b", "its character 2 is the byte zero"),
-        ("hi".encode("utf-16"), "not UTF-8 text but UTF-16: save it as UTF-8"),
+        ("hi".encode("utf-16"), "not UTF-8 text but UTF-16: give it as UTF-8"),
         ("hi".encode("utf-16-be"), "its character 1 is the byte zero"),
         (b"\xed\xa0\xbd", "its character 1 is the byte 0xed"),
     ],
