@@ -138,7 +138,7 @@ class Answers:
             for line in api.end():
                 yield line
         except Refusal as refusal:
-            for line in api.fail(str(refusal)):
+            for line in api.fail(refusal):
                 yield line
         finally:
             self._leave(writing.loaded, writing.ask)
@@ -152,7 +152,7 @@ class Answers:
 def _refused(path: str, refusal: Refusal) -> str:
     """Return what a stream says that was begun before its request was refused."""
     if path == "/v1/responses":
-        said = {"code": refusal.code or "server_error", "message": str(refusal)}
+        said = {"code": refusal.code or refusal.kind, "message": str(refusal)}
         return event({"type": "error", "sequence_number": 0, "param": None, **said}, "error")
     document = refusal.body(path)
     return event(document, document.get("type", ""))

@@ -48,6 +48,7 @@ class Ticket:
         deliver: Gets its events.
         num_logprobs: The likeliest tokens to tell at each position; None to tell no logprobs.
         is_cancelled: Set by any thread: the reply ends before its next round.
+        error: What ended the reply, where that was an error of its own.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Ticket:
     deliver: Deliver
     num_logprobs: int | None = None
     is_cancelled: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def noting_job(self) -> Job:
@@ -198,11 +200,7 @@ class EngineThread:
             if loaded not in self.shelf.loaded:  # its target was lost since the request held it
                 ticket.tell(GenerationFailed(0.0, f"{loaded.offer.name} is not in memory any more"))
                 continue
-            try:
-                sequence = loaded.batch.add(ticket.noting_job())
-            except _FAULTS as error:
-                ticket.tell(GenerationFailed(0.0, str(error)))
-                continue
+            sequence = loaded.batch.add(ticket.noting_job())
             self._tickets[sequence] = ticket
             drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
             started = loaded.engine.started(ticket.job.params, drafter)
@@ -222,8 +220,10 @@ class EngineThread:
 
     def _tell(self, loaded: Loaded, sequence: BatchSequence, event: Event) -> None:
         ticket = self._tickets[sequence]
-        if isinstance(event, GenerationFinished):
+        if isinstance(event, GenerationFinished | GenerationFailed):
             del self._tickets[sequence]
+            ticket.error = sequence.error
+        if isinstance(event, GenerationFinished):
             self.counts.add_reply(event.stats)
         ticket.tell(event)
         self._watch(loaded.offer.name, ticket.name, event)
@@ -234,7 +234,7 @@ class EngineThread:
         Where its target is lost there is no new one. Nothing of it is freed then: what MLX has
         queued waits for ever, and so would this thread.
         """
-        for sequence in [*loaded.batch.running, *loaded.batch.waiting]:
+        for sequence in loaded.batch.present:
             if ticket := self._tickets.pop(sequence, None):
                 failed = GenerationFailed(sequence.continuation.seconds(), message)
                 ticket.tell(failed)

@@ -31,18 +31,23 @@ class Refusal(Exception):
 
     def body(self, path: str) -> dict[str, Any]:
         """Return it as a document, in the words of the API at a path: Anthropic's, or OpenAI's."""
-        is_message = path.startswith("/v1/messages")
-        fault = "api_error" if is_message else "server_error"
-        other = fault if self.status >= 500 else "invalid_request_error"
-        error = {"type": _KINDS.get(self.status, other), "message": str(self)}
-        if is_message:
-            return {"type": "error", "error": error}
+        kind, message = self.kind, str(self)
+        if path.startswith("/v1/messages"):
+            kind = "api_error" if kind == "server_error" else kind
+            return {"type": "error", "error": {"type": kind, "message": message}}
+        error = {"type": kind, "message": message}
         return {"error": {**error, "param": self.param or None, "code": self.code}}
 
     def answer(self, path: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
         """Return the response to a request at a path."""
         wait = {"Retry-After": str(self.retry_s)} if self.retry_s else {}
         return JSONResponse(self.body(path), self.status, {**wait, **(headers or {})})
+
+    @property
+    def kind(self) -> str:
+        """What it is in the words of OpenAI's APIs."""
+        other = "server_error" if self.status >= 500 else "invalid_request_error"
+        return _KINDS.get(self.status, other)
 
     @property
     def code(self) -> str | None:

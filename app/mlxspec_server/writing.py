@@ -13,7 +13,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from mlxspec.batch.jobs import Job
-from mlxspec.errors import MlxspecError
+from mlxspec.errors import GrammarError, MlxspecError
 from mlxspec.params import Grammar
 from mlxspec.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
@@ -139,7 +139,8 @@ class Writing:
     def _pieces_of(self, heard: Heard) -> list[Piece]:
         index, event, logprobs = heard
         if isinstance(event, GenerationFailed):
-            raise Refusal(500, event.message)
+            is_asked_for = isinstance(self._tickets[index].error, GrammarError)
+            raise Refusal(400 if is_asked_for else 500, event.message)
         pieces = self._makers[index].of(event, logprobs)
         if self._makers[index].is_over:
             self._tickets[index].is_cancelled.set()

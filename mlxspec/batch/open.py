@@ -38,7 +38,9 @@ from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_
 from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.prediction.drafter import predicting
+from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
+from mlxspec.errors import NumericsError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import ChainRule, GenerationParams
@@ -126,9 +128,9 @@ class OpenBatch:
         return len(self._running) + len(self._waiting)
 
     @property
-    def waiting(self) -> list[BatchSequence]:
-        """The sequences whose prompt is not read yet, the oldest first."""
-        return list(self._waiting)
+    def present(self) -> list[BatchSequence]:
+        """All sequences, those that have left in this step too."""
+        return [*self._over, *self.running, *self._waiting]
 
     @property
     def num_waiting(self) -> int:
@@ -172,8 +174,10 @@ class OpenBatch:
         continuation = Continuation(
             job.prompt, job.params, target, tokenizer, stop_when, job.num_begun
         )
-        constraint = continuation.constrain(job.matcher, tokenizer)
-        sequence = BatchSequence(job, continuation, tokenizer.token_bytes, constraint)
+        sequence = BatchSequence(job, continuation, tokenizer.token_bytes)
+        sequence.constraint = sequence.attempt(
+            partial(continuation.constrain, job.matcher, tokenizer)
+        )
         self._waiting.append(sequence)
         return sequence
 
@@ -181,10 +185,11 @@ class OpenBatch:
         """Read some of the prompts that wait, and write a round; return what happened.
 
         Every reply tells its prefill, its rounds and its end; after `BatchSequence.cancel` too.
+        An error that is one reply's own ends that reply: `GenerationFailed` is told, and `error`
+        of the sequence has it. Any other error is raised.
         """
         with device_turn():
-            present = [*self.running, *self._waiting]
-            num_read = 0
+            present, num_read = self.present, 0
             while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
                 num_read += self.read(PREFILL_CHUNK - num_read)
             self.round()
@@ -211,9 +216,9 @@ class OpenBatch:
         sequence = self._waiting[0]
         if sequence.is_over:
             self._waiting.popleft()
-            if self._reader.place is not None:
-                self._spare.append(self._reader.place)
-            self._reader.stop()
+            if place := self._reader.place:
+                self._reader.stop(keeps_rows=sequence.error is None)
+                self._give_back(place, sequence)
             self._end(sequence)
             return 0
         self._end_solo()
@@ -224,11 +229,11 @@ class OpenBatch:
             sequence.drafter = constrained(drafter, sequence.constraint)
             self._decoder.settle()
             self._reader.begin(sequence, place, self._supported(sequence.drafter))
-        num_read = self._reader.read(most)
+        num_read = sequence.attempt(partial(self._reader.read, most))
         if self._reader.sequence is None:
             self._waiting.popleft()
             self._enter(sequence, place)
-        return num_read
+        return num_read or 0
 
     def _place_for(self, prompt: Sequence[int]) -> Place:
         """Return a place; of those that are free the one that has read most of the prompt."""
@@ -236,6 +241,18 @@ class OpenBatch:
             return self._new_place()
         known = [common_length(place.reader.history, prompt) for place in self._spare]
         return self._spare.pop(max(range(len(known)), key=known.__getitem__))
+
+    def _give_back(self, place: Place, sequence: BatchSequence) -> None:
+        """Keep the place of a sequence for the next one, unless an error has left it half done."""
+        error = sequence.error
+        if error is None:
+            self._spare.append(place)
+            return
+        if isinstance(error, NumericsError):
+            # Rows of NaN would end every text that goes on from them, and may be kept by now.
+            self._reader.forget()
+        if isinstance(error, NumericsError) or self._reader.sequence is None:
+            place.reader.reset()  # its memory too, which may have been too little
 
     def _new_place(self) -> Place:
         reader = self._decoder.reader()
@@ -260,7 +277,7 @@ class OpenBatch:
         drop = partial(self._detach, sequence)
         guard = Guard(drafter, target.vocab_size, drop, target.draft_support)
         self._decoder.seat(slot, reader, readers_of(guard.active))
-        sequence.draft_with(guard)
+        sequence.attempt(partial(sequence.draft_with, guard))
 
     def _detach(self, sequence: BatchSequence) -> None:
         """Give no more hidden states to the drafter of a sequence, which failed."""
@@ -272,14 +289,20 @@ class OpenBatch:
 
     def leave(self) -> None:
         """Remove the sequences that are over from their slots."""
+        has_failed = False
         for slot, sequence in list(self._running.items()):
             if not sequence.is_over and self._lone is None and self._room(slot) < 0:
                 sequence.continuation.finish_reason = "context"
             if sequence.is_over:
-                self._keep_rows(slot, sequence)
+                if sequence.error is None:
+                    self._keep_rows(slot, sequence)
+                else:
+                    has_failed = True
                 del self._running[slot]
-                self._spare.append(self._places.pop(slot))
+                self._give_back(self._places.pop(slot), sequence)
                 self._end(sequence)
+        if has_failed:
+            self._shrink()  # no sequence may get a slot with rows of NaN behind its own
 
     def _end(self, sequence: BatchSequence) -> None:
         if self._lone is not None and not self._running:
@@ -339,7 +362,8 @@ class OpenBatch:
             self._begin_solo()
         assert self._lone is not None
         assert self._alone is not None
-        for event in self._lone.step(self._alone.write_round):
+        step = partial(self._lone.step, self._alone.write_round)
+        for event in sequence.attempt(step) or ():
             if isinstance(event, GenerationFinished):
                 sequence.held_back = event.text
             elif not isinstance(event, PrefillProgress):  # the sequence has told its own
@@ -362,7 +386,10 @@ class OpenBatch:
             self._shared_round(self.running)
 
     def _shared_round(self, sequences: Sequence[BatchSequence]) -> None:
-        """Draft, forward, verify, commit, update: one target forward, and one wait, for all."""
+        """Draft, forward, verify, commit, update: one target forward, and one wait, for all.
+
+        A sequence that fails on the way commits nothing; the others do not notice.
+        """
         start = time.perf_counter()
         most = self._settings.nodes_each(len(sequences))
         num_allowed = [
@@ -371,7 +398,8 @@ class OpenBatch:
         ]
         drafts = self._width.cut(
             [
-                sequence.propose(count)
+                sequence.attempt(partial(sequence.propose, count))
+                or Draft.empty(sequence.continuation.root)
                 for sequence, count in zip(sequences, num_allowed, strict=True)
             ]
         )
@@ -379,26 +407,31 @@ class OpenBatch:
         hidden = self._decoder.forward_trees([draft.tree for draft in drafts])
         ends = list(accumulate(draft.tree.n_nodes for draft in drafts))
         logits = mx.split(self._target.logits(hidden), ends[:-1])
-        pending = [
-            sequence.verify(draft, rows)
+        verified = [
+            sequence.attempt(partial(sequence.verify, draft, rows))
             for sequence, draft, rows in zip(sequences, drafts, logits, strict=True)
         ]
-        read = zip(sequences, wait_all(pending), pending, strict=True)
-        rounds = [sequence.emit(found, waited) for sequence, found, waited in read]
-        self._decoder.commit([round.path for round in rounds])
+        wait_all([pending for pending in verified if pending is not None])
+        rounds = [
+            None if pending is None else sequence.attempt(partial(sequence.take, pending))
+            for sequence, pending in zip(sequences, verified, strict=True)
+        ]
+        self._decoder.commit([() if round is None else round.path for round in rounds])
         draft_ms, target_ms = (drafted - start) * 1e3, (time.perf_counter() - drafted) * 1e3
         num_rows = self._decoder.num_rows([draft.tree for draft in drafts])
-        self._width.learn(rounds, target_ms)
-        for slot, sequence in enumerate(sequences):
+        self._width.learn(rounds, num_rows, target_ms)
+        for slot, (sequence, round) in enumerate(zip(sequences, rounds, strict=True)):
+            if round is None:
+                continue
             took = replace(
-                rounds[slot],
+                round,
                 num_allowed=max(num_allowed),
                 num_rows=num_rows,
                 draft_ms=draft_ms,
                 target_ms=target_ms,
                 context=self._decoder.length(slot),
             )
-            sequence.learn(took)
+            sequence.attempt(partial(sequence.learn, took))
 
 
 def _decoder_for(target: Decoder, drafter: Drafter) -> BatchDecoder | SeparateDecoders:

@@ -82,12 +82,17 @@ class PromptReader:
             self.stop()
         return len(chunk)
 
-    def stop(self) -> None:
-        """End the reading, early too: what was read is kept."""
-        if self.place is not None:
+    def stop(self, *, keeps_rows: bool = True) -> None:
+        """End the reading, early too: what was read is kept, unless it may be damaged."""
+        if self.place is not None and keeps_rows:
             reader = self.place.reader
             self.keep(reader.history, reader.cache.rows)
         self.sequence = self.place = None
+
+    def forget(self) -> None:
+        """Forget all beginnings."""
+        if self._prefixes is not None:
+            self._prefixes.clear()
 
     def keep(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
         """Keep the rows of a text; `rows` returns those from one index to another."""

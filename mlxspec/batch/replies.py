@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mlxspec.trace.events import FinishReason
 
@@ -17,10 +17,12 @@ class BatchReply:
         text: Their text, without a stop string.
         reasoning: The text between the marks of reasoning.
         answer: The text outside of these marks.
-        finish_reason: "stop", "length", "context", "cancelled" or "repeating".
+        finish_reason: "stop", "length", "context", "cancelled", "repeating" or "error".
         stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
             this sequence was in it.
         fault: Why its drafter failed, after which all rounds were plain; else "".
+        error: What ended the reply where `finish_reason` is "error": a grammar that cannot go on,
+            or whatever a function of the caller raised. Tokens and text are those before it.
     """
 
     index: int
@@ -28,6 +30,12 @@ class BatchReply:
     text: str
     reasoning: str
     answer: str
-    finish_reason: FinishReason
+    finish_reason: FinishReason | Literal["error"]
     stats: Mapping[str, Any]
     fault: str = ""
+    error: Exception | None = None
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the reply, where one did."""
+        if self.error is not None:
+            raise self.error

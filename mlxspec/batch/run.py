@@ -11,6 +11,7 @@ from functools import partial
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.open import OpenBatch
 from mlxspec.batch.replies import BatchReply
+from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.budget import CostCurve
 from mlxspec.device.turns import device_turn
@@ -86,8 +87,7 @@ class BatchRun:
     def _let_go(self, should_stop: Callable[[int], bool]) -> list[BatchReply]:
         """Remove the sequences that are over; return their replies."""
         for sequence in self._batch.running:
-            if not sequence.is_over and should_stop(sequence.job.index):
-                sequence.cancel()
+            _ask(sequence, should_stop)
         self._batch.leave()
         return [sequence.finished() for sequence in self._batch.take_over()]
 
@@ -103,7 +103,13 @@ class BatchRun:
             has_begun = True
             sequence = self._batch.add(job, partial(stop_when, job.index))
             while self._batch.num_waiting:
-                if len(job.prompt) > 1 and not sequence.is_over and should_stop(job.index):
-                    sequence.cancel()
+                if len(job.prompt) > 1:
+                    _ask(sequence, should_stop)
                 self._batch.read()
         return has_begun
+
+
+def _ask(sequence: BatchSequence, should_stop: Callable[[int], bool]) -> None:
+    """Cancel a sequence if its caller wants to stop it."""
+    if not sequence.is_over and sequence.attempt(partial(should_stop, sequence.job.index)):
+        sequence.cancel()

@@ -1,7 +1,9 @@
 """One sequence of a batch: its reply, its drafter, its events and figures."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import mlx.core as mx
 
@@ -13,14 +15,23 @@ from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
+from mlxspec.errors import RankLostError
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.trace.events import DrafterFailed, Event, GenerationFinished, PrefillProgress
+from mlxspec.trace.events import (
+    DrafterFailed,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    PrefillProgress,
+)
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec.trace.stats import GenerationStats
+
+T = TypeVar("T")
 
 
 class BatchSequence:
@@ -33,22 +44,20 @@ class BatchSequence:
         drafter: Its drafter, once it has one.
         stats: The figures of the reply so far.
         faults: Why its drafter failed; all rounds after that are plain.
+        error: What ended the reply; the other sequences go on without it.
         held_back: The last text of the reply, where its stream was ended already.
     """
 
     def __init__(
-        self,
-        job: Job,
-        continuation: Continuation,
-        token_bytes: Callable[[int], bytes],
-        constraint: Constraint | None = None,
+        self, job: Job, continuation: Continuation, token_bytes: Callable[[int], bytes]
     ) -> None:
         self.job = job
         self.continuation = continuation
-        self.constraint = constraint
+        self.constraint: Constraint | None = None
         self.drafter: Drafter = NoDrafter()
         self.stats = GenerationStats()
         self.faults: list[str] = []
+        self.error: Exception | None = None
         self.held_back = ""
         self._token_bytes = token_bytes
         self._guard: Guard | None = None
@@ -59,7 +68,7 @@ class BatchSequence:
     @property
     def is_over(self) -> bool:
         """Whether it emits no more tokens."""
-        return self.continuation.finish_reason is not None
+        return self.error is not None or self.continuation.finish_reason is not None
 
     @property
     def sound_drafter(self) -> Drafter:
@@ -70,6 +79,22 @@ class BatchSequence:
         """End the reply before its next round; a reply that is over stays what it is."""
         if not self.is_over:
             self.continuation.finish_reason = "cancelled"
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """Do what is this sequence's own: an error in it ends this reply, and no other one.
+
+        After an error nothing more is done.
+        """
+        if self.error is None:
+            try:
+                return act()
+            except RankLostError:  # all sequences have lost that part of the target
+                raise
+            except Exception as error:  # functions of the caller may raise any
+                raised_in = error.__traceback__ and error.__traceback__.tb_next
+                self.error = error.with_traceback(raised_in)
+                traceback.clear_frames(raised_in)  # or they would hold the logits of the round
+        return None
 
     def has_read(self, done: int, num_reused: int) -> None:
         """Tell how many tokens of the prompt are read; `num_reused` needed no forward."""
@@ -98,9 +123,13 @@ class BatchSequence:
         """Verify its draft, given (n_nodes, V) logits; everything is lazy."""
         return self.continuation.verify(draft, logits, self._own_guard.active.num_top_tokens)
 
-    def emit(self, read: Round, pending: WaitedRound) -> Round:
-        """Emit the tokens of a round; the path of the result is the one to commit."""
-        return self.continuation.emit(read, pending.distributions)
+    def take(self, pending: WaitedRound) -> Round:
+        """Emit the tokens of a round that is computed; the path of the result is to be committed.
+
+        Raises:
+            NumericsError: The target computed NaN on the accepted path.
+        """
+        return self.continuation.emit(pending.read(), pending.distributions)
 
     def learn(self, round: Round) -> None:
         """Update drafter and figures with a committed round."""
@@ -126,7 +155,11 @@ class BatchSequence:
 
     def finish(self) -> None:
         """Tell the end, with the figures; call it once, when the sequence is over."""
-        reason = self.continuation.finish_reason
+        reason, error = self.continuation.finish_reason, self.error
+        if error is not None:
+            message, told = str(error) or type(error).__name__, traceback.format_exception(error)
+            self.tell(GenerationFailed(self.continuation.seconds(), message, "".join(told)))
+            return
         rest = self.held_back + self.continuation.text.finish()
         assert reason
         end = GenerationFinished(self.continuation.seconds(), reason, rest)
@@ -135,7 +168,7 @@ class BatchSequence:
 
     def finished(self) -> BatchReply:
         """Return the reply; call it when the sequence has told its end."""
-        reason = self.continuation.finish_reason
+        reason = "error" if self.error is not None else self.continuation.finish_reason
         assert reason
         return BatchReply(
             index=self.job.index,
@@ -146,6 +179,7 @@ class BatchSequence:
             finish_reason=reason,
             stats=self.stats.as_dict(),
             fault="; ".join(self.faults),
+            error=self.error,
         )
 
     @property

@@ -42,12 +42,18 @@ class WidthChoice:
             for draft in drafts
         ]
 
-    def learn(self, rounds: Sequence[Round], ms: float) -> None:
-        """Learn from the round that verified the last drafts, which took `ms` milliseconds."""
+    def learn(self, rounds: Sequence[Round | None], num_rows: int, ms: float) -> None:
+        """Learn from the round that verified the last drafts.
+
+        Args:
+            rounds: What became of each draft; None where its sequence failed.
+            num_rows: Rows of the forward.
+            ms: The milliseconds that it took.
+        """
         grown, self._grown = self._grown, ()
         if not self._curve:
             return
-        self._curve.observe(len(rounds) * max(len(round.tokens) for round in rounds), ms)
+        self._curve.observe(num_rows, ms)
         for draft, round in zip(grown, rounds, strict=True):
-            if draft.path_probs:
+            if draft.path_probs and round is not None:
                 self._rates.learn(draft, round)

@@ -21,6 +21,7 @@ from statistics import median
 import mlx.core as mx
 
 from mlxspec.api import make_drafter_context
+from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
@@ -104,9 +105,14 @@ def _batch(context: DrafterContext, drafter: str, rows_per_round: int) -> Write:
             batch_size=len(prompts),
             rows_per_round=rows_per_round,
         )
-        return [list(reply.tokens) for reply in replies]
+        return [_sound_tokens(reply) for reply in replies]
 
     return write
+
+
+def _sound_tokens(reply: BatchReply) -> list[int]:
+    reply.raise_error()
+    return list(reply.tokens)
 
 
 def mlx_lm_arm(context: DrafterContext) -> Write:

@@ -149,6 +149,7 @@ def _replies(
     replies: list[BatchReply] = []
     drafter = drafter_like(engine.drafter, engine.target)
     for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=batch_size):
+        reply.raise_error()
         replies.append(reply)
         done = f"{len(replies)}/{len(texts)}"
         log(f"[batch_generate] Finished processing {done} ...", end="\r")

@@ -183,6 +183,8 @@ class Engine:
         Returns:
             The replies in the order of the prompts, each as soon as all before it are over.
             `target` and `drafter` do not change: the batch has caches and drafters of its own.
+            An error that is one reply's own, such as that of a logits processor, is its `error`,
+            and the other replies go on.
 
         Raises:
             ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds

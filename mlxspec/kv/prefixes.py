@@ -79,9 +79,13 @@ class PrefixCache:
             raise ValueError(f"max_bytes must be 0 or more; got {max_bytes}")
         self.max_bytes = max_bytes
         self.max_tokens = max_tokens
+        self._now = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all texts."""
         self.nbytes = self.num_tokens = 0
         self._root = _Node([], [])
-        self._now = 0
 
     def find(self, tokens: Sequence[int]) -> Prefix:
         """Return the longest beginning of a text whose rows are here."""

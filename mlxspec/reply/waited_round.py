@@ -48,7 +48,8 @@ class WaitedRound(ABC):
         Raises:
             NumericsError: The target computed NaN on the accepted path.
         """
-        return wait_all([self])[0]
+        wait_all([self])
+        return self.read()
 
     def _of_draft(self, round: Round) -> Round:
         """Return a round with what is known of its draft.
@@ -71,7 +72,6 @@ class WaitedRound(ABC):
         )
 
 
-def wait_all(rounds: Sequence[WaitedRound]) -> list[Round]:
-    """Wait for the device once and return the rounds of several sequences, in their order."""
+def wait_all(rounds: Sequence[WaitedRound]) -> None:
+    """Wait for the device once for the rounds of several sequences, which can be read then."""
     sync(*(array for pending in rounds for array in pending.arrays))
-    return [pending.read() for pending in rounds]

@@ -233,7 +233,7 @@ def test_a_reply_that_waits_is_cancelled_at_once_though_all_slots_are_taken():
     told = [reply for reply, event in batch.step() if isinstance(event, GenerationFinished)]
     assert told == [third]
     assert batch.running == [first, second]
-    assert batch.waiting == [fourth]
+    assert batch.present == [first, second, fourth]
 
 
 def apart(length=2048):

@@ -53,7 +53,8 @@ def rounds(choice, drafts, *, ms, is_right):
     for _ in range(100):
         cut = choice.cut(drafts)
         rounds = [round_of(draft, is_right) for draft in cut]
-        choice.learn(rounds, ms[sum(draft.tree.n_nodes for draft in cut)])
+        num_rows = sum(draft.tree.n_nodes for draft in cut)
+        choice.learn(rounds, num_rows, ms[num_rows])
     return nodes(choice.cut(drafts))
 
 

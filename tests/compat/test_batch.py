@@ -143,3 +143,12 @@ def test_an_unsupported_argument_is_refused_by_name(pair, name, value):
 def test_a_list_needs_a_value_for_every_prompt(pair, name):
     with pytest.raises(ValueError, match=f"got 1 {name} for 4 prompts"):
         ours(pair, **{name: [1]})
+
+
+def test_an_error_in_a_logits_processor_is_raised_as_mlx_lm_raises_it(pair):
+    def broken(tokens, logits):
+        raise KeyError("by the caller")
+
+    for generate in (ours, theirs):
+        with pytest.raises(KeyError, match="by the caller"):
+            generate(pair, max_tokens=4, logits_processors=[broken])

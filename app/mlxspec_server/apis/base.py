@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from mlxspec_server.figures import timings_of, usage_of
 from mlxspec_server.pieces import Piece, TokenLogprob
+from mlxspec_server.refusals import Refusal
 from mlxspec_server.writing import Writing
 
 Lines = list[str]
@@ -25,7 +26,7 @@ class Api(Protocol):
     def end(self) -> Lines:
         """Return what a stream ends with, after all pieces."""
 
-    def fail(self, message: str) -> Lines:
+    def fail(self, refusal: Refusal) -> Lines:
         """Return what a stream says of an error."""
 
     def keep_alive(self) -> Lines:
@@ -52,9 +53,9 @@ REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
 """Why a reply ended, as OpenAI's completions tell it; for any other reason "length"."""
 
 
-def failure(message: str) -> Lines:
+def failure(refusal: Refusal) -> Lines:
     """Return what the streams of OpenAI's completions say of an error."""
-    return [event({"error": {"message": message, "type": "server_error"}})]
+    return [event(refusal.body(""))]
 
 
 def figures_of(writing: Writing, ends: Sequence[Piece]) -> dict[str, Any]:

@@ -108,8 +108,8 @@ class ChatCompletion:
             lines = [event(self._head | told)]
         return [*lines, DONE]
 
-    def fail(self, message: str) -> Lines:
-        return failure(message)
+    def fail(self, refusal: Refusal) -> Lines:
+        return failure(refusal)
 
     def keep_alive(self) -> Lines:
         return [COMMENT]

@@ -19,6 +19,7 @@ from mlxspec_server.apis.base import (
 from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
 from mlxspec_server.pieces import Piece, TokenLogprob
+from mlxspec_server.refusals import Refusal
 from mlxspec_server.writing import Writing
 
 _MOST_LOGPROBS = 20
@@ -60,8 +61,8 @@ class Completion:
         lines = [event(self._head | told)] if self._tells_usage else []
         return [*lines, DONE]
 
-    def fail(self, message: str) -> Lines:
-        return failure(message)
+    def fail(self, refusal: Refusal) -> Lines:
+        return failure(refusal)
 
     def keep_alive(self) -> Lines:
         return [COMMENT]

@@ -118,8 +118,8 @@ class Message:
         last = _event("message_delta", delta=self._why(self._end), **self._figures(self._end))
         return [last, _event("message_stop")]
 
-    def fail(self, message: str) -> Lines:
-        return [_event("error", error={"type": "api_error", "message": message})]
+    def fail(self, refusal: Refusal) -> Lines:
+        return [_event("error", error=refusal.body("/v1/messages")["error"])]
 
     def keep_alive(self) -> Lines:
         return [_event("ping")]

@@ -103,8 +103,9 @@ class ResponsesReply:
         name = "response.completed" if whole["status"] == "completed" else "response.incomplete"
         return [self._event(name, response=whole)]
 
-    def fail(self, message: str) -> Lines:
-        return [self._event("error", code="server_error", message=message, param=None)]
+    def fail(self, refusal: Refusal) -> Lines:
+        code, message = refusal.code or refusal.kind, str(refusal)
+        return [self._event("error", code=code, message=message, param=None)]
 
     def keep_alive(self) -> Lines:
         return [COMMENT]

@@ -66,6 +66,7 @@ def run_tasks(
     asking = _Asking(tasks)
     replies = run.replies_as_they_end(asking.next_job, lambda index: False, asking.is_last)
     for reply in replies:
+        reply.raise_error()
         asking.send(reply)
         yield from asking.take_results()
     yield from asking.take_results()

@@ -1,0 +1,125 @@
+"""A request whose reply fails is told so in the form of its API; the others do not notice."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from mlxspec.errors import GrammarError, NumericsError
+from mlxspec.params import GenerationParams, Grammar
+from mlxspec.reply.continuation import Continuation
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, text_of
+from mlxspec_server.engine_thread import EngineThread, Ticket
+from mlxspec_server.figures import Counts
+from tests.support.served import LENGTH, MESSAGES, serving, shelf, true_text
+
+DEAD_END = GrammarError("the grammar cannot go on here")
+ASKED = {
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/completions": {"prompt": "Hi"},
+    "/v1/responses": {"input": "Hi"},
+    "/v1/messages": {"messages": MESSAGES, "max_tokens": 9},
+}
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    """Lets replies fail after three tokens: those that `is_meant` is true of."""
+    emit = Continuation.emit
+
+    def begin(error, is_meant=lambda params: True):
+        def failing(continuation, *args):
+            if is_meant(continuation.params) and continuation.num_emitted > 2:
+                raise error
+            return emit(continuation, *args)
+
+        monkeypatch.setattr(Continuation, "emit", failing)
+
+    return begin
+
+
+class Told:
+    """A reply of the engine thread: its text, and the event of its end."""
+
+    def __init__(self, loaded, name, **settings):
+        self.text, self.end = "", Future()
+        job = loaded.engine.job("Hi", GenerationParams(max_tokens=LENGTH, **settings))
+        self.ticket = Ticket(name, job, self.hear)
+
+    def hear(self, event, logprobs):
+        self.text += text_of(event)
+        if isinstance(event, GenerationFinished | GenerationFailed):
+            self.end.set_result(event)
+
+
+@pytest.mark.parametrize("error", [DEAD_END, NumericsError("NaN"), KeyError("x")], ids=type)
+def test_the_reply_of_one_client_fails_and_those_of_others_go_on(fails, error):
+    fails(error, lambda params: params.grammar is not None)
+    watched = []
+    thread = EngineThread(shelf(), Counts(), lambda model, name, event: watched.append(event))
+    loaded = thread.shelf.load(thread.shelf.main)
+    bad = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+"))
+    good = [Told(loaded, name) for name in ("one", "two")]
+    thread.ask(loaded, [good[0].ticket, bad.ticket, good[1].ticket])
+    thread.start()
+    try:
+        assert isinstance(bad.end.result(60), GenerationFailed)
+        assert [one.end.result(60).reason for one in good] == ["length"] * 2
+        assert [one.text for one in good] == [true_text("Hi")] * 2
+        after = Told(loaded, "after")
+        thread.ask(loaded, [after.ticket])
+        after.end.result(60)
+        assert after.text == true_text("Hi")
+        assert thread.num_replies == 0
+    finally:
+        thread.stop()
+    assert sum(isinstance(event, GenerationFailed) for event in watched) == 1
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_a_grammar_that_cannot_go_on_is_a_fault_of_the_request(path, fails):
+    kind = "invalid_request_error"
+    fails(DEAD_END)
+    with serving() as client:
+        whole = client.post(path, json=ASKED[path])
+        streamed = client.post(path, json={**ASKED[path], "stream": True})
+    assert whole.status_code == 400
+    assert whole.json()["error"]["type"] == kind
+    assert str(DEAD_END) in whole.json()["error"]["message"]
+    last = streamed.text.removesuffix("\n\n").split("\n\n")[-1]
+    assert str(DEAD_END) in last
+    assert kind in last
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_a_target_that_computes_nan_is_a_fault_of_the_server(path, fails):
+    fails(NumericsError("the target computed no numbers"))
+    with serving() as client:
+        whole = client.post(path, json=ASKED[path])
+    assert whole.status_code == 500
+    assert whole.json()["error"]["type"] in ("server_error", "api_error")
+
+
+def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch):
+    """It has left the batch by then, and its client would wait for ever."""
+    thread = EngineThread(shelf(), Counts())
+    loaded = thread.shelf.load(thread.shelf.main)
+    bad, long = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+")), Told(loaded, "long")
+    fails(DEAD_END, lambda params: params.grammar is not None)
+    batch = loaded.batch
+    leave = batch.leave
+
+    def leaving():
+        before = batch.num_replies
+        leave()
+        if batch.num_replies < before:
+            raise RuntimeError("no memory")
+
+    monkeypatch.setattr(batch, "leave", leaving)
+    thread.ask(loaded, [bad.ticket, long.ticket])
+    thread.start()
+    try:
+        assert isinstance(bad.end.result(60), GenerationFailed)
+        assert isinstance(long.end.result(60), GenerationFailed)
+        assert thread.num_replies == 0
+    finally:
+        thread.stop()
