@@ -44,7 +44,7 @@ from mlxspec.errors import NumericsError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import ChainRule, GenerationParams
-from mlxspec.reply.continuation import Continuation, StopWhen, never
+from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.waited_round import wait_all
@@ -103,17 +103,27 @@ class OpenBatch:
         self._like = drafter
         self._alone, self._chain_rule = alone, chain_rule
         self._grammars = grammars or Grammars(tokenizer)
-        self._decoder = _decoder_for(target, drafter)
         takes_rows = target.can_adopt and target.cache.can_be_cut
         self._reader = PromptReader(prefixes if takes_rows else None)
+        self._members: list[BatchSequence] = []  # those that have left in this step too
+        self._is_broken = False  # whether an error or an interrupt has ended the last step
+        self._begin()
         # The cost of a forward for all says nothing of forwards one after the other.
         self._width = WidthChoice(costs if isinstance(self._decoder, BatchDecoder) else None)
-        self._spare = [self._new_place()]  # now, so that a drafter is refused at once
+        self._spare.append(self._new_place())  # now, so that a drafter is refused at once
+
+    def _begin(self) -> None:
+        """Begin with all sequences, from the texts that they have told, and with no rows."""
+        self._decoder = _decoder_for(self._target, self._like)
+        self._reader.stop(keeps_rows=False)
+        self._reader.forget()
+        self._spare: list[Place] = []
         self._places: dict[int, Place] = {}  # by slot, as `_running`
         self._running: dict[int, BatchSequence] = {}
-        self._waiting: deque[BatchSequence] = deque()
-        self._over: list[BatchSequence] = []
+        self._waiting = deque(one for one in self._members if not one.has_ended)
         self._lone: Reply | None = None  # writes the one sequence that runs
+        for sequence in self._waiting:
+            sequence.begin_again()
 
     # ---- who is here -----------------------------------------------------------------------
 
@@ -125,12 +135,12 @@ class OpenBatch:
     @property
     def num_replies(self) -> int:
         """Replies that are not over: those that run, and those whose prompt is not read yet."""
-        return len(self._running) + len(self._waiting)
+        return sum(not sequence.has_ended for sequence in self._members)
 
     @property
     def present(self) -> list[BatchSequence]:
         """All sequences, those that have left in this step too."""
-        return [*self._over, *self.running, *self._waiting]
+        return list(self._members)
 
     @property
     def num_waiting(self) -> int:
@@ -170,14 +180,8 @@ class OpenBatch:
 
     def add(self, job: Job, stop_when: StopWhen = never) -> BatchSequence:
         """Do what `join` does, for a prompt that is checked already; see `Engine.job`."""
-        target, tokenizer = self._target, self._tokenizer
-        continuation = Continuation(
-            job.prompt, job.params, target, tokenizer, stop_when, job.num_begun
-        )
-        sequence = BatchSequence(job, continuation, tokenizer.token_bytes)
-        sequence.constraint = sequence.attempt(
-            partial(continuation.constrain, job.matcher, tokenizer)
-        )
+        sequence = BatchSequence(job, self._target, self._tokenizer, stop_when)
+        self._members.append(sequence)
         self._waiting.append(sequence)
         return sequence
 
@@ -186,20 +190,26 @@ class OpenBatch:
 
         Every reply tells its prefill, its rounds and its end; after `BatchSequence.cancel` too.
         An error that is one reply's own ends that reply: `GenerationFailed` is told, and `error`
-        of the sequence has it. Any other error is raised.
+        of the sequence has it. Any other error is raised, and so is an interrupt; in the next
+        step all replies go on from the text that they have told.
         """
         with device_turn():
-            present, num_read = self.present, 0
+            if self._is_broken:
+                self._begin()
+            self._is_broken, num_read = True, 0
             while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
                 num_read += self.read(PREFILL_CHUNK - num_read)
             self.round()
             self.leave()
-        self._over.clear()
-        return [(sequence, event) for sequence in present for event in sequence.take_events()]
+            self._is_broken = False
+        told = [(one, event) for one in self._members for event in one.take_events()]
+        self.take_over()
+        return told
 
     def take_over(self) -> list[BatchSequence]:
         """Return the sequences that left since the last call."""
-        over, self._over = self._over, []
+        over = [sequence for sequence in self._members if sequence.has_ended]
+        self._members = [sequence for sequence in self._members if not sequence.has_ended]
         return over
 
     # ---- prompts ---------------------------------------------------------------------------
@@ -309,7 +319,6 @@ class OpenBatch:
             self._lone.leave()
             self._lone = None
         sequence.finish()
-        self._over.append(sequence)
 
     def _keep_rows(self, slot: int, sequence: BatchSequence) -> None:
         """Keep the rows of a reply: the next turn of its chat begins with them."""

@@ -53,7 +53,11 @@ class PromptReader:
             drafter: Its drafter; where that reads hidden states, it gets those of the prompt.
         """
         self.sequence, self.place = sequence, place
-        reader, tokens, readers = place.reader, sequence.job.prompt[:-1], readers_of(drafter)
+        reader, tokens, readers = (
+            place.reader,
+            sequence.continuation.tokens[:-1],
+            readers_of(drafter),
+        )
         reader.attach(readers)
         reused = reader.reusable(common_length(reader.history, tokens))
         # States of tokens that nobody reads now are not kept, so such a drafter reads all.
@@ -73,7 +77,7 @@ class PromptReader:
         assert self.sequence is not None, "a prompt is begun before it is read"
         assert self.place is not None
         sequence, reader = self.sequence, self.place.reader
-        unread = sequence.job.prompt[len(reader) : -1]
+        unread = sequence.continuation.tokens[len(reader) : -1]
         step = sequence.job.params.prefill_step_size or PREFILL_CHUNK
         chunk = unread[: min(step, most, PREFILL_CHUNK)]
         reader.observe(chunk)

@@ -17,16 +17,19 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.errors import RankLostError
 from mlxspec.grammar.constraint import Constraint
-from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.waited_round import WaitedRound
+from mlxspec.target.decoder import Decoder
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import (
     DrafterFailed,
     Event,
     GenerationFailed,
     GenerationFinished,
     PrefillProgress,
+    TokensKept,
 )
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec.trace.stats import GenerationStats
@@ -45,25 +48,28 @@ class BatchSequence:
         stats: The figures of the reply so far.
         faults: Why its drafter failed; all rounds after that are plain.
         error: What ended the reply; the other sequences go on without it.
+        has_ended: Whether its end was told.
         held_back: The last text of the reply, where its stream was ended already.
     """
 
     def __init__(
-        self, job: Job, continuation: Continuation, token_bytes: Callable[[int], bytes]
+        self, job: Job, target: Decoder, tokenizer: Tokenizer, stop_when: StopWhen = never
     ) -> None:
         self.job = job
-        self.continuation = continuation
         self.constraint: Constraint | None = None
         self.drafter: Drafter = NoDrafter()
         self.stats = GenerationStats()
         self.faults: list[str] = []
         self.error: Exception | None = None
         self.held_back = ""
-        self._token_bytes = token_bytes
+        self.has_ended = False
+        self._target, self._tokenizer, self._stop_when = target, tokenizer, stop_when
         self._guard: Guard | None = None
         self._events: list[Event] = []
         self._tokens: list[int] = []
         self._text = ReplyText()
+        self.continuation = self._new_continuation()
+        self.attempt(self._begin)
 
     @property
     def is_over(self) -> bool:
@@ -74,6 +80,30 @@ class BatchSequence:
     def sound_drafter(self) -> Drafter:
         """The drafter; once it has failed none, but a grammar still forces tokens."""
         return constrained(NoDrafter(), self.constraint) if self.faults else self.drafter
+
+    def begin_again(self) -> None:
+        """Go on from the text that was told: an interrupt left whatever came after it half done."""
+        before = self.continuation
+        if before.finish_reason is not None and before.num_emitted == len(self._tokens):
+            return
+        self.continuation = self._new_continuation()
+        self.continuation.begun_at = before.begun_at
+        self.continuation.num_rounds = before.num_rounds
+        self.attempt(self._begin)
+        if before.finish_reason == "cancelled":
+            self.cancel()
+
+    def _new_continuation(self) -> Continuation:
+        job, begun = self.job, self.job.num_begun
+        return Continuation(job.prompt, job.params, self._target, self._tokenizer, num_begun=begun)
+
+    def _begin(self) -> None:
+        continuation, told = self.continuation, self._tokens
+        self.constraint = continuation.constrain(self.job.matcher, self._tokenizer)
+        continuation.keep(told)
+        continuation.stop_when = self._stop_when  # only now: it has seen these tokens
+        self.held_back, self._text = "", ReplyText()
+        self._text.add(TokensKept(0.0, continuation.kept))
 
     def cancel(self) -> None:
         """End the reply before its next round; a reply that is over stays what it is."""
@@ -98,8 +128,9 @@ class BatchSequence:
 
     def has_read(self, done: int, num_reused: int) -> None:
         """Tell how many tokens of the prompt are read; `num_reused` needed no forward."""
-        total = len(self.job.prompt)
-        self.tell(PrefillProgress(self.continuation.seconds(), done, total, num_reused))
+        if not self._tokens:  # else it is read again, which is no progress
+            total = len(self.job.prompt)
+            self.tell(PrefillProgress(self.continuation.seconds(), done, total, num_reused))
 
     def draft_with(self, guard: Guard) -> None:
         """Draft with this from now on, after the text so far."""
@@ -135,7 +166,7 @@ class BatchSequence:
         """Update drafter and figures with a committed round."""
         self._own_guard.update(round)
         ended = replace(round, ended_s=self.continuation.seconds())
-        for event in round_events(ended, self._token_bytes):
+        for event in round_events(ended, self._tokenizer.token_bytes):
             self.tell(event)
         self._tell_faults()
 
@@ -159,12 +190,14 @@ class BatchSequence:
         if error is not None:
             message, told = str(error) or type(error).__name__, traceback.format_exception(error)
             self.tell(GenerationFailed(self.continuation.seconds(), message, "".join(told)))
+            self.has_ended = True
             return
         rest = self.held_back + self.continuation.text.finish()
         assert reason
         end = GenerationFinished(self.continuation.seconds(), reason, rest)
         self.tell(end)
         self._events[-1] = replace(end, stats=self.stats.as_dict())
+        self.has_ended = True
 
     def finished(self) -> BatchReply:
         """Return the reply; call it when the sequence has told its end."""

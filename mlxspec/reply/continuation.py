@@ -55,6 +55,8 @@ class Continuation:
         num_rounds: Target forwards so far.
         finish_reason: Why the reply is over, or None while it is not.
         text: The text stream.
+        stop_when: Called with every token; true makes it the last.
+        begun_at: `perf_counter` seconds when the reply began.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Continuation:
         self._stop_tokens = frozenset(params.stop_tokens)
         if not params.ignore_eos:
             self._stop_tokens |= stop_tokens
-        self._stop_when = stop_when
+        self.stop_when = stop_when
         self._loops = LoopFinder() if params.stop_repeats else None
         self._noise = Noise.of_seed(params.seed)
         self._prompt_length = len(prompt)
@@ -102,7 +104,7 @@ class Continuation:
         self._counts = None
         if params.sampling.has_penalties:
             self._counts = TokenCounts.of(list(prompt), target.vocab_size)
-        self._start = time.perf_counter()
+        self.begun_at = time.perf_counter()
 
     def constrain(
         self, matcher: Callable[[], Any] | None, tokenizer: Tokenizer
@@ -148,7 +150,7 @@ class Continuation:
 
     def seconds(self) -> float:
         """Return the seconds since this reply was created."""
-        return time.perf_counter() - self._start
+        return time.perf_counter() - self.begun_at
 
     def draft_budget(self, room: int, num_pending: int = 0) -> int:
         """Return the largest useful number of draft nodes.
@@ -312,7 +314,7 @@ class Continuation:
         text, channel = self.text.push(token), self._channels.next(token)
         emitted = EmittedToken(token, text, kind, p, q, channel)
         # Called even where the token ends the reply anyway: a caller relies on seeing every token.
-        is_last = self._stop_when(emitted)
+        is_last = self.stop_when(emitted)
         is_loop = self._loops is not None and self._loops.push(token) is not None
         is_whole = False
         if self._constraint is not None:
