@@ -12,16 +12,20 @@ freed before the interpreter ends, or the process aborts then.
 """
 
 import atexit
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mlx.core as mx
 
+from mlxspec.errors import UnsupportedOperationError
+
 _LAST_STEP_S = 10.0  # seconds that the end of the process waits for a step of a daemon thread
 
 _room = threading.RLock()  # a finalizer may run within a turn, in the thread that holds it
 _streams: dict[tuple[str, int], mx.Stream] = {}
+_in_copy = threading.Event()  # set in a process that was forked from one that has computed
 
 
 class _ThreadEnd:
@@ -54,7 +58,15 @@ def device_turn() -> Iterator[None]:
     """Wait until no other thread computes, then compute in the shared stream.
 
     A nested turn of the same thread is part of the outer one.
+
+    Raises:
+        UnsupportedOperationError: A fork made this process, without the threads of MLX.
     """
+    if _in_copy.is_set():
+        raise UnsupportedOperationError(
+            "this process was forked from one that has used MLX, which computes nothing in a fork: "
+            "start processes with multiprocessing.get_context('spawn'), and load the model there"
+        )
     with _room, _shared():
         yield
 
@@ -62,7 +74,7 @@ def device_turn() -> Iterator[None]:
 @contextmanager
 def free_turn() -> Iterator[bool]:
     """Take a turn only if the device is free, as finalizers must not wait; yield whether it was."""
-    if not _room.acquire(blocking=False):
+    if _in_copy.is_set() or not _room.acquire(blocking=False):
         yield False
         return
     try:
@@ -104,4 +116,13 @@ def _shared() -> Iterator[None]:
 @atexit.register
 def _keep_the_last_turn() -> None:
     """Let a step of a daemon thread finish before the process ends."""
-    _room.acquire(timeout=_LAST_STEP_S)  # and never released, so that no other step begins
+    if not _in_copy.is_set():
+        _room.acquire(timeout=_LAST_STEP_S)  # and never released, so that no other step begins
+
+
+def _after_fork() -> None:
+    if _streams:
+        _in_copy.set()
+
+
+os.register_at_fork(after_in_child=_after_fork)
