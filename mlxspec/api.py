@@ -39,7 +39,7 @@ import mlx.nn as nn
 
 from mlxspec.budget import Budget
 from mlxspec.device import backend
-from mlxspec.device.turns import device_turn
+from mlxspec.device.turns import building_turn, device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.table.memory import TableMemory
@@ -321,7 +321,7 @@ def prepare_loaded(
     """Do what `prepare` does for a loaded target."""
     asked = options.asked
     check_drafter(asked, has_draft_model=options.draft_model is not None)
-    with device_turn():  # lazy arrays of the shared stream can be evaluated by any thread
+    with building_turn():  # lazy arrays of the shared stream can be evaluated by any thread
         return _prepared(loaded, options, asked, say=say or _warn, on_progress=on_progress)
 
 
@@ -389,7 +389,7 @@ def change_drafter(
         say=say or _warn,
         sampling=sampling,
     )
-    with device_turn():
+    with building_turn():
         _give(engine, NoDrafter())  # two draft models at once may not fit in memory
         try:
             return _with_drafter(

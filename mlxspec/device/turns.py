@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import mlx.core as mx
 
@@ -69,6 +70,18 @@ def device_turn() -> Iterator[None]:
         )
     with _room, _shared():
         yield
+
+
+@contextmanager
+def building_turn() -> Iterator[None]:
+    """Take a turn to build modules; MLX draws their first weights, and its random state stays."""
+    with device_turn():
+        state: Any = mx.random.state
+        high, low = map(int, state[0].tolist())
+        try:
+            yield
+        finally:
+            mx.random.seed(high << 32 | low)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
-from mlxspec.device.turns import device_turn
+from mlxspec.device.turns import building_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.changes import UNCHANGED, Changes
@@ -138,7 +138,7 @@ def load_model(
     backend.check()
     found = find_source(source, on_progress, changes.revision)
     changes.check_source(found.path)
-    with device_turn():  # arrays that stay lazy can be evaluated in any thread
+    with building_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         room = replace(room or Room(), ranks=sharing.size)
         check_room(found.path, found.name, dtype, room, say)
@@ -164,7 +164,7 @@ def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> 
         UnsupportedModelError: It cannot be a target.
     """
     mlx_lm = import_module("mlxspec.loading.mlx_lm")
-    with device_turn():
+    with building_turn():
         model = mlx_lm.admitted(module, tokenizer, say)
     return LoadedModel(model, model.config, tokenizer, name, mlx_lm.stored_words(module))
 
