@@ -66,9 +66,11 @@ class PendingRound(WaitedRound):
         # The deepest accepted node ends the path; the bonus token stands after it.
         last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
         bonus = verdict.bonus_token[None]
+        # A caller's sampler may choose any number, and MLX reads wherever an index points.
+        inside = mx.clip(bonus, 0, distributions.logits.shape[-1] - 1)
         target_probs = distributions.prob_of(
             mx.concatenate([mx.maximum(tree.parents, 0), last]),
-            mx.concatenate([tree.tokens, bonus]),
+            mx.concatenate([tree.tokens, inside]),
         )
         return PendingRound(
             draft=draft,
