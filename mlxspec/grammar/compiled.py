@@ -68,7 +68,7 @@ class Grammars:
             UnsupportedOperationError: As in `matchers`.
         """
         compiled = self._compiled.get(grammar)
-        if compiled is None or mask_of(compiled)[1]:
+        if compiled is None or _has_stopped(compiled):
             compiled = self._compile(grammar)
             with self._lock:
                 self._compiled.pop(grammar, None)
@@ -135,7 +135,12 @@ class Grammars:
 
 def _copy(compiled: Any, grammars: Grammars, grammar: Grammar) -> Any:
     """Return a matcher with the lexer of a compiled one, or with a new one where that stopped."""
-    return grammars.matcher(grammar) if mask_of(compiled)[1] else compiled.deep_copy()
+    return grammars.matcher(grammar) if _has_stopped(compiled) else compiled.deep_copy()
+
+
+def _has_stopped(compiled: Any) -> bool:
+    """Return whether the lexer of a matcher has; a mask that is found once would hide it."""
+    return bool(mask_of(compiled.deep_copy())[1])
 
 
 def _source(matcher: Any, grammar: Grammar) -> str:
