@@ -171,7 +171,9 @@ class Constraint:
         if fault:
             self._restart()
             bits, fault = mask_of(self._matcher(below))
-        return self._allowed(bits) if not fault else Allowed(bits, 0, fault=fault)
+        if fault:  # the library then allows its own end token
+            return Allowed(np.zeros(self._vocab_size, np.uint8), 0, fault=fault)
+        return self._allowed(bits)
 
     def _matcher(self, below: Path) -> Any:
         """Return the matcher that has read these tokens after the emitted ones."""
