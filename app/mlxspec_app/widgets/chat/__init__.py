@@ -1,1 +1,1 @@
-"""The widgets of the conversation and of the lines around it."""
+"""The widgets of the conversation and of the rows around it."""

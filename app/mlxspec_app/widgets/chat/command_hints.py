@@ -1,4 +1,4 @@
-"""The menu above the prompt: completions of the typed line, one of them marked."""
+"""The menu above the prompt: completions of the typed line, one of which can be marked."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +14,9 @@ _UNMARKED = -1
 
 
 class CommandHints(Static):
-    """Shows the completions of the line; hidden if there are none, or once it is closed.
+    """Shows the completions of the line; hidden if there are none, or once the user closes it.
 
-    Attributes:
-        words: Arguments that are known only now, by the name of their command.
+    `words` has the arguments that only the running app can list, by the name of their command.
     """
 
     DEFAULT_CSS = """
@@ -31,7 +30,6 @@ class CommandHints(Static):
     """
 
     def __init__(self) -> None:
-        """Make an empty menu."""
         super().__init__()
         self.words: dict[str, Sequence[str]] = {}
         self._line = ""
@@ -53,19 +51,19 @@ class CommandHints(Static):
         return self.marked or next(iter(self._rows), None)
 
     def show(self, line: str) -> None:
-        """Show the completions of a line; the mark stays while the line does."""
+        """Show the completions of a line; an unchanged line keeps its mark."""
         if line != self._line:
             self._line = line
             self._take(completions(line, self.words, Path.cwd()))
 
     def offer(self, name: str, words: Sequence[str]) -> None:
-        """Complete the argument of a command by these words from now on."""
+        """Complete the argument of a command with these words from now on."""
         self.words[name] = words
         if self._line.startswith(f"/{name} "):
             self._take(completions(self._line, self.words, Path.cwd()))
 
     def move(self, step: int) -> None:
-        """Move the mark down by `step` rows, from one end to the other."""
+        """Move the mark down by `step` rows; it wraps around at both ends."""
         start = self._marked if self.marked is not None or step > 0 else 0
         self._marked = (start + step) % len(self._rows)
         self._draw()

@@ -1,7 +1,7 @@
 """Paints the exact text of a message: the X-ray, and what the user wrote.
 
-Each token has its style of the ink, rounds have alternating backgrounds, and marks of Markdown stay
-visible. Plain decoding has no rounds worth a background: each token would have its own.
+The ink gives each token its style, rounds have alternating backgrounds, and Markdown marks stay
+visible. Plain rounds have no background: each would colour a single token.
 """
 
 from collections.abc import Sequence
@@ -37,20 +37,15 @@ _LOOK_STYLES = {Look.MARK: "mark", Look.STRONG: "strong", Look.EMPHASIS: "emphas
 
 
 class ExactPainter:
-    """Paints the rows of one message.
-
-    Attributes:
-        text: The text of the message.
-    """
+    """Paints the rows of one message."""
 
     def __init__(self, message: "TokenMessage", text: MessageText) -> None:
-        """Paint with the styles of a widget."""
         self.text = text
         self._message = message
         self._styles: dict[tuple[str, str, Look, bool], Style] = {}
 
     def forget_styles(self) -> None:
-        """Forget the styles: the theme has changed."""
+        """Drop the cached styles, after a change of the theme."""
         self._styles.clear()
 
     def paint(self, y: int) -> list[Strip]:
@@ -63,13 +58,12 @@ class ExactPainter:
         return [Strip(self._gutter(y, row, runs)), strip]
 
     def is_code(self, y: int) -> bool:
-        """Return whether a row belongs to a block of code."""
         return self.text.look_of(self.text.wrapped.rows[y].line).is_code
 
     def mixed(self, name: str, band: str, look: Look, is_aside: bool = False) -> Style:
-        """Return the style of an ink with the weights and the background of Markdown.
+        """Return the style of an ink with the weight and the background that Markdown adds.
 
-        `is_aside` is for text that is not part of the answer.
+        `is_aside` is for text outside the answer, such as reasoning.
         """
         message = self._message
         style = message.rich_style
@@ -98,10 +92,7 @@ class ExactPainter:
         return segments
 
     def _gutter(self, y: int, row: Row, runs: Sequence[Run]) -> list[Segment]:
-        """Return the margin: a prompt sign, or the drafted share of the row and a bar.
-
-        The bar is at code, quotes and reasoning.
-        """
+        """Return the prompt sign, or the drafted share and a bar at code, quotes and reasoning."""
         message = self._message
         if message.is_user:
             style = message.part_style("gutter")

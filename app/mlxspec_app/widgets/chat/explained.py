@@ -1,4 +1,4 @@
-"""The definition of a figure beside it: by a key, or under the pointer while it rests there."""
+"""The definitions of the figures on the screen: a key lists them, a tooltip those of a row."""
 
 from collections.abc import Iterable
 
@@ -10,23 +10,19 @@ from mlxspec_app.conversation.definitions import DEFINITIONS, Definition, defini
 
 
 class Explained(Widget):
-    """A widget whose rows explain the figures in them.
-
-    A subclass draws text with figures; the tooltip follows the row under the pointer.
-    """
+    """Base of widgets that draw figures: a tooltip defines those in the row under the pointer."""
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Explain the row under the pointer."""
         found = self.definitions(Region(0, event.y, self.size.width, 1))
         self.tooltip = "\n".join(f"{name}: {meaning}" for name, meaning, *_ in found) or None
 
     def definitions(self, region: Region) -> list[Definition]:
-        """Return the definitions of the figures in some of its rows."""
+        """Return the definitions of the figures in a region of the widget."""
         return definitions_in("\n".join(row.text for row in self.render_lines(region)))
 
 
 def explained_in(widgets: Iterable[Explained], view: Region) -> list[Definition]:
-    """Return the definitions of the figures that widgets show inside a part of the screen."""
+    """Return the definitions of the figures in the widgets in `view`, in glossary order."""
     found = {
         each
         for widget in widgets

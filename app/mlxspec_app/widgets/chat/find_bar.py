@@ -1,4 +1,4 @@
-"""The row that searches the open chat: the words, and which of the hits is shown."""
+"""The row that searches the open chat: the search words, and the number of the shown hit."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -14,7 +14,7 @@ from mlxspec_app.settings.keys.chat import FIND
 
 
 class FindField(Input):
-    """The words; its keys are those of the row, as Enter has a meaning of its own in a field."""
+    """The input of the words. It binds the keys of the row, as an `Input` uses Enter itself."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(FIND)
 
@@ -26,7 +26,7 @@ class FindField(Input):
 
 
 class FindBar(Horizontal):
-    """Searches as the user types, from the newest hit upwards; hidden while nobody searches."""
+    """Searches as the user types, starting at the newest hit; hidden while it is closed."""
 
     DEFAULT_CSS = """
     FindBar {
@@ -47,12 +47,7 @@ class FindBar(Horizontal):
     def __init__(
         self, find: Callable[[str], Sequence[Hit]], show: Callable[[Hit | None], None]
     ) -> None:
-        """Make a hidden row.
-
-        Args:
-            find: Returns the places of some words, oldest first.
-            show: Shows a place; None ends the search.
-        """
+        """Make a hidden row; `find` returns hits oldest first, and `show(None)` ends the search."""
         super().__init__()
         self._find, self._show = find, show
         self._index = -1
@@ -67,7 +62,7 @@ class FindBar(Horizontal):
         return bool(self.display)
 
     def open(self, words: str = "") -> None:
-        """Show the row and search for words; "" for those of the last search."""
+        """Show the row and search; "" repeats the last search."""
         self.display = True
         field = self.query_one(Input)
         field.value = words or field.value
@@ -79,7 +74,7 @@ class FindBar(Horizontal):
         self._show(None)
 
     def step(self, step: int) -> None:
-        """Show the hit `step` places below, from one end to the other."""
+        """Show the hit `step` hits below; it wraps around at both ends."""
         hits = self._hits()
         self._index = (self._index + step) % len(hits) if hits else -1
         self._show_hit(hits)

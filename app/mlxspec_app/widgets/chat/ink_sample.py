@@ -19,10 +19,9 @@ _SPANS = (
 
 
 class InkSample(TokenMessage):
-    """Shows the sample."""
+    """A message that shows the sample text."""
 
     def __init__(self, ink: Ink) -> None:
-        """Make the sample in an ink."""
         super().__init__(view=XRAY)
         self.extend(_SPANS)
         self.set_ink(ink)

@@ -1,7 +1,7 @@
-"""The token inspector: the kind of a token, the drafts that it beat, and what else was possible.
+"""The token inspector: the kind of a token, the draft tokens it beat, and its alternatives.
 
-What else the model could have written there is shown once that was asked for: it costs a forward.
-In the X-ray one of these can be marked, and chosen.
+The alternatives are what else the model could have written there. They cost a forward, so they are
+shown on request only. In the X-ray the user can mark one and choose it.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _PLAIN = ("the model's probability", "the drafter's", "instead of")
 
 
 class Inspector(Widget):
-    """Shows the facts of a token; hidden while the cursor is on none."""
+    """Shows the facts of the token under the cursor; hidden while the cursor is off."""
 
     DEFAULT_CSS = """
     Inspector {
@@ -48,10 +48,9 @@ class Inspector(Widget):
 
     @dataclass
     class Chosen(Message):
-        """The marked token was clicked: the reply is to be written anew with it."""
+        """The user clicked the marked alternative: the reply is to continue from it."""
 
     def __init__(self) -> None:
-        """Make an empty inspector."""
         super().__init__()
         self._facts: TokenFacts | None = None
         self._others: AlternativesFound | None = None
@@ -60,13 +59,12 @@ class Inspector(Widget):
         self._view = DEFAULT_VIEW
 
     def set_view(self, view: View) -> None:
-        """Use the words of a view: the field's in the X-ray, plain ones elsewhere."""
+        """Use the terms of a view: those of the field in the X-ray, plain words elsewhere."""
         self._view, self._marked = view, None
         self.refresh(layout=True)
 
     @property
     def facts(self) -> TokenFacts | None:
-        """The facts that are shown."""
         return self._facts
 
     def show(self, facts: TokenFacts | None) -> None:
@@ -78,17 +76,17 @@ class Inspector(Widget):
 
     @property
     def chosen(self) -> Alternative | None:
-        """The marked token, if there is one."""
+        """The marked alternative."""
         return self._choices[self._marked] if self._marked is not None else None
 
     @property
     def _choices(self) -> Sequence[Alternative]:
-        """The tokens that can be chosen; none outside the X-ray."""
+        """The alternatives that can be chosen; none outside the X-ray."""
         is_shown = self._others is not None and not self._view.is_rendered
         return self._others.found if self._others is not None and is_shown else ()
 
     def pick(self, step: Step) -> bool:
-        """Mark the next token, or the one before; return whether there are any."""
+        """Mark the next or the previous alternative; return whether there are any."""
         if not self._choices:
             return False
         at = -1 if self._marked is None and step > 0 else self._marked or 0
@@ -106,12 +104,12 @@ class Inspector(Widget):
         self.refresh()
 
     def ask(self) -> None:
-        """Show that the model is asked what else it could have written."""
+        """Show that the model is computing the alternatives."""
         self._is_asked, self._others, self._marked = True, None, None
         self.refresh(layout=True)
 
     def show_alternatives(self, others: AlternativesFound) -> None:
-        """Show what else the model could have written in the place of the shown token."""
+        """Show the alternatives to the token on the screen."""
         self._others, self._is_asked, self._marked = others, False, None
         self.refresh(layout=True)
 
@@ -165,13 +163,10 @@ def _place(facts: TokenFacts) -> str:
 def _instead(
     others: AlternativesFound, written: int, marked: int | None, width: int
 ) -> list[Content]:
-    """Return the probabilities under the model alone, and those from which the token was drawn.
+    """Return the alternatives with their probabilities under the model alone and as drawn from.
 
-    Args:
-        others: What was found.
-        written: The token in that place.
-        marked: Index of the token that would be chosen.
-        width: Cells of a row.
+    The second ones are left out if all equal the first when rounded. `written` is the token id in
+    the reply, `marked` an index into the alternatives; `width` is in cells.
     """
     if not others.found:
         return [Content.styled(f"       {safe_line(others.message)}", MUTED)]
@@ -198,7 +193,7 @@ def _label(each: Alternative, number: int, is_written: bool, is_marked: bool) ->
 def _rows(
     name: str, labels: Sequence[Content], probs: Sequence[float | None], width: int
 ) -> list[Content]:
-    """Return the tokens that have a probability, in as many rows as they need."""
+    """Return the alternatives that have a probability, in as many rows as they need."""
     rows = [Content.styled(name, MUTED)]
     for label, value in zip(labels, probs, strict=True):
         if not value:

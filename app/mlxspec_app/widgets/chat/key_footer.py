@@ -1,8 +1,8 @@
-"""The bottom line: the mode if letters are keys, and the keys with their meanings.
+"""The bottom row: the mode if letters are keys, and the keys with their meanings.
 
-Keys stand in the order of the screen's own table. The order of Textual depends on the focus: a key
-that a text area also has would jump to the front. Where a row has no room for all of them, whole
-keys are left out from its end; those that lead to all the others stay longest.
+Keys stay in the order of the screen's own table. Textual's order depends on the focus: a key that a
+text area also binds would jump to the front. If the row is too short, whole keys are dropped from
+its end; the keys that lead to all others are dropped last.
 """
 
 from rich.cells import cell_len
@@ -14,15 +14,15 @@ from textual.widgets._footer import FooterKey
 
 _LEADING = ("app.help", "app.palette", "view.ink")
 _GAPS, _NARROW_GAPS, _MODE_GAP = 3, 2, 3
-"""Cells around a key and its meaning, the same in a narrow terminal, and around the mode."""
+"""Cells around a key and its meaning: usually, in a narrow terminal, and for the mode."""
 
 
 class KeyFooter(Footer):
-    """The keys that can be pressed now.
+    """Shows the keys that can be pressed now.
 
-    The footer makes all its key widgets again when the focus moves, and each of them watches
-    `compact`. Textual drops the watchers of removed widgets only when `compact` changes, which
-    never happens: so `compose` triggers it.
+    The footer recreates its key widgets when the focus moves, and each of them watches `compact`.
+    Textual drops the watchers of removed widgets only when `compact` changes, which never happens.
+    So `compose` triggers that change.
     """
 
     DEFAULT_CSS = """
@@ -64,7 +64,7 @@ class KeyFooter(Footer):
             self.refresh(recompose=True)
 
     def _fitting(self, shown: list[ActiveBinding], mode: str) -> list[ActiveBinding]:
-        """Return the keys that have room beside the mode, in their order."""
+        """Return the keys that fit next to the mode, in their order."""
         self._width = self.app.size.width
         width = sum(map(self._width_of, shown)) + (cell_len(mode) + _MODE_GAP if mode else 0)
         left, going = list(shown), shown[::-1]
@@ -83,7 +83,7 @@ class KeyFooter(Footer):
 
 
 def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
-    """Return one binding for each action to show: those of the focus, then those of the screen."""
+    """Return one binding per visible action: those of the focused widget, then the screen's."""
     own = screen.focused.BINDINGS if screen.focused is not None else []
     order = [binding.action for binding in own if isinstance(binding, Binding)]
     order += [binding.action for _, binding in screen._bindings]

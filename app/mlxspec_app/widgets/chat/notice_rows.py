@@ -1,4 +1,4 @@
-"""The rows above the prompt: notices, errors, and messages that wait in the queue."""
+"""The rows above the prompt: notices, errors, and queued messages."""
 
 from textual.content import Content
 from textual.widgets import Static
@@ -12,14 +12,14 @@ _MOST_QUEUED = 3
 
 
 class NoticeRows(Static):
-    """Shows the last notices and the queue; hidden while there is neither."""
+    """Shows the last notices and the queue; hidden if both are empty."""
 
     DEFAULT_CSS = """
     NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
     """
 
     def __init__(self, *, can_adjust: bool = False) -> None:
-        """Make empty rows; with `can_adjust` they name settings that help."""
+        """Make empty rows; with `can_adjust`, advice names the command to use."""
         super().__init__()
         self._rows: list[Content] = []
         self._can_adjust = can_adjust
@@ -59,7 +59,7 @@ def _troubles(state: ChatState) -> list[Content]:
 
 
 def _stopping(state: ChatState) -> list[Content]:
-    """Return a row while a stop waits for a long prompt: a round is over before one could read."""
+    """Return a row while a stop waits for the prefill; after a round it is too brief to read."""
     reply = state.reply
     is_reading = reply is None or not (reply.spans or reply.is_finished)
     if not (state.is_stopping and state.phase == "busy" and is_reading):

@@ -1,7 +1,7 @@
 """The prompt: a text area that grows with its text, sends on Enter and has a history.
 
-While a menu of completions is open above it, the arrows walk the menu, and Enter takes what is
-marked there.
+While the completion menu above it is open, the arrow keys move its mark, and Enter takes the marked
+completion.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _MENU_STEPS = {"up": -1, "down": 1}
 
 
 class Prompt(TextArea):
-    """The text area of the user; `Submitted` has the text of a message."""
+    """The text area in which the user types; it posts `Submitted`."""
 
     DEFAULT_CSS = """
     Prompt {
@@ -47,7 +47,6 @@ class Prompt(TextArea):
         text: str
 
     def __init__(self, menu: CommandHints) -> None:
-        """Make an empty prompt whose completions are in `menu`."""
         super().__init__(
             show_line_numbers=False,
             highlight_cursor_line=False,
@@ -60,8 +59,8 @@ class Prompt(TextArea):
         self._recalled = 0
 
     def on_key(self, event: events.Key) -> None:
-        """Handle the keys that have another meaning in a chat than in an editor."""
-        self._show_menu()  # a key can come before the message that the text has changed
+        """Handle the keys that differ from those of an editor."""
+        self._show_menu()  # a key can arrive before the `Changed` message of the text
         if event.key == "enter":
             self._enter()
         elif event.key == "tab":
@@ -74,7 +73,7 @@ class Prompt(TextArea):
             self._menu.close()
         elif event.key == "ctrl+d" and not self.text:
             self.app.exit()
-        elif event.key == "ctrl+underscore":  # Ctrl+Z, the other key for it, suspends the app
+        elif event.key == "ctrl+underscore":  # not Ctrl+Z, which suspends the app
             self.undo()
         elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():
             self._recall(1)
@@ -86,7 +85,7 @@ class Prompt(TextArea):
         event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Replace a long text by a line that stands for it."""
+        """Fold a long pasted text into one line that represents it."""
         folded = self._folds.fold(event.text)
         if "\n" in event.text and "\n" not in folded:
             event.stop()
@@ -102,12 +101,12 @@ class Prompt(TextArea):
         return without_ascii(filters) if self.text else filters  # the placeholder has our own signs
 
     def fill(self, text: str) -> None:
-        """Hold a text instead, to be typed on at its end."""
+        """Replace the text, and move the cursor to its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
     def restore(self, text: str) -> None:
-        """Put an unsent text back, before the text that was typed since."""
+        """Put an unsent text back, before the text typed since then."""
         self.fill("\n".join(part for part in (self._folds.fold(text), self.text) if part))
 
     def set_aside(self) -> None:
@@ -121,18 +120,19 @@ class Prompt(TextArea):
         return self._folds.unfold(self.text)
 
     def show_purpose(self, purpose: str) -> None:
-        """Say above the field what the text is for; "" for a message."""
+        """Show above the field what the text is for; "" for a message."""
         self.border_title = purpose or None
 
     def show_chat(self, title: str) -> None:
-        """Say below the field which chat it is."""
+        """Show the title of the chat below the field."""
         self.border_subtitle = Content(safe_line(title))
 
     def on_text_area_changed(self) -> None:
         self._show_menu()
 
     def _show_menu(self) -> None:
-        self._menu.show("" if self._is_recalled else self.text)  # the arrows walk the history then
+        # The arrows step through the history while a recalled text is unchanged.
+        self._menu.show("" if self._is_recalled else self.text)
 
     def _complete(self) -> None:
         best = self._menu.best

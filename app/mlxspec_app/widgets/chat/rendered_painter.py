@@ -1,7 +1,7 @@
-"""Paints a message as rendered Markdown: a page to read, with a tint for guessed words.
+"""Paints a message as rendered Markdown, with a tint for guessed words.
 
-Hue says who wrote a word, lightness says what it is. So the tint is seen in headings and in code as
-well, and nothing has to be bold or underlined.
+Hue shows who wrote a word, lightness shows its role in the text. So the tint is visible in headings
+and code too, and nothing has to be bold or underlined.
 """
 
 from collections.abc import Iterator
@@ -26,20 +26,15 @@ _NO_STYLE = Style()
 
 
 class RenderedPainter:
-    """Paints the rows of one message.
-
-    Attributes:
-        text: The text of the message.
-    """
+    """Paints the rows of one message."""
 
     def __init__(self, message: "TokenMessage", text: RenderedText) -> None:
-        """Paint with the styles of a widget."""
         self.text = text
         self._message = message
         self._styles: dict[tuple[Tone, bool, bool], Style] = {}
 
     def forget_styles(self) -> None:
-        """Forget the styles: the theme has changed."""
+        """Drop the cached styles, after a change of the theme."""
         self._styles.clear()
 
     def paint(self, y: int) -> list[Strip]:
@@ -50,7 +45,6 @@ class RenderedPainter:
         return [Strip.join(parts).crop(0, room)] if cells(row.pieces) > self.text.width else parts
 
     def is_code(self, y: int) -> bool:
-        """Return whether a row belongs to a block of code."""
         return self.text.rows[y].is_code
 
     def _gutter(self, row: ShownRow) -> Strip:
@@ -69,7 +63,7 @@ class RenderedPainter:
         if piece.line < 0:
             return Strip([Segment(shown, self._style(piece.tone, None))])
         line, end = self.text.lines[piece.line], piece.start + len(piece.text)
-        if line.text[piece.start : end] != piece.text:  # a sign that stands for its source
+        if line.text[piece.start : end] != piece.text:  # a sign replaces its Markdown source
             run = Run(0, len(shown), line.tag_at(piece.start))
             style = self._run_style(piece.tone, run.tag)
             return Strip([Segment(shown, style)]).apply_offsets(piece.start, piece.line)

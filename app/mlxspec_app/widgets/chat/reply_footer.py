@@ -1,4 +1,4 @@
-"""The rows below a reply: progress of the prefill, its figures, and its error."""
+"""The rows below a reply: the progress of the prefill or its figures, its proof and its error."""
 
 from textual.content import Content
 from textual.geometry import Size
@@ -22,12 +22,10 @@ _PROOF_SIGNS = {
 
 
 class ReplyFooter(Explained, Widget):
-    """Shows the figures of one reply in a row, and its proof and its error below, if any.
+    """Shows the figures of one reply in a row, and its proof and error below, if any.
 
-    Outside the X-ray the figures are two, in plain words; the tint in them says what it means.
-
-    Attributes:
-        reply: The reply.
+    Outside the X-ray there are two figures in plain words; the tint of one is that of guessed
+    words.
     """
 
     DEFAULT_CSS = """
@@ -36,7 +34,6 @@ class ReplyFooter(Explained, Widget):
     ALLOW_SELECT = True
 
     def __init__(self, reply: Reply, view: View = DEFAULT_VIEW) -> None:
-        """Make the footer of a reply."""
         super().__init__()
         self.reply = reply
         self._view = view
@@ -44,12 +41,11 @@ class ReplyFooter(Explained, Widget):
         self._height = 0
 
     def set_view(self, view: View) -> None:
-        """Show the figures of a view."""
         self._view = view
         self.refresh(layout=True)
 
     def update(self) -> None:
-        """Draw again if the contents have changed."""
+        """Redraw if the contents have changed."""
         news = (self._parts(), self.reply.error, self.reply.proof)
         if news == self._shown:
             return

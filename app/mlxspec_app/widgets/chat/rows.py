@@ -21,12 +21,8 @@ def draw_run(
 ) -> list[Segment]:
     """Return a run in pieces: its leading space, its word, and the selected part of each.
 
-    Args:
-        text: The logical line of the run.
-        run: The characters to draw.
-        chosen: The selected characters of the line.
-        style: Style of the word; the space before it is not underlined.
-        selection_style: Added to `style` for selected characters.
+    `run` and `chosen` are characters of the logical line `text`. Selected characters also get
+    `selection_style`. The space before a word is not underlined.
     """
     word = run.start
     if style.underline:
@@ -42,12 +38,11 @@ def draw_run(
 
 
 def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
-    """Return whether a run begins a round that is not the first one of its message.
+    """Return whether a run starts a round other than the first of its message.
 
-    Of neighbouring plain rounds, which have a token each, only the first one counts.
-
-    A row can break after the leading space of a token. The space is then invisible at the end of
-    the row before, and the word of the same token begins the round.
+    Of adjacent plain rounds, which have one token each, only the first counts. A row can break
+    after the leading space of a token: the space is then invisible at the end of the previous row,
+    and the word of the same token starts the round.
     """
     if run.tag == 0 or spans[run.tag].round == spans[run.tag - 1].round:
         return False
@@ -60,9 +55,9 @@ def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
 
 
 def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
-    """Return the pieces of a run with its first visible character underlined: a round begins there.
+    """Return a run with its first visible character underlined, to mark the start of a round.
 
-    A line below a space would look like a character of the text.
+    An underlined space would look like a character of the text.
     """
     ticked: list[Segment] = []
     is_done = False
@@ -71,7 +66,7 @@ def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
         if is_done or start == len(text):
             ticked.append(Segment(text, style))
             continue
-        end = start + split_graphemes(text[start:])[0][0][1]  # a cluster is not cut in two
+        end = start + split_graphemes(text[start:])[0][0][1]  # a grapheme cluster is not split
         line = style + _UNDERLINE if style is not None else _UNDERLINE
         parts = [(text[:start], style), (text[start:end], line), (text[end:], style)]
         ticked += [Segment(part, look) for part, look in parts if part]
@@ -87,24 +82,24 @@ def accepted_share(runs: Sequence[Run], spans: Sequence[Span]) -> float:
 
 
 def is_reasoning(runs: Sequence[Run], spans: Sequence[Span]) -> bool:
-    """Return whether nothing of a row belongs to the answer."""
+    """Return whether a row has text, but none of the answer."""
     return bool(runs) and all(spans[run.tag].channel != "answer" for run in runs)
 
 
 def cells_to_draw(text: WrappedText, row: Row) -> int:
-    """Return the visible cells of a row, without the spaces after which it was broken."""
+    """Return the number of visible cells of a row, without the spaces where it was wrapped."""
     characters = text.row_text(row)
     is_broken = row.end < len(text.lines[row.line].text)
     return min(text.width, cell_len(characters.rstrip(" ") if is_broken else characters))
 
 
 def selected_in(row: Row, selection: Selection | None) -> range:
-    """Return the characters of a row's line that are selected."""
+    """Return the selected characters of a row's line."""
     return chosen_in(row.line, row.end, selection)
 
 
 def chosen_in(line: int, last: int, selection: Selection | None) -> range:
-    """Return the characters of a line, up to index `last` at most, that are selected."""
+    """Return the selected characters of a line; `last` ends a selection that continues below."""
     span = selection.get_span(line) if selection is not None else None
     if span is None:
         return range(0)

@@ -1,4 +1,4 @@
-"""The top row: models, guarantee, use of the context, speed and memory."""
+"""The top row: models, the lossless guarantee, context use, speed and memory."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _METER_CELLS = 10
 _NEARLY_FULL = 0.9
 _FULL_SIGN = "! "
 _GAP = 3
-_XRAY_RANK = 5  # from here on, parts are for the X-ray
+_XRAY_RANK = 5  # parts of this rank and above are for the X-ray
 _NAME_CELLS = 40
 _NAME = " mlxspec "
 _NO_GUESSES = "guessing off"
@@ -31,10 +31,9 @@ _RING = re.compile(r"rotating (\d{1,9})\b")
 
 
 class StatusBar(Explained, Widget):
-    """Shows the state of the session in one row; if it is too long, minor parts are left out.
+    """Shows the state of the session in one row, without minor parts if it is too long.
 
-    Attributes:
-        view: The view in use; outside the X-ray, only what a reader needs is shown.
+    If `view` is not the X-ray, the bar shows only what a reader needs.
     """
 
     DEFAULT_CSS = """
@@ -104,16 +103,16 @@ def _models(state: ChatState) -> Part:
 
 
 def _ring(state: ChatState) -> int:
-    """Return the rows of a rotating cache, 0 for one that grows."""
+    """Return the number of rows of a rotating cache; 0 for a full cache."""
     if state.choice is not None:
         return state.choice.max_kv_size or 0
     started = state.reply.started if state.reply is not None else None
-    ring = _RING.match(started.cache) if started is not None else None  # of a recording
+    ring = _RING.match(started.cache) if started is not None else None  # the cache of a recording
     return int(ring[1]) if ring else 0
 
 
 def _drafts(drafts: str) -> Iterator[Part]:
-    """Yield which drafts the model verifies; the reason behind it stands in `/context`."""
+    """Yield the drafts that the model verifies; `/context` shows what limits them."""
     words, _, limits = safe_line(drafts).partition(" (")
     if words:
         yield Part(f"{words} only" if limits else words, 2 if limits else 8)

@@ -4,7 +4,7 @@ In each layout, Textual processes every child of a scrolling container. This col
 children near the view, so a long conversation costs hardly more than a short one.
 
 The view is stable when widgets above it grow, shrink, appear or disappear: it follows the newest
-text, or else holds one widget in its row.
+text, or keeps one widget in its row.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,10 +24,8 @@ from textual.widget import AwaitMount, Widget
 class _Hold:
     """A widget that must stay in its row of the view.
 
-    Attributes:
-        widget: The widget.
-        top: First row of the widget, relative to the first row in view.
-        height: Number of its rows when it was held.
+    `top` is its first row, relative to the first row in view; `height` is the number of its rows
+    when it was held.
     """
 
     widget: Widget
@@ -35,15 +33,15 @@ class _Hold:
     height: int
 
     def scroll_for(self, region: Region) -> int:
-        """Return the first row in view for which the widget, now at `region`, does not move."""
+        """Return the scroll offset in rows at which the widget, now at `region`, does not move."""
         if self.top >= 0 or not self.height:
             return region.y - self.top
-        # Its beginning is above the view and its height may differ: keep the share that is above.
+        # Its start is above the view and its height may differ: keep the share that is above.
         return region.y + round(-self.top * region.height / self.height)
 
 
 class Stream(VerticalScroll, can_focus=False):
-    """Follows the newest text until the reader scrolls away, and again once at the end."""
+    """Follows the newest text until the reader scrolls away, and again once back at the end."""
 
     DEFAULT_CSS = """
     Stream {
@@ -54,7 +52,6 @@ class Stream(VerticalScroll, can_focus=False):
     """
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Make an empty column."""
         super().__init__(id=id)
         self._left_end = False
         self._held: _Hold | None = None
@@ -77,17 +74,17 @@ class Stream(VerticalScroll, can_focus=False):
         before: int | str | Widget | None = None,
         after: int | str | Widget | None = None,
     ) -> AwaitMount:
-        if not self.is_attached:  # the app ends, but messages from the queue still arrive
+        if not self.is_attached:  # the app is closing, but queued messages still arrive
             return AwaitMount(self, [])
         return super().mount(*widgets, before=before, after=after)
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
+        """Scroll to the end and follow it."""
         self._held = None
         self._anchor_when_full(self.show_vertical_scrollbar)
 
     def turn(self, where: Literal["up", "down", "end"]) -> None:
-        """Go a page up or down, or to the end and stay there."""
+        """Scroll a page up or down, or follow the end."""
         if where == "up":
             self.scroll_page_up(animate=False)
         elif where == "down":
@@ -127,9 +124,8 @@ class Stream(VerticalScroll, can_focus=False):
     def hold(self, widget: Widget, like: Widget | None = None) -> None:
         """Keep a widget in its row of the view until the reader scrolls.
 
-        Args:
-            widget: A child; the next layout may add it or change its height.
-            like: The child that it replaces, if any.
+        The next layout may add the widget or change its height; `like` is the child that it
+        replaces.
         """
         region = self.region_of(like or widget)
         if region is not None:
@@ -137,7 +133,7 @@ class Stream(VerticalScroll, can_focus=False):
             self._held = _Hold(widget, region.y - round(self.scroll_y), region.height)
 
     def first_in_view(self) -> Widget | None:
-        """Return the first child of which something is in view."""
+        """Return the first child that is at least partly in view."""
         top = round(self.scroll_y)
         return next((p.widget for p in self._placements if p.region.bottom > top), None)
 
@@ -183,6 +179,6 @@ class Stream(VerticalScroll, can_focus=False):
             self.refresh(layout=True)
 
     def _anchor_when_full(self, full: bool) -> None:
-        # An anchor puts a short conversation at the bottom, from where the first scroll moves it.
+        # Anchored, a short conversation would be at the bottom, and jump at the first scroll.
         self._left_end = False
         self.anchor(full)

@@ -1,10 +1,10 @@
 """A message drawn row by row from its spans: the widget into which text streams.
 
-It uses Textual's Line API. An append renders the open end again and repaints the rows that changed;
-every other row comes from a cache, so the cost of a token does not grow with the message. A
-selection consists of characters of the source in logical lines and not of cells, so it survives a
-new width and another view, and what is copied is the exact text. Drafts without a verdict are never
-part of the message: they would wrap, vanish and make it jump.
+It uses Textual's Line API. An append renders the open end again and repaints only the changed rows.
+All others come from a cache, so the cost of a token does not grow with the message. A selection is
+stored as characters of the source, not as cells. So it survives a change of width or view, and the
+user copies the exact text. Drafts without a verdict are not part of the message: they would wrap,
+vanish and make it jump.
 """
 
 from collections.abc import Sequence
@@ -42,25 +42,15 @@ _WEB = ("http://", "https://")
 
 
 class TokenMessage(Widget):
-    """Shows one message, each token in its style of the view and the ink.
+    """Shows one message, each token in the style of the view and the ink.
 
-    It can have a margin and a background, but no padding and no border.
-
-    Attributes:
-        is_user: Whether the user wrote it.
-        view: How much of its origin is shown.
-        ink: The ink of the X-ray.
-        pointed: Index of the marked span, or None.
+    It can have a margin, a background and a border, but no padding. `pointed` is the index of the
+    marked span, None without one.
     """
 
     @dataclass
     class TokenClicked(Notice):
-        """A token was clicked in the X-ray.
-
-        Attributes:
-            message: The widget.
-            span: Index of the token's span.
-        """
+        """A token was clicked in the X-ray; `span` is the index of its span."""
 
         message: "TokenMessage"
         span: int
@@ -75,7 +65,7 @@ class TokenMessage(Widget):
     DEFAULT_CSS = MESSAGE_CSS
 
     def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
-        """Make an empty message; one of the user has another background and no inks."""
+        """Make an empty message; one of the user has another background and no ink."""
         super().__init__(classes="-user" if is_user else None)
         self.is_user = is_user
         self.view = view
@@ -89,12 +79,11 @@ class TokenMessage(Widget):
 
     @property
     def num_spans(self) -> int:
-        """Number of spans so far."""
         return len(self._painter.text.spans)
 
     @property
     def is_rendered(self) -> bool:
-        """Whether Markdown is rendered."""
+        """Whether the message is shown as rendered Markdown."""
         return isinstance(self._painter, RenderedPainter)
 
     @property
@@ -103,14 +92,14 @@ class TokenMessage(Widget):
         return "\n".join(line.text for line in self._painter.text.lines)
 
     def extend(self, spans: Sequence[Span]) -> None:
-        """Add spans at the end and repaint only the rows that change."""
+        """Append spans and repaint only the rows that change."""
         if not spans:
             return
         before = self._painter.text.num_rows
         self._renew(self._painter.text.extend(spans), before)
 
     def cut_to(self, num_spans: int) -> None:
-        """Drop all but the first spans; only the last rows are wrapped again."""
+        """Keep only the first spans; only the last rows are wrapped again."""
         if num_spans >= self.num_spans:
             return
         if self.pointed is not None and self.pointed >= num_spans:
@@ -130,7 +119,7 @@ class TokenMessage(Widget):
         self._renew(max(0, min(first, before - 1, text.num_rows - 1)), before)
 
     def point_at(self, span: int | None) -> int:
-        """Mark a span, or none; return the row in which it begins, 0 without one."""
+        """Mark a span, or clear the mark; return the first row of the span, 0 without one."""
         before, self.pointed = self.pointed, span
         for marked in (before, span):
             if marked is not None and before != span:
@@ -140,7 +129,7 @@ class TokenMessage(Widget):
         return 0 if span is None else self._rows_of(span).start
 
     def row_at(self, line: int, character: int) -> int:
-        """Return the row of a character, given by its place in a line of the text."""
+        """Return the row of a character, given by its logical line and its index there."""
         return self._painter.text.row_at(line, character)
 
     def set_ink(self, ink: Ink) -> None:
@@ -149,13 +138,13 @@ class TokenMessage(Widget):
             self._forget_all()
 
     def set_view(self, view: View) -> None:
-        """Show the message in another view, and no longer turned."""
+        """Show the message in another view; this undoes `turn`."""
         if view is not self.view or self._is_turned:
             self.view, self._is_turned = view, False
             self._paint_anew()
 
     def turn(self) -> None:
-        """Show rendered Markdown instead of the exact text, or the other way round."""
+        """Switch between rendered Markdown and the exact text."""
         self._is_turned = not self._is_turned
         self._paint_anew()
 
@@ -187,7 +176,7 @@ class TokenMessage(Widget):
         return "\n".join(chosen), "\n"
 
     def on_click(self, event: events.Click) -> None:
-        """Open a link of the web, or in the X-ray say which token was clicked."""
+        """Open a web link, or in the X-ray post `TokenClicked`."""
         _, offset = self.screen.get_widget_and_offset_at(event.screen_x, event.screen_y)
         lines = self._painter.text.lines
         if offset is None or self.is_user or not 0 <= offset.y < len(lines):
@@ -216,10 +205,10 @@ class TokenMessage(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows from the cache.
 
-        Textual itself would style all rows again when the message grows. The garbage of that makes
-        the garbage collector pause for a visible time.
+        Textual would style all rows again when the message grows, and the garbage collector would
+        then pause for a visible time.
         """
-        if not self.is_attached:  # it was removed, but the next layout of the screen is not done
+        if not self.is_attached:  # removed, but the screen has no new layout yet
             return [Strip.blank(crop.width)] * crop.height
         if self.styles.border_top[0]:
             return super().render_lines(crop)  # draws the frame around the rows too
@@ -232,24 +221,24 @@ class TokenMessage(Widget):
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def part_style(self, name: str) -> Style:
-        """Return the style of a part of messages."""
+        """Return the style of a component class, named without its prefix."""
         return self.get_component_rich_style(_PREFIX + name)
 
     def own_style(self, name: str, *attributes: str) -> Style:
-        """Return a style with only these attributes of a part, and only if they are set."""
+        """Return a style with these attributes of a part; unset ones override nothing."""
         style = self.part_style(name)
         return Style(**{key: getattr(style, key) or None for key in attributes})
 
     @property
     def selection_style(self) -> Style:
-        """The style that is added to selected characters."""
+        """The style added to selected characters."""
         if not self.has_backgrounds:
             return Style(reverse=True)
         return Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
 
     @property
     def has_backgrounds(self) -> bool:
-        """Whether backgrounds can be told apart: there are colours, and they are our own."""
+        """Whether backgrounds are distinguishable: there are colours, and they are our own."""
         return not (self.app.no_color or self.app.native_ansi_color)
 
     def _make_painter(self) -> ExactPainter | RenderedPainter:
@@ -272,8 +261,8 @@ class TokenMessage(Widget):
             self._strips.clear()
 
     def _renew(self, first: int, num_before: int) -> None:
-        """Repaint the rows from `first` on, after a change of a text with `num_before` rows."""
-        if self._streaming:  # the caret leaves the last row, even if its text stays
+        """Repaint from row `first`, after a change of a text that had `num_before` rows."""
+        if self._streaming:  # the caret leaves the last row, even if its text is the same
             first = min(first, max(0, num_before - 1))
         self._forget(range(first, num_before))
         if self._painter.text.num_rows != num_before:
@@ -282,7 +271,7 @@ class TokenMessage(Widget):
             self.refresh(Region(0, first, self.size.width, num_before - first))
 
     def _rows_of(self, span: int) -> range:
-        """Return the rows of a span; of a message of the user, which is marked whole, the first."""
+        """Return the rows of a span; a user message is marked as a whole, at its first row."""
         return range(1) if self.is_user else self._painter.text.rows_of(span)
 
     def _forget(self, rows: range) -> None:
@@ -304,7 +293,7 @@ class TokenMessage(Widget):
         return Strip.join(parts).adjust_cell_length(self.size.width, self.rich_style)
 
     def _open(self, link: str) -> None:
-        """Open pages of the web only: a model could write a link to any file or program."""
+        """Open web pages only: a model could write a link to any file or program."""
         if link.startswith(_WEB):
             self.app.open_url(link)
         else:

@@ -1,7 +1,7 @@
 """The conversation: one widget per message, synchronised with the state.
 
 Only the newest messages of a long conversation have widgets; earlier ones get theirs when the
-reader scrolls up to them. `unseen` counts the tokens that arrived while the end was out of view.
+reader scrolls up to them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +46,8 @@ _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the 
 class Transcript(Stream, can_focus=False):
     """Shows the messages of a conversation, oldest first.
 
-    If the screen allows the focus, a cursor moves over messages and single tokens. A click does not
-    take the focus: what is typed after it still reaches the prompt.
+    If the screen makes it focusable, a cursor moves over messages and single tokens. A click does
+    not take the focus, so typed text still reaches the prompt.
     """
 
     FOCUS_ON_CLICK = False
@@ -56,14 +56,7 @@ class Transcript(Stream, can_focus=False):
 
     @dataclass
     class Pointed(Notice):
-        """The cursor has moved to another token, or is off.
-
-        Attributes:
-            facts: The facts about the token, if any.
-            reply: The reply pointed at, if it is one.
-            round: The round of the token, if any.
-            is_clicked: Whether a click did it.
-        """
+        """The cursor has moved; all fields are empty if it is off, or not on a reply."""
 
         facts: TokenFacts | None = None
         reply: Reply | None = None
@@ -78,7 +71,6 @@ class Transcript(Stream, can_focus=False):
     """
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Make an empty transcript."""
         super().__init__(id=id)
         self._messages: list[Message] = []
         self._first = 0
@@ -104,19 +96,19 @@ class Transcript(Stream, can_focus=False):
 
     @property
     def pointed_message(self) -> Message | None:
-        """The message under the cursor, the user's or a reply."""
+        """The message under the cursor: the user's, or a reply."""
         return self._messages[self._cursor.message] if self._cursor is not None else None
 
     @property
     def pointed_character(self) -> int:
-        """Index of the token under the cursor in the text of its message; 0 without one."""
+        """Character index of the token under the cursor in its message; 0 without a cursor."""
         message = self.pointed_message
         if message is None or self._cursor is None:
             return 0
         return sum(len(span.text) for span in message.spans[: self._cursor.span])
 
     def set_view(self, view: View, ink: Ink) -> None:
-        """Show all messages in a view; what is read stays in view."""
+        """Show all messages in a view; the text that is being read stays in view."""
         if view is not self._view and not self.is_following and (first := self.first_in_view()):
             self.hold(first)
         self._view, self._ink = view, ink
@@ -129,8 +121,8 @@ class Transcript(Stream, can_focus=False):
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
 
-        Messages that were finished and shown are not compared again, unless the beginning of the
-        list has changed. So the cost does not grow with the conversation.
+        Finished messages that are shown are skipped, unless the start of the list has changed. So
+        the cost does not grow with the conversation.
         """
         if list(messages[: self._settled]) != self._messages[: self._settled]:
             self._settled = self._settled_tokens = self._footed = 0
@@ -158,7 +150,7 @@ class Transcript(Stream, can_focus=False):
             self._lay_out(max(0, self._first - _MORE))
 
     def toggle_rendered(self, reply: Reply) -> None:
-        """Show a reply as rendered Markdown, or its exact text, until the view changes."""
+        """Switch a reply between rendered Markdown and its exact text, until the view changes."""
         widget = self._widgets.get(reply.number)
         if widget is not None:
             if not self.is_following:
@@ -176,7 +168,7 @@ class Transcript(Stream, can_focus=False):
         return True
 
     def update_footers(self) -> None:
-        """Update the footers of replies that may change; a proof comes after the end of a reply."""
+        """Update the footers that can still change; a proof arrives after the end of a reply."""
         for message in self._messages[max(self._first, self._footed) :]:
             if message.number in self._footers:
                 self._footers[message.number].update()
@@ -195,7 +187,7 @@ class Transcript(Stream, can_focus=False):
             self.call_after_refresh(self._reveal, message.number, 0, self.size.height)
 
     def show_hit(self, hit: Hit) -> None:
-        """Scroll to a place in a message, and select it."""
+        """Scroll to a search hit and select it."""
         if hit.message not in self._messages:
             return
         self.release_anchor()
@@ -211,7 +203,7 @@ class Transcript(Stream, can_focus=False):
             self.show_message(message)
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
-        """Mark the messages that have several versions, given by their numbers."""
+        """Mark the messages that have several versions, given by message number."""
         for number in self._marks.renew(versions):
             widget = self._footers.get(number) or self._widgets.get(number)
             if widget is not None:
@@ -267,7 +259,7 @@ class Transcript(Stream, can_focus=False):
         self.post_message(self.Pointed(facts, message, round_, is_clicked))
 
     def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
-        """Return whether the token under the cursor, if any, has the same index in a list."""
+        """Return whether a list still has the token under the cursor, if any, at its index."""
         at, message = self._cursor, self.pointed_message
         if at is None or message is None:
             return True
@@ -282,11 +274,9 @@ class Transcript(Stream, can_focus=False):
             self.scroll_to_region(Region(0, region.y + row, 1, height), animate=False)
 
     def _lay_out(self, first: int, start: int = 0) -> None:
-        """Make a widget for each message from `first` on, and remove those before it.
+        """Make a widget for each message from index `first` on, and remove those before it.
 
-        Args:
-            first: Index of the first message to show.
-            start: Index before which no widget is missing, unless `first` changes.
+        No widget is missing before index `start`, unless `first` changes.
         """
         if first != self._first:
             start = 0
@@ -347,7 +337,7 @@ class Transcript(Stream, can_focus=False):
             widget.set_streaming(not message.is_finished)
 
     def _extend(self, widget: TokenMessage, reply: Reply) -> None:
-        """Show new text of a reply, with its reasoning folded where that is over."""
+        """Append new text of a reply; finished reasoning is folded."""
         fold = self._folds.setdefault(reply.number, ReasoningFold())
         widget.cut_to(0 if fold.update(reply) else len(reply.spans))
         widget.extend(fold.shown[widget.num_spans :])

@@ -1,4 +1,4 @@
-"""The row below a message with several versions, which shows the number of the version."""
+"""The row below a message with several versions: the number of the version that is shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ class VersionMark(Static):
         step: int
 
     def __init__(self, message: int, version: Version) -> None:
-        """Make the mark of the message with a number."""
         super().__init__(_text(version))
         self._message = message
 
@@ -39,18 +38,16 @@ class VersionMark(Static):
 
 
 class VersionMarks(dict[int, VersionMark]):
-    """The marks of a transcript, by the numbers of their messages."""
+    """The marks of a transcript, by message number."""
 
     def __init__(self) -> None:
-        """Start without marks."""
         super().__init__()
         self._versions: Mapping[int, Version] = {}
 
     def renew(self, versions: Mapping[int, Version]) -> list[int]:
         """Update and remove marks; return the numbers of the messages that need a new mark.
 
-        Args:
-            versions: The version of each message that has more than one, by its number.
+        `versions` has an entry for each message with more than one version.
         """
         self._versions = versions
         for number in [number for number in self if number not in versions]:
@@ -60,7 +57,7 @@ class VersionMarks(dict[int, VersionMark]):
         return [number for number in versions if number not in self]
 
     def make(self, number: int) -> list[VersionMark]:
-        """Return a list with the mark of a message; an empty list if it has one version only."""
+        """Return a list with the mark of a message; empty if it has only one version."""
         if number not in self._versions:
             return []
         self[number] = VersionMark(number, self._versions[number])

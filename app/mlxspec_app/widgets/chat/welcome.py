@@ -1,6 +1,6 @@
 """The page of an empty conversation: what the app is, the legend of colours, and examples.
 
-While the model loads, the page shows the progress: the user can read the legend meanwhile.
+It also shows the progress while the model loads.
 """
 
 import time
@@ -50,11 +50,7 @@ EXAMPLES: tuple[Example, ...] = (
 class Way:
     """An action that helps when no model could be loaded.
 
-    Attributes:
-        key: The key of the action.
-        meaning: Description in a few words.
-        action: Name of the screen's action.
-        needs_session: Whether the action works only before the session is over.
+    `action` is an action of the screen; with `needs_session` it works only until the session ends.
     """
 
     key: str
@@ -107,21 +103,12 @@ class Welcome(VerticalScroll, can_focus=False):
 
     @dataclass
     class WayOut(Message):
-        """The user chose an action after a model could not be loaded.
-
-        Attributes:
-            action: Name of the screen's action.
-        """
+        """The user chose an action of the screen after a model could not be loaded."""
 
         action: str
 
     def __init__(self, examples: Sequence[Example] = EXAMPLES, invitation: str = TYPE) -> None:
-        """Make the page.
-
-        Args:
-            examples: Prompts to choose from; there may be none.
-            invitation: What is said where nothing has been.
-        """
+        """Make the page; it shows `invitation` when the model is ready."""
         super().__init__()
         self._examples, self._invitation = examples, invitation
         self._ways: list[Way] = []

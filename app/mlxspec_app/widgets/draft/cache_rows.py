@@ -31,13 +31,7 @@ LEGEND = f"▓ committed  ░ staged, speculative  {_CROSS} rolled back"
 
 @dataclass(frozen=True)
 class CacheRows:
-    """The cache rows of a round.
-
-    Attributes:
-        committed: Number of tokens committed before the round.
-        staged: Number of rows staged by its forward, the root first.
-        to_commit: Indices of the staged rows to commit, in order; None before the verdict.
-    """
+    """The cache rows of a round: `committed` before it, `staged` by its forward, the root first."""
 
     committed: int
     staged: int

@@ -1,7 +1,7 @@
 """The draft lane: two rows above the prompt with the verdicts of the last finished round.
 
-Its height never changes, so nothing jumps while text streams. It gets a round only a few times a
-second: nobody can follow all of them, and the trace has every one.
+Its height never changes, so nothing jumps while text streams. It shows a new round only a few times
+a second: nobody could read more, and the trace has them all.
 """
 
 from textual.content import Content
@@ -23,9 +23,9 @@ _LABEL_CELLS = 7
 
 
 class DraftLane(Explained, RoundView):
-    """Shows one round: with q/p below each token, or in a narrow terminal with figures below.
+    """Shows one round with q/p below each token, or in a narrow terminal with figures below.
 
-    Outside the X-ray it has one row: what was guessed, and what the model said instead.
+    Outside the X-ray it has one row: the guesses, and what the model wrote instead of a wrong one.
     """
 
     DEFAULT_CSS = """

@@ -38,7 +38,7 @@ QUIET_STYLES: dict[Mark, str] = {
     "forced": "$spec-plain",
     "kept": "$spec-plain",
 }
-"""Outside the X-ray: a tint for what was guessed right, neither bold nor underlined."""
+"""Styles outside the X-ray: right guesses have a tint, and are neither bold nor underlined."""
 MUTED = "$spec-muted"
 _MOST_SIBLINGS = 2
 
@@ -107,7 +107,7 @@ def _position_cells(position: Position, styles: Mapping[Mark, str]) -> Content:
 
 
 def _probs(position: Position) -> str:
-    """Return q/p of an accepted token; for a rejected one its q and p of the corrected token."""
+    """Return q/p of an accepted token, or q of a rejected one and p of the corrected token."""
     first, last = position.tokens[0], position.tokens[-1]
     if first.mark == "accepted":
         return f"{prob(first.draft_prob)}/{prob(first.target_prob)}".strip("/")

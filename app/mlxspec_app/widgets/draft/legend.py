@@ -1,4 +1,4 @@
-"""The legend of colours and signs: on the first screen, and one key away from all others."""
+"""The legend of colours and signs, for the first page and the help page."""
 
 from textual.content import Content
 
@@ -29,7 +29,7 @@ PLAIN_WORDS = (
 
 
 def plain_legend() -> list[Content]:
-    """Return what the colours mean outside the X-ray, and the key of the X-ray."""
+    """Return what the colours mean outside the X-ray, and the key that opens the X-ray."""
     rows = [
         Content.assemble((name.ljust(NAME_CELLS), style), (meaning, "$spec-muted"))
         for name, style, meaning in reversed(PLAIN_WORDS)

@@ -70,7 +70,6 @@ class LegendStrip(Explained, Widget):
         """The strip was clicked."""
 
     def __init__(self) -> None:
-        """Make the legend of the first ink."""
         super().__init__()
         self._ink = INKS[0]
 

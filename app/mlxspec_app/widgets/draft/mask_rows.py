@@ -35,14 +35,14 @@ def ancestor_mask(nodes: Sequence[DraftNode]) -> list[list[bool]]:
 
 
 def half_blocks(mask: list[list[bool]]) -> list[str]:
-    """Return a matrix as strings, two of its rows in each."""
+    """Return a matrix as strings, each of which draws two of its rows."""
     blank = [False] * len(mask)
     pairs = zip(mask[::2], [*mask[1::2], blank], strict=False)
     return ["".join(_HALVES[pair] for pair in zip(*rows, strict=True)) for rows in pairs]
 
 
 def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], int]:
-    """Return the mask with the tokens beside it, and the number of nodes left out.
+    """Return the mask labelled with its tokens, and the number of nodes left out.
 
     Columns of accepted nodes have the colour of accepted tokens.
     """

@@ -74,7 +74,7 @@ def as_pending(row: Content) -> Content:
 
 
 def size_of(draft: DraftProposed) -> Content:
-    """Return the number of nodes of a pending draft."""
+    """Return the number of nodes of a pending draft and, for a tree, its depth."""
     round_ = pending_round(draft)
     count = len(draft.nodes)
     shape = f"{count} nodes, depth {round_.depth}" if round_.is_tree else f"k={count}"

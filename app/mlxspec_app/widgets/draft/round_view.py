@@ -12,13 +12,11 @@ class RoundView(Widget):
     ALLOW_SELECT = False
 
     def __init__(self) -> None:
-        """Make an empty view."""
         super().__init__()
         self._round: Round | None = None
 
     @property
     def shown(self) -> Round | None:
-        """The round on the screen."""
         return self._round
 
     def show(self, round_: Round | None) -> None:
@@ -31,7 +29,6 @@ class PhaseView(RoundView):
     """A view that can also show a draft before its verdict."""
 
     def __init__(self) -> None:
-        """Make an empty view."""
         super().__init__()
         self._draft: DraftProposed | None = None
 

@@ -24,7 +24,7 @@ _COLUMNS_FROM_WIDTH = 80
 class TreePanel(RoundView):
     """Shows the draft tree of a round, its mask or its cache rows.
 
-    The height is fixed, except for a mask: it grows to the largest number of nodes so far.
+    The height is fixed, except for a mask, which grows to the largest number of nodes so far.
     """
 
     DEFAULT_CSS = """
@@ -39,16 +39,15 @@ class TreePanel(RoundView):
     """
 
     def __init__(self) -> None:
-        """Make an empty panel."""
         super().__init__()
         self.view: TreeView = "tree"
         self._most_nodes = 0
 
     def toggle(self, view: str = "") -> None:
-        """Show the panel in a view, one of `VIEWS`, or in its last one.
+        """Show the panel in a view, one of `VIEWS`; "" is the last view.
 
-        If that view is on the screen already, the mask and the tape change to the tree, and the
-        tree is hidden. Without a view, a visible panel is hidden.
+        If the panel shows that view already, the mask and the tape change to the tree, and the tree
+        is hidden. Without a view, a visible panel is hidden.
         """
         is_shown = self.has_class("-shown")
         chosen = next((each for each in VIEWS if each == view), self.view)

@@ -1,7 +1,7 @@
 """A draft tree in rows: a column for each depth, a row for each leaf, the accepted path on top.
 
-The bonus token stands at the end of the accepted path. A tree with more leaves than rows loses its
-least probable branches; the accepted path always stays.
+The bonus token is at the end of the accepted path. If a tree has more leaves than rows, its least
+probable branches are left out; the accepted path always stays.
 
     ●━━ ✓produced .71 ━┳━ ✓on .64 ━┳━ →its .88
                        │           └─ ✗his .33 ─── ·own .52
@@ -24,7 +24,7 @@ from mlxspec_app.text.safe_text import token_label
 from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
 
 _MOST_LABEL_CELLS = 14
-_MOST_NODES, _MOST_DEPTH = 256, 32  # more fit on no screen
+_MOST_NODES, _MOST_DEPTH = 256, 32  # no screen has room for more
 _LINES = {
     # (kept, first child, more siblings below): the line that leads to a node
     (True, True, True): "━┳━",
@@ -40,12 +40,9 @@ _LINES = {
 
 @dataclass(eq=False)
 class Branch:
-    """A node to draw.
+    """A node to draw, with its children, the accepted one first.
 
-    Attributes:
-        token: Label and verdict of the node.
-        weight: Path probability; the branches of the smallest weight are left out first.
-        children: The children, the accepted one first.
+    `weight` is the path probability: the branches of the smallest weight are left out first.
     """
 
     token: MarkedToken
@@ -88,7 +85,7 @@ def branches(round_: Round) -> list[Branch]:
 
 
 def prune(tree: list[Branch], num_rows: int) -> None:
-    """Leave out the least probable branches until `num_rows` are enough."""
+    """Remove the least probable branches from `tree` until it fits into `num_rows` rows."""
     while sum(branch.num_leaves for branch in tree) > num_rows:
         twigs = _twigs(tree)
         if not twigs:

@@ -1,4 +1,4 @@
-"""Rows on the use of the model's context: replies, questions, and the tokens that are free."""
+"""Rows on the use of the model's context: tokens of replies, of questions, and free ones."""
 
 from textual.content import Content
 

@@ -1,6 +1,6 @@
 """Rows on the speed of a reply over time against plain decoding, and on the cost curve.
 
-Both use measurements on this machine; before those they show that nothing was measured yet.
+Both use measurements on this machine, and say so while there are none.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Line:
 
 
 def speed_rows(reply: Reply, width: int) -> list[Content]:
-    """Return a chart of tokens/s over the time of a reply with the line of plain decoding."""
+    """Return a chart of tokens/s over the time of a reply, with a line at the plain speed."""
     plain = reply.plain.tps if reply.plain is not None else 0.0
     values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
@@ -46,7 +46,7 @@ def speed_rows(reply: Reply, width: int) -> list[Content]:
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
-    """Return the cost of each measured width in plain forwards, with a mark at the one in use."""
+    """Return the cost of each measured width in plain forwards, with a mark at the width in use."""
     cost, rows_used = reply.cost, reply.pace.rows_in_use
     if cost is None:
         return [heading("cost by rows", _NOT_YET, width)]
@@ -89,7 +89,7 @@ def _line_at(share: float) -> _Line:
 
 
 def _crossed(sign: str, style: str, line: str) -> tuple[str, str]:
-    """Return a cell under the line: over a full cell, instead of an empty one."""
+    """Return a cell with the line: drawn over a full cell, in place of an empty one."""
     if sign == "█":
         return line, f"$background on {style}"
     return (line, MUTED) if sign == " " else (sign, style)

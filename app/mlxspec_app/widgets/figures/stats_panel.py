@@ -15,7 +15,7 @@ class _Figures(Explained, Static):
 
 
 class StatsPanel(VerticalScroll, can_focus=False):
-    """Shows the figures of one reply, the running one included."""
+    """Shows the figures of one reply, finished or running."""
 
     DEFAULT_CSS = """
     StatsPanel {
@@ -28,7 +28,6 @@ class StatsPanel(VerticalScroll, can_focus=False):
     """
 
     def __init__(self) -> None:
-        """Make an empty panel."""
         super().__init__()
         self._num_rows = 0
 
@@ -38,6 +37,6 @@ class StatsPanel(VerticalScroll, can_focus=False):
     def show(self, reply: Reply | None) -> None:
         width = max(20, self.scrollable_content_region.width)
         rows = stats_rows(reply, width)
-        is_as_high = len(rows) == self._num_rows  # then a repaint is enough, without a new layout
+        is_as_high = len(rows) == self._num_rows  # then no new layout is needed
         self._num_rows = len(rows)
         self.query_one("#figures", Static).update(Content("\n").join(rows), layout=not is_as_high)

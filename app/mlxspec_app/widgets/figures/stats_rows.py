@@ -18,7 +18,7 @@ from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
 
 _MOST_POSITIONS = 8
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
-_FORCED: Mark = "forced"  # shown where a grammar forced any
+_FORCED: Mark = "forced"  # shown only if a grammar forced tokens
 _TIME_SIGNS = (("draft", "▓", "$foreground"), ("verify", "▒", MUTED), ("host", "░", MUTED))
 
 

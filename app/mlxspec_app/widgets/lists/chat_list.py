@@ -21,7 +21,7 @@ _NEAR_END = 20  # entries below the view; with fewer, the list requests more
 
 
 class ChatList(ScrollView, can_focus=True):
-    """Entries with a cursor on one of them."""
+    """A list of entries with a cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(LIST)
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -52,7 +52,6 @@ class ChatList(ScrollView, can_focus=True):
         """The last entries are near the view; there may be more."""
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Make an empty list."""
         super().__init__(id=id)
         self._entries: Sequence[Entry] = ()
         self._pointed = 0
@@ -69,12 +68,7 @@ class ChatList(ScrollView, can_focus=True):
         return row if self._entries and 0 <= row < self.size.height else None
 
     def show(self, entries: Sequence[Entry], pointed: int | None = None) -> None:
-        """Show these entries.
-
-        Args:
-            entries: From top to bottom.
-            pointed: Index for the cursor; None keeps the present index.
-        """
+        """Show these entries; `pointed` is the index for the cursor, None keeps the present one."""
         self._entries = entries
         self.virtual_size = Size(0, len(entries) * ROWS_PER_ENTRY)
         self.point_at(self._pointed if pointed is None else pointed)

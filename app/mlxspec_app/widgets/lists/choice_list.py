@@ -41,7 +41,6 @@ class ChoiceList(OptionList):
     """
 
     def __init__(self, title: str, *, id: str) -> None:
-        """Make an empty list with a title on its frame."""
         super().__init__(id=id)
         self.border_title = title
 

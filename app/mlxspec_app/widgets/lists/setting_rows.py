@@ -22,10 +22,8 @@ def setting_options(
 ) -> list[Option]:
     """Return a row for every setting and every key, with a heading above each section.
 
-    Args:
-        settings: The settings in the file.
-        bindings: The bindings by id.
-        unset: What some settings are that the file leaves open, by dotted name.
+    `bindings` are by id. `unset` has the values in use of settings that the file does not set, by
+    dotted name.
     """
     options: list[Option] = []
     for heading, names in sections().items():
@@ -39,7 +37,7 @@ def setting_options(
 def setting_row(
     settings: Settings, name: str, bindings: Mapping[str, Binding], unset: Mapping[str, str]
 ) -> Content:
-    """Return the row of a setting; one that the user has set otherwise is bold with a star."""
+    """Return the row of a setting; a value that the user changed is bold with a star."""
     table, _, rest = name.partition(".")
     shown = _keys(settings, bindings[rest]) if table == KEYS else _shown(settings, name)
     is_usual = value_of(settings, name) == value_of(Settings(), name)
@@ -53,7 +51,7 @@ def setting_row(
 
 
 def detail(rule: Rule, meaning: str, default: str, error: str = "") -> Content:
-    """Return the description of a setting: its meaning, and its allowed values or an error."""
+    """Return the meaning of a setting, and its allowed values or an error."""
     if error:
         second = Content.assemble(
             ("✗ ", "$spec-rejected bold"), (safe_line(error), "$spec-rejected")

@@ -10,11 +10,7 @@ from mlxspec_app.store.entries import Entry
 
 
 class TitleField(Input):
-    """Reads another title; hidden while no title is being changed.
-
-    Attributes:
-        entry: The entry with the title to change, or None.
-    """
+    """Reads another title for `entry`; hidden while that is None."""
 
     DEFAULT_CSS = """
     TitleField { margin: 0 0 0 2; background: $spec-line; display: none; }
@@ -28,7 +24,6 @@ class TitleField(Input):
         title: str
 
     def __init__(self) -> None:
-        """Make a hidden field."""
         super().__init__(compact=True)
         self.entry: Entry | None = None
 

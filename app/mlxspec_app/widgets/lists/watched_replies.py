@@ -1,4 +1,4 @@
-"""The replies of a watched server, below the one that is shown: a row for each that runs."""
+"""The rows about a watched server, below the text of a reply: its state and its newest replies."""
 
 from textual.content import Content
 from textual.widgets import Static
@@ -14,7 +14,7 @@ _GAP = 3
 
 
 class WatchedReplies(Static):
-    """A row on the server, and some rows of its newest replies."""
+    """One row for the server, and one for each of its newest replies."""
 
     DEFAULT_CSS = """
     WatchedReplies {
@@ -27,12 +27,10 @@ class WatchedReplies(Static):
     """
 
     def __init__(self, session: WatchSession, url: str) -> None:
-        """Make the rows of a session."""
         super().__init__()
         self._session, self._url = session, url
 
     def show(self) -> None:
-        """Show the replies as they are now."""
         session, width = self._session, max(1, self.size.width - 2)
         rows = [_server_row(session, self._url)]
         rows += [_row(reply, reply is session.shown, width) for reply in _listed(session)]
@@ -40,7 +38,7 @@ class WatchedReplies(Static):
 
 
 def _listed(session: WatchSession) -> list[Watched]:
-    """Return the newest replies, and the one that is shown, in their order."""
+    """Return the newest replies, oldest first; the one that is shown is always among them."""
     replies = list(session.replies.values())
     newest = replies[-_MOST_ROWS:]
     shown = session.shown

@@ -30,7 +30,6 @@ class RaceBar(Widget):
     """
 
     def __init__(self, race: Race, verdict: Verdict) -> None:
-        """Make the rows of a race with its verdict."""
         super().__init__()
         self._race = race
         self._verdict = verdict
@@ -39,7 +38,7 @@ class RaceBar(Widget):
         return Content("\n").join([self._position_row(), verdict_row(self._verdict)])
 
     def _position_row(self) -> Content:
-        """Return the clock in one row: more would move the verdict below it."""
+        """Return the clock in one row; a second row would move the verdict."""
         race, width = self._race, max(1, self.size.width)
         now = min(race.playhead.now, race.duration)
         sign = "‖ paused" if race.playhead.paused else "▶"

@@ -41,7 +41,6 @@ class RaceLane(Vertical):
     """
 
     def __init__(self, track: Track) -> None:
-        """Make the lane of a run."""
         super().__init__()
         self._track = track
         self._view = DEFAULT_VIEW

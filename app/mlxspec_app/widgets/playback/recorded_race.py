@@ -1,4 +1,4 @@
-"""A race that comes with mlxspec, in plain words: the model alone beside the model with guesses.
+"""The race bundled with mlxspec, in plain words: the model alone, and the model with guesses.
 
 It plays at its recorded speed and needs no model. Each lane follows its newest text.
 """
@@ -26,7 +26,7 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 _MUTED = "$spec-muted"
 _NAMES = ("model alone", "with guesses")
 _MARKS = re.compile(r"\((R|TM)\)| (Processor|CPU)\b")
-_LEAST_CELLS = 50  # of two lanes side by side
+_LEAST_CELLS = 50  # for two lanes side by side
 
 
 class _Text(VerticalScroll, can_focus=False):
@@ -76,7 +76,6 @@ class RecordedRace(Vertical):
     """
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Make a race that has not started."""
         super().__init__(id=id)
         self._race: Race | None = None
         self._is_same = False
@@ -137,7 +136,7 @@ def _short(device: str) -> str:
 
 
 def _outcome(race: Race, progress: list[Progress], *, is_same: bool) -> Content:
-    """Return how much sooner the second run was done, and where both were recorded."""
+    """Return how much faster the second run was, and where both were recorded."""
     started = next((r.started for r in race.tracks[0].replies if r.started is not None), None)
     where = f"recorded earlier on {_short(started.device)}" if started else "recorded earlier"
     if not race.is_over:

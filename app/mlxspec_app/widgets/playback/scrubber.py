@@ -1,7 +1,7 @@
 """The scrubber: a whole recording in one strip, with a mark at the present position.
 
-The heavy part of the line above the strip is the part that was played. A notch in the line is the
-beginning of a reply. A click or a drag goes to another position.
+In the line above the strip, the heavy part has been played, and a notch marks the start of a reply.
+A click or a drag moves to another position.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,6 @@ class Scrubber(Widget):
         share: Fraction
 
     def __init__(self, timeline: Timeline) -> None:
-        """Make the scrubber of a recording, at its beginning."""
         super().__init__()
         self._timeline = timeline
         self._position = 0

@@ -25,7 +25,6 @@ class Transport(Vertical):
     """
 
     def __init__(self, session: ReplaySession) -> None:
-        """Make the transport of a session."""
         super().__init__()
         self._session = session
 
@@ -64,7 +63,7 @@ def position_row(session: ReplaySession, width: int, note: str = "") -> Content:
 
 
 def playing_sign(session: ReplaySession) -> str:
-    """Return a sign for playing, paused or the end, and the speed as a multiple of the recorded."""
+    """Return a sign for playing, paused or ended, and the speed relative to the recording."""
     sign = "■ end" if not session.busy else "‖ paused" if session.playhead.paused else "▶"
     return f"{sign} {session.playhead.speed:g}\u00d7"
 
@@ -76,7 +75,7 @@ def _reply_at(session: ReplaySession) -> int:
 
 
 def _phases(session: ReplaySession) -> Content:
-    """Return the phases of a round, the present one marked if it stays long enough to be seen."""
+    """Return the phases of a round; the present one is marked if it lasts long enough to see."""
     moments, position = session.timeline.moments, session.position
     phase = moments[position - 1].phase if position and session.lingers else None
     if phase == "prefill":

@@ -16,12 +16,9 @@ _UNKNOWN = "·"
 
 
 def what_if_rows(runs: Sequence[tuple[str, Outlook]], k: int, width: int) -> list[Content]:
-    """Return the rows for the named runs, with `k` marked.
+    """Return the rows for the named runs, with the column of `k` marked.
 
-    Args:
-        runs: The name of each run and its estimates.
-        k: The chosen number of draft tokens.
-        width: Width in cells; if it is too small, only the columns around `k` are shown.
+    If `width`, in cells, is too small, only the columns around `k` are shown.
     """
     shown = _columns(k, width)
     rows = [_row("drafted k", [_head(one, k) for one in shown])]
