@@ -1,7 +1,7 @@
 """The chat screen: a conversation with a prompt, stored among others.
 
-The screen composes widgets and controllers, and routes: a key, a command or a message of a widget
-goes to the controller that it concerns; the events of the session go to all of them.
+The screen composes widgets and controllers. It routes each key, command and widget message to the
+controller that it concerns, and the events of the session to all that listen.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,14 +54,7 @@ from mlxspec_app.widgets.chat.welcome import Welcome
 
 
 class ChatScreen(ConversationScreen):
-    """A chat with a model. Messages typed while the model is busy wait in a queue.
-
-    Attributes:
-        user_data: The user data, or None if nothing is stored.
-        outbox: Sends and queues messages.
-        storage: Stores the chat.
-        editor: Edits an earlier turn.
-    """
+    """A chat with a model. Messages typed while the model is busy wait in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
     AUTO_FOCUS = "Prompt"
@@ -77,11 +70,8 @@ class ChatScreen(ConversationScreen):
     ) -> None:
         """Make a screen for a session that has not started.
 
-        Args:
-            session: The session.
-            user_data: The user data, which stores the chat; None stores nothing.
-            introduce: Finds the facts for the cards of the first run; None shows no cards.
-            continues: Whether to open the last chat.
+        Without `user_data` nothing is stored. `introduce` finds the facts for the cards of the
+        first run; None shows no cards. With `continues` the screen opens the last chat.
         """
         super().__init__(session)
         self.user_data, self._introduce, self._continues = user_data, introduce, continues
@@ -164,7 +154,7 @@ class ChatScreen(ConversationScreen):
             self.user_data.log.note(self.pacer.clock.describe())
 
     def begin(self) -> None:
-        self.call_after_refresh(self._begin)  # loading needs the processor: draw a frame first
+        self.call_after_refresh(self._begin)  # loading keeps the CPU busy: draw a frame first
 
     def _begin(self) -> None:
         user_data = self.user_data
@@ -193,21 +183,21 @@ class ChatScreen(ConversationScreen):
         self.outbox.follow_phase()
 
     def after_order(self) -> None:
-        """Show the effect of an order to the session at once."""
+        """Show the effect of an order at once."""
         self.show_now()
         self.refresh_bindings()
 
     def show_chats(self, chats: Overview) -> None:
-        """Show that there are stored chats."""
+        """Show on the first page that there are stored chats."""
         self.query_one(Welcome).show_chats(chats)
 
     # ---- the prompt -------------------------------------------------------------------------
 
     def action_editor(self) -> None:
-        self.prompt.call_later(self._edit_outside)  # behind the letters that are on their way
+        self.prompt.call_later(self._edit_outside)  # after the queued keys
 
     def _edit_outside(self) -> None:
-        """Give the terminal to the user's editor, with the text of the prompt."""
+        """Suspend the app, and open the text of the prompt in the user's editor."""
         try:
             with self.app.suspend():
                 text = edit_text(self.prompt.unsent)
@@ -229,7 +219,7 @@ class ChatScreen(ConversationScreen):
             self.prompt.focus()
 
     def selected_text(self) -> str:
-        if self.query_one(FindBar).is_open:  # what is selected is the hit
+        if self.query_one(FindBar).is_open:  # the selection is the hit
             return ""
         return super().selected_text() or self.prompt.selected_text
 
@@ -239,7 +229,7 @@ class ChatScreen(ConversationScreen):
 
     def refuse(self, line: str, reason: str) -> None:
         super().refuse(line, reason)
-        self.prompt.restore(safe_text(line))  # the field draws what it holds as it is
+        self.prompt.restore(safe_text(line))  # the field draws its text unfiltered
 
     @property
     def mode(self) -> str:
@@ -250,7 +240,7 @@ class ChatScreen(ConversationScreen):
         self.prompt.focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Write a letter that is no key of the transcript into the prompt."""
+        """Type a letter that is no key of the transcript into the prompt."""
         is_letter = self.mode and event.is_printable and event.key not in self.active_bindings
         if is_letter and event.character:
             self.prompt.focus()
@@ -268,7 +258,7 @@ class ChatScreen(ConversationScreen):
         self._leaving.follow_text()
         hints = self.query_one(CommandHints)
         if event.text_area.text.startswith("/model ") and "model" not in hints.words:
-            hints.words["model"] = ()  # they are looked for once
+            hints.words["model"] = ()  # search only once
             self._navigation.find_models(lambda names: hints.offer("model", names))
 
     @on(Prompt.Submitted)
@@ -320,7 +310,7 @@ class ChatScreen(ConversationScreen):
     def _look_elsewhere(self, event: Transcript.Pointed) -> None:
         self._alternatives.look_away()
         if event.is_clicked and self._abilities.allows("alternatives"):
-            self.call_later(self.action_alternatives)  # behind the facts of the token
+            self.call_later(self.action_alternatives)  # after the facts of the token
 
     def action_alternatives(self) -> None:
         inspector, reply = self.query_one(Inspector), self.transcript.pointed_message

@@ -1,6 +1,6 @@
 """The screens that a chat opens over itself: stored chats, a replay, models, questions.
 
-What is needed only when such a screen opens is imported then: it would delay the first frame.
+Such a screen is imported only when it opens: earlier imports would delay the first frame.
 """
 
 import asyncio
@@ -32,16 +32,9 @@ if TYPE_CHECKING:
 
 
 class ChatNavigation:
-    """Opens other screens; the answer of the user goes to a callback."""
+    """Opens other screens; a callback gets the user's answer."""
 
     def __init__(self, feed: Feed, screen: Screen[None], user_data: UserData | None) -> None:
-        """Make a controller that has opened nothing yet.
-
-        Args:
-            feed: Holds the conversation.
-            screen: Shows it.
-            user_data: The user data; None where nothing is stored.
-        """
         self._feed, self._screen, self._user_data = feed, screen, user_data
 
     def introduce(self, find: Callable[[], Introduction]) -> None:
@@ -57,13 +50,10 @@ class ChatNavigation:
         then: Callable[[ChosenChat | None], None],
         on_deleted: Callable[[int], None],
     ) -> None:
-        """Show the stored chats.
+        """Show the stored chats that match `words`; "" matches all.
 
-        Args:
-            store: The store, or None if no chats are stored.
-            words: Words to search for; "" for all chats.
-            then: Called with the chosen chat, or with None.
-            on_deleted: Called with the number of a deleted chat.
+        `then` gets the chosen chat, or None; `on_deleted` gets the number of each deleted chat.
+        Without a store, only a notice is shown.
         """
         if store is None:
             self._screen.notify("no chats are kept in this session", timeout=4)
@@ -73,11 +63,9 @@ class ChatNavigation:
         self._screen.app.push_screen(HistoryScreen(store, words, on_deleted=on_deleted), then)
 
     def choose_model(self, begins_with: Part, then: Callable[[ModelChoice | None], None]) -> bool:
-        """Open the picker; return whether there is one.
+        """Open the model picker; return whether there is one.
 
-        Args:
-            begins_with: The list that has the focus first.
-            then: Called with the chosen models, or with None.
+        The list `begins_with` has the focus first; `then` gets the chosen models, or None.
         """
         if self._user_data is None or self._user_data.catalogue is None:
             return False
@@ -91,13 +79,13 @@ class ChatNavigation:
         return True
 
     def find_models(self, then: Callable[[Sequence[str]], None]) -> None:
-        """Find the names for `/model` in a thread, as that reads disks; `then` gets them."""
+        """List the names for `/model` in a thread, because that reads disks; `then` gets them."""
         catalogue = self._user_data.catalogue if self._user_data is not None else None
         if catalogue is None:
             return
 
         async def find() -> None:
-            with suppress(Exception):  # the picker says what is wrong with a disk
+            with suppress(Exception):  # the model picker reports disk errors
                 models = await asyncio.to_thread(catalogue.models)
                 then([entry.source or "default" for entry in models if not entry.problem])
 
@@ -108,10 +96,7 @@ class ChatNavigation:
     ) -> None:
         """Ask what to do with a chat that no longer fits the context.
 
-        Args:
-            ways: The possible ways.
-            context_length: In tokens, 0 if unknown.
-            then: Called with the answer, or with None.
+        `context_length` is in tokens, 0 if unknown; `then` gets the answer, or None.
         """
         self._screen.app.push_screen(ContextFullScreen(ways, context_length), then)
 

@@ -37,7 +37,6 @@ class ContextScreen(SteadyModal[None]):
     """
 
     def __init__(self, state: ChatState) -> None:
-        """Show the context of a state."""
         super().__init__()
         self._state = state
 

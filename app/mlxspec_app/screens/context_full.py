@@ -30,7 +30,7 @@ _MEANINGS: dict[Way, str] = {
 
 
 class TickBox(Checkbox):
-    """A box that is empty where it is not ticked; Textual's own shows a dim X then."""
+    """A checkbox that is empty while it is off; Textual's own shows a dim X."""
 
     BUTTON_INNER = " "
 
@@ -78,12 +78,7 @@ class ContextFullScreen(SteadyModal[ContextAnswer | None]):
     """
 
     def __init__(self, ways: Sequence[Way], context_length: int) -> None:
-        """Ask which of these ways to use.
-
-        Args:
-            ways: The ways that can get a reply.
-            context_length: Tokens that fit, or 0 if unknown.
-        """
+        """Offer the ways that can get a reply; `context_length` is in tokens, 0 if unknown."""
         super().__init__()
         self._ways = ways
         self._context_length = context_length

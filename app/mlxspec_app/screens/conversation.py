@@ -1,4 +1,4 @@
-"""The base of the chat and the replay: one session, one state, and the views of it.
+"""The base of the screens with a conversation: one session, its state, and the views of it.
 
 A frame drains the session, folds its events into the state and appends new text to the transcript.
 A few times a second it also redraws the panels. Nothing here waits for the session.
@@ -48,18 +48,9 @@ from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 class ConversationScreen(SteadyScreen[None]):
     """Shows a session. Subclasses add the widgets below the draft lane, keys and orders.
 
-    Attributes:
-        NOTE: A word or two in the status bar, on a screen that is no live chat.
-        FOLLOW_KEYS: The keys that scroll to the newest text, in a few words.
-        EXAMPLES: Example prompts on the first page.
-        INVITATION: What the first page says.
-        TREE: The view of the last draft tree.
-        LANE: The view of the last round.
-        feed: The session and its state.
-        pacer: Decides when the screen is drawn.
-        views: The view of the text.
-        surroundings: The panels around the transcript.
-        reader: Acts on the message under the cursor.
+    `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
+    which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page. `TREE`
+    and `LANE` are the views of the last round.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
@@ -81,11 +72,11 @@ class ConversationScreen(SteadyScreen[None]):
 
     @cached_property
     def commander(self) -> Commander:
-        """Runs the commands of this screen; made late, as subclasses add orders."""
+        """Runs the commands of this screen; made late, because subclasses add orders."""
         return Commander(self, self.orders())
 
     def orders(self) -> dict[str, Callable[..., object]]:
-        """Return the function of each action that commands can run here, by the action's name."""
+        """Return the functions that commands can run here, by the name of their action."""
         return {
             "context": self._show_context,
             "copy_code": self.action_copy_code,
@@ -163,11 +154,11 @@ class ConversationScreen(SteadyScreen[None]):
         self.session.start()
 
     def first_view(self, settings: Settings) -> View:
-        """Return the view to begin with."""
+        """Return the view to start with."""
         return view_named(settings.view)
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Show the changed settings."""
+        """Apply the changed settings."""
         if settings.ink != before.ink:
             self.views.use(self.views.view, ink_named(settings.ink))
         if settings.view != before.view:
@@ -200,12 +191,12 @@ class ConversationScreen(SteadyScreen[None]):
         exit_on_error: bool = True,
         exclusive: bool = False,
     ) -> None:
-        """Run something in the background, as `run_worker` does."""
+        """Run a coroutine in the background, as `run_worker` does."""
         begin: Callable[[], Any] = work
         self.run_worker(begin, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
 
     def on_phase_changed(self) -> None:
-        """Act on a new phase of the session."""
+        """React to a new phase of the session; a hook for subclasses."""
 
     def show_now(self) -> None:
         """Show the effect of an order at once."""
@@ -225,7 +216,7 @@ class ConversationScreen(SteadyScreen[None]):
             self.surroundings.show(self.state)
 
     def update_rows(self) -> None:
-        """Redraw those panels that are cheap."""
+        """Redraw only the panels that are cheap."""
         if self.is_current:
             self.surroundings.show_rows(self.state)
 
@@ -300,7 +291,7 @@ class ConversationScreen(SteadyScreen[None]):
         return self.get_selected_text() or ""
 
     def copy(self, text: str, if_empty: str) -> None:
-        """Copy text and show how it was copied; show `if_empty` if there is none."""
+        """Copy text and show how it was copied; `if_empty` is the notice if there is none."""
         if not text:
             self.notify(if_empty, timeout=3)
             return
@@ -320,7 +311,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.notify(f"{line.strip()} cannot be typed here", timeout=3)
 
     def refuse(self, line: str, reason: str) -> None:
-        """Say why a command cannot be carried out; a screen with a prompt gives the line back."""
+        """Show why a command is refused; a screen with a prompt also restores the line."""
         self.notify(reason, severity="warning", timeout=4)
 
     def action_help(self) -> None:

@@ -1,4 +1,4 @@
-"""A dialog that explains the figures on the screen: the glossary beside them, without a pointer."""
+"""A dialog that explains the figures on the screen, for those who use no pointer."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -39,7 +39,6 @@ class FiguresScreen(SteadyModal[bool]):
     """
 
     def __init__(self, definitions: Sequence[Definition]) -> None:
-        """Explain figures by their definitions."""
         super().__init__()
         self._definitions = definitions
 

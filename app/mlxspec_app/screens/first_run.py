@@ -1,6 +1,6 @@
 """The first run: the machine, the model and a recorded race, on three cards that can be skipped.
 
-The model loads meanwhile; the progress is shown below the cards.
+The model loads meanwhile; its progress is below the cards.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _CARDS = ("machine", "model", "race")
 _MUTED = "$spec-muted"
 _NEWS_PER_S = 5
 _KEY_CELLS = 8
-_KEYS = (  # the id of a binding, or what is typed; and what it does
+_KEYS = (  # a binding id or a text to type, and its effect
     ("Enter", "send a message"),
     ("view.ink", "the X-ray: who wrote each word, and how sure"),
     ("/race", "a race like this one, with your own prompt"),
@@ -68,9 +68,7 @@ class FirstRunScreen(SteadyModal[None]):
     def __init__(self, find_facts: Callable[[], Introduction], state: ChatState) -> None:
         """Make the screen over a chat whose session loads its model.
 
-        Args:
-            find_facts: Returns the facts for the cards; called in a thread, as it can be slow.
-            state: The state of the session, which changes meanwhile.
+        `find_facts` can be slow, so a thread calls it. `state` changes while the model loads.
         """
         super().__init__()
         self._find_facts = find_facts
@@ -135,7 +133,7 @@ class FirstRunScreen(SteadyModal[None]):
 
 
 def _keys(chosen: Mapping[str, str]) -> Content:
-    """Return the five keys to begin with, as the user's key map has them."""
+    """Return the first keys to learn, as the user's key map has them."""
     bindings = {binding.id: binding for binding in CHAT}
     rows = []
     for name, meaning in _KEYS:

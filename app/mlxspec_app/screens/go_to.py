@@ -41,7 +41,6 @@ class GoToScreen(SteadyModal[int | None]):
     """
 
     def __init__(self, num_rounds: int) -> None:
-        """Make the dialog for a recording of `num_rounds` rounds."""
         super().__init__()
         self._num_rounds = num_rounds
 

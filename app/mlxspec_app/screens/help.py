@@ -30,13 +30,13 @@ class Key(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the page, and the cells by which what does not fit into it is moved in."""
+    """A row of the page; `indent` is the number of cells before each line but the first."""
 
     content: Content
     indent: int = 0
 
     def wrapped(self, width: int) -> list[Content]:
-        """Return the lines of the row in so many cells."""
+        """Return the lines of the row, wrapped to `width` cells."""
         first = self.content.wrap(width)[0]
         rest = self.content[len(first.plain.rstrip()) :]
         rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
@@ -46,10 +46,9 @@ class Row(NamedTuple):
 
 
 class HelpPage(Static):
-    """Rows, wrapped to the width there is."""
+    """Rows, wrapped to the width of the widget."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        """Show these rows."""
         self._rows = rows
         super().__init__(Content("\n").join(row.content for row in rows))
 
@@ -69,7 +68,6 @@ class HelpScreen(SteadyModal[None]):
     ]
 
     def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:
-        """Make the page for a screen with these keys and commands."""
         super().__init__()
         self._keys, self._commands = keys, commands
 
@@ -84,7 +82,7 @@ class HelpScreen(SteadyModal[None]):
 
 
 def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Row]:
-    """Return the rows of the page."""
+    """Return the rows of the help page of a screen with these keys and commands."""
     rows = [_heading("Views (F2)"), *(Row(row, NAME_CELLS) for row in plain_legend()[:2])]
     rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
     rows += [Row(Content("")), _heading("The X-ray: what its colours and signs mean")]

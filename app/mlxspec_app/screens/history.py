@@ -26,7 +26,7 @@ from mlxspec_app.widgets.lists.chat_list import ChatList
 from mlxspec_app.widgets.lists.title_field import TitleField
 
 NO_CHATS = "No chats yet: press n to start one."
-PAUSE_S = 0.12  # without a key press, before a search: not one search a letter
+PAUSE_S = 0.12  # pause after a key press, to avoid one search per letter
 
 
 class HistoryScreen(SteadyScreen[ChosenChat | None]):
@@ -41,13 +41,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         query: str = "",
         on_deleted: Callable[[int], None] = lambda n: None,
     ) -> None:
-        """Make the list.
-
-        Args:
-            store: The store of the chats.
-            query: Words to search for at once.
-            on_deleted: Called with the number of a deleted chat.
-        """
+        """Search for `query` at once; `on_deleted` gets the number of each deleted chat."""
         super().__init__()
         self._store = store
         self._pages = ChatPages(store, query)
@@ -104,7 +98,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Show an error of the store that the block raises."""
+        """Show an error of the store that occurs in the block."""
         try:
             yield
         except StoreError as error:
@@ -123,7 +117,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @work(exclusive=True, group="load")
     async def _open_found(self) -> None:
         with self._explaining():
-            if self._pages.is_stale:  # Enter came before the search began
+            if self._pages.is_stale:  # Enter came before the search started
                 await self._pages.read()
                 self._show(0)
             self.query_one(ChatList).action_choose()

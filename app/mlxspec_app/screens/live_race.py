@@ -1,4 +1,4 @@
-"""A race over the chat whose prompt it answered."""
+"""A race between two replies to one prompt, played over the chat."""
 
 from typing import ClassVar
 

@@ -24,18 +24,13 @@ _BACK = Binding(
 
 
 class LiveReplayScreen(ReplayScreen):
-    """Replays the conversation so far, from its end; shows how many rounds came since."""
+    """Replays the conversation so far, from its end; shows how many rounds are new since."""
 
     NOTE = "replay, detached"
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
     def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
-        """Make a screen that begins at the end of the events.
-
-        Args:
-            events: The events so far.
-            count_rounds: Returns the present number of rounds of the conversation.
-        """
+        """Start at the end; `count_rounds` returns the present number of rounds in the chat."""
         super().__init__(ReplaySession(events, autoplay=True))
         self._count_rounds = count_rounds
 
@@ -62,13 +57,12 @@ class LiveReplayScreen(ReplayScreen):
 
 
 class DemoScreen(LiveReplayScreen):
-    """Plays a recording from its beginning, over a chat without replies."""
+    """Plays a recording from its start, over a chat without replies."""
 
     NOTE = "a recording"
 
     def __init__(self, events: Sequence[Event]) -> None:
-        """Make a screen that plays the events."""
         super().__init__(events, lambda: 0)
 
     def wind(self) -> None:
-        """Begin at the beginning."""
+        """Stay at the start, and play."""

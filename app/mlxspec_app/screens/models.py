@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class ModelsScreen(SteadyScreen[ModelChoice | None]):
-    """Asks which models to load; None keeps the present ones."""
+    """Asks which models to load; the result None keeps the present ones."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(MODELS)
     AUTO_FOCUS = ""
@@ -56,14 +56,10 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         *,
         begins_with: str = "models",
     ) -> None:
-        """Make a picker.
+        """Make a picker of the models and drafters in `catalogue`.
 
-        Args:
-            user_data: The user data, whose settings hold the default models.
-            catalogue: Lists the models and drafters on this machine.
-            state: The state of the session, which changes meanwhile.
-            stop: Stops a download.
-            begins_with: The list that has the focus, "models" or "drafters".
+        The settings in `user_data` hold the default models. `state` changes meanwhile. `stop` stops
+        a download. `begins_with` is the list that has the focus first: "models" or "drafters".
         """
         super().__init__()
         self._user_data, self._catalogue, self._state, self._stop = (
@@ -190,7 +186,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             self._stop()
 
     def action_fetch(self) -> None:
-        assert self._model is not None  # `check_action` has seen one
+        assert self._model is not None  # `check_action` requires one
         fetching = self._user_data.fetching = Fetching(self._model)
 
         def run() -> None:
@@ -214,7 +210,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @work(thread=True, group="measure", exclusive=True)
     def _measure_again(self, pair: ModelChoice) -> None:
-        """Forget the verdict on this pair's drafters, and load it: `auto` measures then."""
+        """Forget what `auto` found for this pair, and load it: `auto` then measures again."""
 
         def load(_: None) -> None:
             self.dismiss(pair)

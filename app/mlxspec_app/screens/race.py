@@ -38,7 +38,6 @@ class RaceScreen(SteadyScreen[None]):
     AUTO_FOCUS = ""
 
     def __init__(self, race: Race) -> None:
-        """Make a screen for a race that has not begun."""
         super().__init__()
         self.race = race
         self.verdict = compare(*(track.events for track in race.tracks))
@@ -58,7 +57,7 @@ class RaceScreen(SteadyScreen[None]):
         settings = choices_of(self.app).settings
         self.views.use(view_named(settings.view), ink_named(settings.ink))
         self.set_interval(1 / frames_per_s(settings), self.tick)
-        self.race.playhead.paused = self.app.animation_level == "none"  # then it starts by key
+        self.race.playhead.paused = self.app.animation_level == "none"  # then a key starts it
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
         self.call_after_refresh(self._show_now)
 

@@ -1,4 +1,4 @@
-"""The replay screen: a conversation that comes from a recording, with a transport below it."""
+"""The replay screen: a recorded conversation, with a transport below it."""
 
 from typing import ClassVar, Literal
 
@@ -21,7 +21,7 @@ from mlxspec_app.widgets.playback.transport import Transport
 
 
 class ReplayScreen(ConversationScreen):
-    """Plays a recording with the views of the chat; at slow speeds with the phases of a round."""
+    """Plays a recording with the views of the chat; at slow speeds also the phases of a round."""
 
     NOTE = "replay"
     EXAMPLES = ()
@@ -31,18 +31,17 @@ class ReplayScreen(ConversationScreen):
     AUTO_FOCUS = ""
 
     def __init__(self, session: ReplaySession) -> None:
-        """Make a screen for a recording."""
         super().__init__(session)
         self.recording = session
 
     def first_view(self, settings: Settings) -> View:
-        """Return the X-ray: a replay is there to look into the rounds."""
+        """Return the X-ray: the user of a replay studies the rounds."""
         return XRAY
 
     def begin(self) -> None:
         super().begin()
         if self.app.animation_level == "none":
-            self.recording.playhead.paused = True  # it starts by key
+            self.recording.playhead.paused = True  # a key starts it
 
     def compose_controls(self) -> ComposeResult:
         yield Transport(self.recording)
@@ -93,7 +92,7 @@ class ReplayScreen(ConversationScreen):
         self._go_to(self.recording.timeline.at_share(event.share))
 
     def _keep_view(self, name: str, value: str) -> None:
-        """Keep nothing: the view of a replay is not that of the chats."""
+        """Store nothing: the view of a replay is not that of the chats."""
 
     def _go_to_round(self, number: int | None) -> None:
         if number is not None:

@@ -1,4 +1,4 @@
-"""The settings screen: a row a setting; a change is applied and written to the file at once."""
+"""The settings screen: one row per setting; a change is applied and written to the file at once."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -27,7 +27,7 @@ from mlxspec_app.widgets.lists.setting_rows import detail, setting_options, sett
 
 
 class SettingList(OptionList):
-    """The rows; the keys change the highlighted one."""
+    """The rows of the settings; its keys change the highlighted one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "screen.cycle(-1)", "Previous", show=False),
@@ -50,9 +50,8 @@ class SettingsScreen(SteadyScreen[None]):
     ) -> None:
         """Make the screen.
 
-        Args:
-            now: The settings of the next reply, by slash word.
-            origins: Where those of them come from that the user did not give, by slash word.
+        `now` has the settings of the next reply, and `origins` the source of those that the user
+        did not set. Both are by slash word.
         """
         super().__init__()
         self._now = now or {}
@@ -116,7 +115,7 @@ class SettingsScreen(SteadyScreen[None]):
         self._change(value)
 
     def action_cycle(self, step: int) -> None:
-        """Give the highlighted setting its next value, if its values are a list."""
+        """Change the highlighted setting to its next value, if its values are a list."""
         rule, value = self._rule, value_of(choices_of(self.app).settings, self._chosen)
         # the theme in use may come from the command line, not from the settings
         value = self.app.theme if self._chosen == "theme" else value
@@ -170,7 +169,7 @@ class SettingsScreen(SteadyScreen[None]):
         self._show_detail()
 
     def _unset(self) -> dict[str, str]:
-        """Return what unset sampling params are in this chat and why, by dotted name."""
+        """Return the values in use of unset sampling params and their source, by dotted name."""
         known = {name: row.word for name, row in STORED.items() if row.word in self._origins}
         return {
             name: self._origins[word]

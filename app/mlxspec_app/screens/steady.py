@@ -1,6 +1,6 @@
 """A screen that survives quick changes of the terminal's size.
 
-A layout makes Textual send the screen a resize event, and each resize event starts a layout. When
+A layout makes Textual send the screen a resize event, and each resize event starts a layout. If
 events of two sizes are queued at once, each causes the other again, without end. So these screens
 ignore a size that the terminal no longer has.
 """

@@ -24,16 +24,11 @@ from mlxspec_app.widgets.figures.stats_panel import StatsPanel
 class Surroundings:
     """Shows a state in the widgets of a screen, except the transcript.
 
-    A terminal that is too small for a panel hides it, and a notice gives the size that it needs.
+    A terminal that is too small for a panel hides it, and a notice gives the required size.
     """
 
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
-        """Make the panels of a screen that is not composed yet.
-
-        Args:
-            screen: Holds the widgets.
-            follow_keys: The keys that scroll to the newest text, in a few words.
-        """
+        """Make the panels of a screen that is not composed yet."""
         self._screen, self._follow_keys = screen, follow_keys
         self._stats = StatsChoice()
         self._has_few_rows = False
@@ -96,7 +91,7 @@ class Surroundings:
             self._screen.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
 
     def toggle_stats(self) -> None:
-        """Show or hide the statistics, as the user wishes from now on."""
+        """Show or hide the statistics; the user's choice holds from now on."""
         width = self._screen.size.width
         if self._stats.fits(width):
             self._stats.toggle(width)

@@ -1,4 +1,4 @@
-"""The watch screen: a reply of a server while it is written, and the list of all."""
+"""The watch screen: a reply of a server while it is written, and a list of the newest ones."""
 
 from typing import ClassVar, Literal
 
@@ -25,12 +25,11 @@ class WatchScreen(ConversationScreen):
     AUTO_FOCUS = ""
 
     def __init__(self, session: WatchSession, url: str) -> None:
-        """Make a screen for the server at an address."""
         super().__init__(session)
         self.watched, self._url = session, url
 
     def first_view(self, settings: Settings) -> View:
-        """Return the X-ray: who watches looks into the rounds."""
+        """Return the X-ray: the user of this screen studies the rounds."""
         return XRAY
 
     def compose_controls(self) -> ComposeResult:
@@ -65,4 +64,4 @@ class WatchScreen(ConversationScreen):
             self.query_one(WatchedReplies).show()
 
     def _keep_view(self, name: str, value: str) -> None:
-        """Keep nothing: the view of what is watched is not that of the chats."""
+        """Store nothing: the view of a watched server is not that of the chats."""
