@@ -1,4 +1,4 @@
-"""The age of a chat in words, coarse enough to stay correct while the list is open."""
+"""The age of a chat as text, coarse enough to stay correct while the list is open."""
 
 from datetime import datetime
 
@@ -9,9 +9,7 @@ _DAYS_COUNTED = 7
 def ago(then: float, now: float) -> str:
     """Return the time from one moment to another, such as `3 minutes ago` or `12 Mar 2025`.
 
-    Args:
-        then: Seconds since 1970.
-        now: Seconds since 1970; a time before `then` counts as `then`.
+    Both are seconds since 1970. If `now` is before `then`, it counts as `then`.
     """
     passed = now - then
     if passed < _MINUTE:

@@ -63,7 +63,7 @@ def resample(values: Sequence[float], width: int) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean, clipped to the range of the values: rounding can put it outside."""
+    """Return the mean, clipped to the range of the values, as rounding can put it outside."""
     return min(max(values), max(min(values), fmean(values)))
 
 

@@ -1,8 +1,8 @@
-"""Copies text to the clipboard: by `pbcopy` on the user's own Mac, by the terminal (OSC 52) else.
+"""Copies text to the clipboard: with `pbcopy` on the user's Mac, else by the terminal (OSC 52).
 
 `pbcopy` reports success, but over SSH it would fill the clipboard of the wrong machine. A terminal
-never answers to OSC 52, and some ignore it, for example Terminal.app: nobody can be sure that the
-text arrived, and the notice to the user says so.
+never answers to OSC 52, and some ignore it, such as Terminal.app. So the notice to the user does
+not promise that the text arrived.
 """
 
 import os
@@ -18,13 +18,7 @@ _UTF_8 = "en_US.UTF-8"  # pbcopy reads its input in the encoding of the locale
 
 @dataclass(frozen=True)
 class Copied:
-    """The notice after a copy.
-
-    Attributes:
-        title: What is certain.
-        route: The method, and its possible problem.
-        seconds: How long to show the notice.
-    """
+    """The notice after a copy, shown for `seconds`; `route` is the method and its limits."""
 
     title: str
     route: str

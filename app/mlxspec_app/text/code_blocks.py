@@ -8,14 +8,9 @@ _FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 class CodeBlock(NamedTuple):
-    """A fenced code block.
+    """A fenced code block, from `start` to `end` of the text, its fences included.
 
-    Attributes:
-        marks: The marks of the opening fence.
-        code: The lines between the fences.
-        start: Index in the text of the start of the opening fence.
-        end: Index after the closing fence, or the length of the text without one.
-        is_closed: Whether there is a closing fence.
+    `marks` are those of the opening fence. An open block ends with the text.
     """
 
     marks: str
@@ -54,19 +49,14 @@ def closed(text: str) -> str:
 
 
 def fence_after(line: str, fence: str) -> str:
-    """Return the fence that is open after a line, "" for none.
-
-    Args:
-        line: A line without its line break.
-        fence: The fence that is open before the line, "" for none.
-    """
+    """Return the fence that is open after a line, "" for none; `fence` is open before the line."""
     found = _FENCE.match(line)
     if found is None:
         return fence
     marks, rest = found["marks"], found["rest"]
     if fence:
         return "" if marks.startswith(fence) and not rest.strip() else fence
-    # CommonMark: with another backtick in the line it is inline code and no fence
+    # CommonMark: with another backtick in the line it is inline code, not a fence
     return "" if marks[0] == "`" and "`" in rest else marks
 
 

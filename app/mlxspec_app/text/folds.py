@@ -8,7 +8,7 @@ _MOST_LINES = 50
 
 @dataclass
 class Folds:
-    """The long texts, by the line that stands for each."""
+    """Long texts, by the line that stands for each."""
 
     _texts: dict[str, str] = field(default_factory=dict)
 

@@ -1,9 +1,9 @@
 """Every sign that the app draws around the text, and its ASCII equivalent.
 
-All code uses Unicode signs. For ASCII terminals they are replaced one by one at the very end, when
-the rows of a widget are painted: so no other function depends on the set in use, and what Textual
-itself draws, such as borders and the ellipsis of a cut line, is replaced too. Each equivalent is
-one cell wide like its sign, so no layout changes.
+All code uses Unicode signs. For ASCII terminals they are replaced at the very end, when the rows of
+a widget are painted. So no other function depends on the set in use, and signs that Textual draws,
+such as borders and the ellipsis of a cut line, are replaced too. Each equivalent is one cell wide
+like its sign, so no layout changes.
 """
 
 import sys

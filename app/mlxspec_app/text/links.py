@@ -8,7 +8,7 @@ _LINK = re.compile(
 
 
 def link_at(line: str, index: int) -> str:
-    """Return the target of the link around a character of a line, "" where there is none."""
+    """Return the target of the link around a character of a line, or ""."""
     for found in _LINK.finditer(line):
         if found.start() <= index < found.end():
             return found["target"] or found["auto"]

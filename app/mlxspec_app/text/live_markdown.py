@@ -1,9 +1,9 @@
-"""Styles for Markdown while a reply grows: weights and backgrounds, never other characters.
+"""Styles Markdown while a reply grows: it changes weights and backgrounds, never characters.
 
 The look of a logical line depends on its text and on the fence that is open before it, so new text
 is scanned from the last line on. A construct is at most `_REACH` characters long, so only the last
-`_REACH` characters of the line are scanned again: the cost of a token depends neither on the
-length of the message nor on the length of the line.
+`_REACH` characters of the line are scanned again: the cost of a token depends neither on the length
+of the message nor on the length of the line.
 
 The styling is light: marks stay visible, and a construct counts once it is complete, in one line.
 """
@@ -35,7 +35,7 @@ class Look(Flag):
 
 
 class Piece(NamedTuple):
-    """Neighbouring characters of a line with one look."""
+    """Adjacent characters of a line with one look."""
 
     start: int
     end: int
@@ -46,11 +46,8 @@ class Piece(NamedTuple):
 class LineLook:
     """The look of a logical line.
 
-    Attributes:
-        pieces: The characters with another look than plain, in order.
-        is_code: Whether the line belongs to a fenced block, its fences included.
-        is_quote: Whether the line is quoted.
-        fence: The fence that is open after the line, or "".
+    `pieces` leaves plain characters out. `is_code` is true for the fences of a code block too.
+    `fence` is the fence that is open after the line, or "".
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -85,25 +82,17 @@ _LOOKS = {
 
 
 class LiveMarkdown:
-    """The looks of a text that grows.
-
-    Attributes:
-        lines: The look of each logical line.
-    """
+    """The looks of a text that grows, one for each logical line."""
 
     def __init__(self) -> None:
-        """Start without text."""
         self.lines: list[LineLook] = []
         self._scan = _LineScan()
 
     def update(self, lines: Sequence[Line]) -> int | None:
         """Scan the new text at the end of the last scanned line, and the lines after it.
 
-        Args:
-            lines: All logical lines of the text.
-
-        Returns:
-            Index of the first character of the last scanned line whose look changed, or None.
+        `lines` are all logical lines of the text. Return the index of the first character of the
+        last scanned line whose look changed, or None.
         """
         first = max(0, len(self.lines) - 1)
         before = self.lines.pop() if self.lines else PLAIN_LINE
@@ -112,7 +101,7 @@ class LiveMarkdown:
         return _first_difference(before, self.lines[first])
 
     def cut(self, num_lines: int) -> None:
-        """Forget the looks of all lines but the first `num_lines - 1`."""
+        """Forget the looks from line `num_lines - 1` on."""
         del self.lines[max(0, num_lines - 1) :]
         self._scan = _LineScan()
 
@@ -131,11 +120,7 @@ class LiveMarkdown:
 class _LineScan:
     """Progress of the scan of a growing line of prose.
 
-    Attributes:
-        number: Index of the line; -1 for none.
-        length: Number of characters that were scanned.
-        opening: The beginning of the line.
-        found: The constructs so far, each as adjacent pieces.
+    `number` is -1 before the first line. `found` holds each construct as adjacent pieces.
     """
 
     number: int = -1
@@ -158,7 +143,7 @@ class _LineScan:
 
 
 class _Opening(NamedTuple):
-    """The beginning of a line: marks of a heading, quote or list, and where its prose starts."""
+    """The start of a line: marks of a heading, quote or list, and the index where prose starts."""
 
     end: int = 0
     look: Look = Look.PLAIN
@@ -219,7 +204,7 @@ def _constructs(text: str, start: int, end: int, outer: Look) -> Iterator[list[P
 
 
 def _filled(found: list[list[Piece]], opening: _Opening, end: int) -> list[Piece]:
-    """Return the pieces of constructs, and between them pieces in the look of the opening."""
+    """Return the pieces of constructs and, between them, pieces in the look of the opening."""
     if not opening.look:
         return [piece for construct in found for piece in construct]
     return _covered(found, opening.end, end, opening.look)

@@ -1,7 +1,7 @@
 """Files in a message: `@notes.txt` adds the text of the file in a block below the message.
 
-A name after an @ at the beginning of a word is a file if such a file exists. If it looks like a
-path, the file must exist; `@anna` stays as it is.
+A name after an @ at the start of a word is a file if such a file exists. If it looks like a path,
+the file must exist; `@anna` stays as it is.
 """
 
 import os
@@ -22,11 +22,7 @@ class MentionError(ValueError):
 
 
 def with_files(text: str, folder: Path) -> str:
-    """Return the message with the text of the files that it names.
-
-    Args:
-        text: The message.
-        folder: Folder of relative names.
+    """Return the message with the text of the files that it names; `folder` is for relative names.
 
     Raises:
         MentionError: A file does not exist, cannot be read, is too large or is not text.
@@ -43,7 +39,7 @@ def begun_mention(line: str) -> str | None:
 
 
 def matching_files(start: str, folder: Path) -> list[str]:
-    """Return the names of files and folders with this beginning; folders end in a slash."""
+    """Return the names of files and folders that begin with `start`; folders end in a slash."""
     head, slash, tail = start.rpartition("/")
     try:
         entries = sorted(os.scandir(_path(head + slash or ".", folder)), key=lambda e: e.name)

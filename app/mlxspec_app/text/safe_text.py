@@ -44,7 +44,7 @@ def safe_line(text: str) -> str:
 def token_label(text: str) -> str:
     """Return a short label for a token in a table or a tree: no space around it, never empty.
 
-    The label of a token of white space has a sign for each of its characters.
+    A token of white space is labelled with a sign for each of its characters, at most four.
     """
     text = _PARTS.sub("…", text)  # a token of bytes: a part of a character
     if not text:

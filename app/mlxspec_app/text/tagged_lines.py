@@ -1,4 +1,4 @@
-"""Text in logical lines, made of pieces with tags: pieces are added and removed at the end only."""
+"""Text in logical lines, made of tagged pieces that are added and removed only at the end."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Neighbouring characters of a line with the same tag."""
+    """Adjacent characters of a line with the same tag."""
 
     start: int
     end: int
@@ -25,13 +25,7 @@ class Run(NamedTuple):
 
 @dataclass
 class Line:
-    """A logical line and the tags of its pieces.
-
-    Attributes:
-        text: The characters, without the line break.
-        ends: End of each piece, ascending.
-        tags: Tag of each piece.
-    """
+    """A logical line without its line break; `ends` and `tags` hold each piece's end and tag."""
 
     text: str = ""
     ends: list[int] = field(default_factory=list)
@@ -45,7 +39,7 @@ class Line:
         self.tags.append(tag)
 
     def cut(self, end: int) -> None:
-        """Drop all after the first `end` characters, which must be the end of a piece."""
+        """Drop the characters after the first `end`, which must be the end of a piece."""
         num_pieces = bisect_right(self.ends, end)
         del self.ends[num_pieces:], self.tags[num_pieces:]
         self.text = self.text[:end]
@@ -56,7 +50,7 @@ class Line:
     def runs(self, start: int, end: int) -> list[Run]:
         """Return the runs of equal tags between two characters.
 
-        They begin and end between grapheme clusters. A cluster that two pieces share has the tag of
+        They start and end between grapheme clusters. A cluster that two pieces share has the tag of
         the later one.
         """
         runs: list[Run] = []
@@ -82,14 +76,9 @@ class Line:
 
 
 class TaggedLines:
-    """Logical lines of text.
-
-    Attributes:
-        lines: The lines, at least one; the last one grows.
-    """
+    """Logical lines of text, at least one; the last one grows."""
 
     def __init__(self) -> None:
-        """Begin with an empty line."""
         self.lines = [Line()]
         self._ends: list[Place] = []
 
@@ -114,5 +103,5 @@ class TaggedLines:
         return Place(line, end)
 
     def start_of(self, piece: int) -> Place:
-        """Return the place at which a piece begins; that of the next new piece is the end."""
+        """Return where a piece starts; for the next new piece, this is the end of the text."""
         return self._ends[piece - 1] if piece else Place(0, 0)

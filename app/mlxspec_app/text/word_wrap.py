@@ -1,7 +1,7 @@
 """Breaks plain text between words as it streams in, for a terminal that would break inside them.
 
-A word is held back until it is whole. Code between fences stays as it is: a line break in it would
-be part of what a reader copies. Characters of scripts without spaces are words of their own.
+A word is held back until it is complete. Code between fences stays as it is: a line break in it
+would be part of what a reader copies. Characters of scripts without spaces are separate words.
 """
 
 import re
@@ -13,10 +13,9 @@ _FENCES = ("```", "~~~")
 
 
 class WordWrapper:
-    """Wraps one text, piece by piece."""
+    """Wraps one text to `width` cells, piece by piece."""
 
     def __init__(self, width: int) -> None:
-        """Wrap to `width` cells."""
         self._width = width
         self._column = 0
         self._space = ""
@@ -24,14 +23,14 @@ class WordWrapper:
         self._is_code = False
 
     def add(self, text: str) -> str:
-        """Return what can be shown once `text` follows."""
+        """Add text and return the words that are complete."""
         *pieces, last = _PIECES.findall(self._word + text) or [""]
         is_growing = not last.isspace() and cell_len(last) < self._width
         self._word = last if is_growing else ""
         return "".join(map(self._place, pieces if is_growing else (*pieces, last)))
 
     def end(self) -> str:
-        """Return what was held back; the next text begins a new line."""
+        """Return the text that was held back; the next text starts a new line."""
         rest = self._place(self._word) + self._space
         self._column, self._space, self._word, self._is_code = 0, "", "", False
         return rest

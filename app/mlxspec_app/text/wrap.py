@@ -33,15 +33,9 @@ class Row(NamedTuple):
 
 
 class WrappedText:
-    """Text of logical lines, wrapped to a width in cells.
-
-    Attributes:
-        width: Cells in a row.
-        rows: The rows of all lines, in order.
-    """
+    """Text of logical lines, wrapped to rows of `width` cells."""
 
     def __init__(self, width: int = 80) -> None:
-        """Begin empty."""
         self.width = max(1, width)
         self.rows = [Row(0, 0, 0)]
         self._text = TaggedLines()
@@ -99,7 +93,7 @@ class WrappedText:
         return self.lines[row.line].text[row.start : row.end]
 
     def runs(self, row: Row) -> list[Run]:
-        """Return the runs of equal tags in a row; they begin and end between grapheme clusters."""
+        """Return the runs of equal tags in a row; they start and end between grapheme clusters."""
         return self.lines[row.line].runs(row.start, row.end)
 
     def _wrap(self, number: int, text: str, start: int) -> None:
@@ -128,7 +122,7 @@ def breaks(text: str, width: int) -> Iterator[int]:
 
 
 def _cut(word: str, width: int) -> list[int]:
-    """Return the indices at which a word that begins a row is cut, then the cells of the rest."""
+    """Return the indices at which a word that starts a row is cut, then the cells of the rest."""
     cuts, column = [], 0
     for start, _, cells in split_graphemes(word)[0]:
         if column + cells > width and start:

@@ -1,1 +1,1 @@
-"""Markdown as it is read: marks become looks, and characters keep their place in the source."""
+"""Rendered Markdown: marks become looks, and characters keep their position in the source."""

@@ -1,7 +1,7 @@
 """Blocks of Markdown as shown lines: headings, lists, quotes, tables, code.
 
-markdown-it tells to which block a line belongs. Each logical line of the source stays a line of its
-own, as in a poem; lines that consist of marks only are not shown.
+markdown-it finds the block to which a line belongs. Each logical line of the source stays a
+separate line, as in a poem; lines that consist of marks only are not shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +26,10 @@ _ALIGNS: dict[str, Align] = {"text-align:right": "right", "text-align:center": "
 
 @dataclass(frozen=True)
 class OpenFence:
-    """A block of code that has no end yet.
+    """A code block that has no end yet.
 
-    Attributes:
-        line: Logical line of its opening fence.
-        marks: The marks of the fence.
-        language: What follows them.
-        lead: What stands before each of its rows.
-        indent: Characters before the fence, which its lines have too.
+    `lead` precedes each of its rows. `indent` is the number of characters before the fence, which
+    its lines have too.
     """
 
     line: int
@@ -52,11 +48,9 @@ class OpenFence:
 class Region:
     """Some lines of the source as they are shown.
 
-    Attributes:
-        shown: What is shown, in the order of the source.
-        starts: Lines at which a block or an item of a list begins that is in no other one.
-        fence: The block of code that is open at the end, if a list or nothing is around it.
-        is_prose: Whether it is one paragraph.
+    `starts` are the lines at which an outermost block or list item starts. `fence` is the code
+    block that is open at the end, unless it is in a quote. `is_prose` is true for a single
+    paragraph.
     """
 
     shown: list[Shown] = field(default_factory=list)
@@ -67,7 +61,7 @@ class Region:
 
 @dataclass
 class _Container:
-    """A quote or an item of a list, and what stands before its first and its other rows."""
+    """A quote or a list item, and the pieces before its first row and before its other rows."""
 
     lead: tuple[Piece, ...]
     indent: tuple[Piece, ...]
@@ -77,10 +71,8 @@ class _Container:
 def parse_region(lines: Sequence[str], first: int, *, is_open: bool) -> Region:
     """Return how lines are shown.
 
-    Args:
-        lines: The lines of the source.
-        first: Logical line of the first of them.
-        is_open: Whether more text may follow at the end of the last one.
+    `first` is the logical line of the first one; `is_open` says whether text may follow the last
+    one.
     """
     return _Builder(lines, first, is_open).build()
 
@@ -146,7 +138,7 @@ class _Builder:
         return at + 1
 
     def _cover(self, token: "Token") -> range:
-        """Return the logical lines of a token, which are shown by it."""
+        """Return the logical lines of a token, and record that they are shown."""
         assert token.map is not None
         lines = range(self._first + token.map[0], self._first + token.map[1])
         self._covered.update(lines)
@@ -156,7 +148,7 @@ class _Builder:
         return self._lines[line - self._first]
 
     def _leads(self) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-        """Return what stands before the next row and before those after it."""
+        """Return the pieces before the next row and before the rows after it."""
         leads = tuple(piece for each in self._containers for piece in each.lead)
         indents = tuple(piece for each in self._containers for piece in each.indent)
         for each in self._containers:
@@ -240,7 +232,7 @@ class _Builder:
         return tuple(row)
 
     def _raw(self, line: int) -> tuple[Piece, ...]:
-        """Return a line of a table that is not complete: its text, the frame less visible."""
+        """Return a line of an incomplete table: its text, with a less visible frame."""
         source = self._source(line)
         is_rule = not source.strip(" :|-")
         pieces, at = [], 0
@@ -252,7 +244,7 @@ class _Builder:
         return tuple(pieces)
 
     def _gaps(self) -> Iterator[Shown]:
-        """Yield the lines that no block shows: empty ones, and signs that nothing follows yet."""
+        """Yield the lines that no block shows: empty ones, and signs without text so far."""
         for line, source in enumerate(self._lines, self._first):
             if line not in self._covered:
                 text = source.strip()
@@ -261,7 +253,7 @@ class _Builder:
 
 
 def _rows_of(tokens: Sequence["Token"]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the texts of the cells of each row of a table."""
+    """Yield the line and the cell texts of each row of a table."""
     line = 0
     cells: list[str] = []
     for token in tokens:

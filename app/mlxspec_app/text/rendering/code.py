@@ -1,8 +1,8 @@
-"""Lines of code with the tones of their syntax: each is lexed once, from where the last one ended.
+"""Lines of code with the tones of their syntax, each lexed once from the state after the last one.
 
-The lexers of Pygments keep their state in a stack; it is handed from line to line. So the cost of a
-line does not depend on the lines before it, and a string over many lines is still a string in the
-last one. A lexer that has no such stack, or fails, leaves the code plain.
+The lexers of Pygments keep their state in a stack, which is passed from line to line. So the cost
+of a line does not depend on the lines before it, and a string over many lines is still a string in
+the last one. Without such a lexer the code stays plain.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from mlxspec_app.text.rendering.pieces import Piece, Tone
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
-_LONGEST = 1000  # characters of a line that is worth lexing at every update
+_LONGEST = 1000  # characters; longer lines stay plain, as each update would lex them again
 State = tuple[str, ...]
 """The stack of a lexer between two lines."""
 ROOT: State = ("root",)
@@ -33,7 +33,7 @@ _TONES = (
 
 
 class Highlighter:
-    """The tones of a block of code in one language, line by line."""
+    """The tones of a code block in one language, line by line."""
 
     def __init__(self, language: str) -> None:
         """Take the first word after the opening fence as the language; "" is plain text."""
@@ -44,11 +44,9 @@ class Highlighter:
     ) -> tuple[list[Piece], State]:
         """Return the pieces of a line of code and the state after it.
 
-        Args:
-            text: The line, without its indentation in the source and its line break.
-            line: Its logical line in the source.
-            start: Index there of its first character.
-            state: The state after the line before.
+        `text` is the line without its line break and without its indentation in the source; it
+        starts at index `start` of the logical line `line`. `state` is the state after the line
+        before.
         """
         if self._lexer is None or len(text) > _LONGEST:
             return ([Piece(text, line, start, Tone.CODE)] if text else []), state
@@ -77,7 +75,7 @@ def _lexer(language: str) -> "Lexer | None":
 
 
 def _tokens(lexer: "Lexer", text: str, stack: list[str]) -> Iterator[tuple[int, Tone, str]]:
-    """Yield (start, tone, characters) of neighbours with one tone; the stack changes in place."""
+    """Yield (start, tone, characters) of adjacent tokens with one tone; change `stack` in place."""
     from pygments.lexer import ExtendedRegexLexer, LexerContext
 
     context = LexerContext(text, 0, stack)

@@ -1,9 +1,9 @@
-"""Rendered Markdown of a text that grows: what is complete stays, what is open is parsed again.
+"""Rendered Markdown of a text that grows: complete parts stay, and the open end is parsed again.
 
-All blocks but the last are complete, as are the lines of an open block of code but its last one,
-and the beginning of a very long paragraph. They are rendered once. So the cost of an update depends
-on the open end of the text, not on its length. Marks say from where the text can be parsed anew;
-to cut the text goes back to one of them.
+All blocks but the last are complete, and so are all lines but the last of an open code block, and
+the start of a very long paragraph. They are rendered once, so the cost of an update depends on the
+open end of the text, not on its length. Marks record where parsing can start again; `cut` goes back
+to one of them.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from mlxspec_app.text.rendering.inline import closing_marks, inline_lines
 from mlxspec_app.text.rendering.pieces import Piece, Shown, ShownLine, ShownRow, Tone
 from mlxspec_app.text.tagged_lines import Line
 
-_LONG_LINE = 400  # characters of a paragraph, before its beginning is taken as complete
+_LONG_LINE = 400  # characters of a paragraph, before its start is taken as complete
 _MANY_LINES = 24
 _KEPT_OPEN = 160  # characters that stay open then
 _LONGEST_OPEN = 2000  # characters after which an open mark is taken as text
@@ -25,7 +25,7 @@ _LONGEST_OPEN = 2000  # characters after which an open mark is taken as text
 
 @dataclass(frozen=True)
 class _Fence:
-    """An open block of code, and the state of its highlighter."""
+    """An open code block, and the state of its highlighter."""
 
     fence: OpenFence
     highlighter: Highlighter
@@ -34,15 +34,11 @@ class _Fence:
 
 @dataclass(frozen=True)
 class _Mark:
-    """A place in the source before which all is complete.
+    """A position in the source before which all is complete.
 
-    Attributes:
-        line: Its logical line.
-        column: Its index there; above 0 only inside a long paragraph.
-        num_shown: Number of complete parts before it.
-        num_rows: Number of their rows.
-        begun: The pieces of its line before it.
-        fence: The block of code that is open there, or None.
+    `num_shown` complete parts with `num_rows` rows precede it. `column` is above 0 only inside a
+    long paragraph, and `begun` holds the pieces of that line before it. `fence` is the code block
+    that is open there.
     """
 
     line: int = 0
@@ -54,14 +50,9 @@ class _Mark:
 
 
 class RenderedDocument:
-    """The rows of a text.
-
-    Attributes:
-        rows: The rows, at least one.
-    """
+    """The rows of a text, at least one, each at most `width` cells wide."""
 
     def __init__(self, width: int) -> None:
-        """Begin with an empty text and rows of `width` cells."""
         self.width = width
         self.rows: list[ShownRow] = [ShownRow(0, ())]
         self._shown: list[Shown] = []
@@ -69,14 +60,9 @@ class RenderedDocument:
         self._num_complete = 0
 
     def update(self, lines: Sequence[Line], *, is_open: bool) -> int:
-        """Render the text after it has grown, or after `cut`.
+        """Render the text after it has grown or was cut; return the index of the first changed row.
 
-        Args:
-            lines: The logical lines of the source.
-            is_open: Whether more text may follow.
-
-        Returns:
-            Index of the first row that changed.
+        `lines` are all logical lines of the source; `is_open` says whether more text may follow.
         """
         start = self._num_complete
         old = self.rows[start:]
@@ -92,7 +78,7 @@ class RenderedDocument:
         return start + common_length(old, self.rows[start:])
 
     def cut(self, line: int, column: int) -> None:
-        """Forget what depends on the source from a place on; `update` has to follow."""
+        """Forget all that depends on the source from a position on; `update` must follow."""
         while len(self._marks) > 1 and (self._marks[-1].line, self._marks[-1].column) > (
             line, column
         ):  # fmt: skip
@@ -102,7 +88,7 @@ class RenderedDocument:
         self._num_complete = mark.num_rows
 
     def set_width(self, width: int) -> None:
-        """Wrap the complete parts to another width; `update` has to follow."""
+        """Wrap the complete parts to another width; `update` must follow."""
         self.width = width
         parts = [part.rows(width) for part in self._shown]
         self.rows = [row for part in parts for row in part]
@@ -119,7 +105,7 @@ class RenderedDocument:
         return len(ShownLine(mark.line, mark.begun).rows(self.width)) - 1
 
     def _advance(self, lines: Sequence[Line], is_open: bool) -> list[Shown] | None:
-        """Complete what can be; return what stays open, or None if there is more to complete."""
+        """Complete the parts that can be; return the open ones, or None if there are more."""
         mark = self._marks[-1]
         if mark.fence is not None:
             return self._advance_code(mark, mark.fence, lines, is_open)
@@ -145,7 +131,7 @@ class RenderedDocument:
         return [part for part in region.shown if part.line >= begin or not is_open]
 
     def _complete_part(self, mark: _Mark, lines: Sequence[Line]) -> int | None:
-        """Return the line from which a paragraph stays open; None if it is inside the line."""
+        """Return the line from which a paragraph stays open; None after completing a part of it."""
         last = len(lines) - 1
         if last - mark.line > _MANY_LINES:
             begin = last - _MANY_LINES // 2
@@ -156,7 +142,7 @@ class RenderedDocument:
         return None
 
     def _complete_line(self, mark: _Mark, line: str) -> bool:
-        """Complete the beginning of a long line, up to a word after which nothing is open."""
+        """Complete the start of a long line, up to a word after which nothing is open."""
         text = line[mark.column :]
         end = text.rfind(" ", 0, len(text) - _KEPT_OPEN) + 1
         if len(text) < _LONG_LINE or end == 0:
@@ -172,7 +158,7 @@ class RenderedDocument:
     def _advance_line(
         self, mark: _Mark, lines: Sequence[Line], is_open: bool
     ) -> list[Shown] | None:
-        """Continue a long paragraph whose beginning is complete."""
+        """Continue a long paragraph whose start is complete."""
         if mark.line < len(lines) - 1:
             whole = ShownLine(mark.line, (*mark.begun, *self._rest(mark, lines, is_open=False)))
             del self.rows[len(self.rows) - self._num_begun(mark) :]
@@ -194,7 +180,7 @@ class RenderedDocument:
     def _advance_code(
         self, mark: _Mark, fence: _Fence, lines: Sequence[Line], is_open: bool
     ) -> list[Shown] | None:
-        """Complete the lines of a block of code but the last one, which may still grow."""
+        """Complete the lines of a code block except the last one, which may still grow."""
         last, state = len(lines) - 1, fence.state
         complete: list[Shown] = []
         for number in range(mark.line, len(lines)):
@@ -212,7 +198,7 @@ class RenderedDocument:
             self._mark(last, fence=replace(fence, state=state))
         text = lines[last].text
         if text.strip() and not text.strip().strip(fence.fence.marks[0]):
-            return []  # the closing fence, or its beginning
+            return []  # the closing fence, or its start
         line, _ = code_line(fence.fence, fence.highlighter, text, last, state)
         return [line]
 

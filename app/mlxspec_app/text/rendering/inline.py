@@ -1,11 +1,11 @@
 """Inline Markdown as pieces: marks are left out, and each character keeps its index in the source.
 
-markdown-it parses the text, but its tokens have no place in it. They follow each other as their
-source does, so one walk over both finds the places. Where the walk does not fit, the source itself
-is shown: nothing is ever drawn in a wrong place.
+markdown-it parses the text, but its tokens carry no source positions. They come in source order, so
+one walk over tokens and source finds the positions. Where the walk fails, the source itself is
+shown, so nothing is drawn at a wrong position.
 
-In a text that still grows, a construct counts from its opening mark on, as if it were closed at the
-end. So its marks never appear and vanish.
+While a text grows, a construct counts from its opening mark on, as if it were closed at the end. So
+its marks never appear and vanish.
 """
 
 import re
@@ -35,12 +35,12 @@ class _MisalignedError(ValueError):
 
 @cache
 def parser() -> "MarkdownIt":
-    """Return the parser: CommonMark with tables, without what hides or merges text."""
-    from markdown_it import MarkdownIt  # late: it is needed with the first reply only
+    """Return the parser: CommonMark with tables, without constructs that hide or merge text."""
+    from markdown_it import MarkdownIt  # late: only the first reply needs it
 
     off = ["code", "html_block", "html_inline", "reference", "lheading", "image"]
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(off)
-    # escapes and entities must stay tokens of their own, as they are shorter than their source
+    # escapes and entities must stay separate tokens, as they are shorter than their source
     parser.core.ruler.disable(["inline", "text_join"])
     return parser
 
@@ -50,11 +50,8 @@ def inline_lines(
 ) -> list[list[Piece]]:
     """Return the pieces of each line of a paragraph.
 
-    Args:
-        lines: The text of the lines, without what stands around it in the source.
-        place: The logical line and the index there at which each line begins.
-        is_open: Whether more text may follow.
-        tone: The tone of all of it.
+    `lines` come without the marks of the blocks around them. `place` is the logical line and the
+    index in it at which each starts. `is_open` says whether more text may follow.
     """
     text = "\n".join(lines)
     try:
@@ -84,7 +81,7 @@ def _by_line(
 
 
 def closing_marks(text: str) -> str:
-    """Return the marks that close what a text leaves open, "" for nothing."""
+    """Return the marks that close the open constructs of a text, or ""."""
     rest = _CODE_SPAN.sub(lambda found: " " * len(found[0]), text)
     if ticks := re.search(r"`+", rest):
         return ticks[0] if rest[ticks.end() :].strip() else ""
@@ -101,13 +98,13 @@ def closing_marks(text: str) -> str:
 
 
 def _completed(text: str) -> str:
-    """Return a growing text as it would read if all that it leaves open were closed."""
+    """Return a growing text as it would read if its open constructs were closed."""
     text = _MARKS_AT_END.sub("", text.rstrip(" ")).rstrip(" ")
     return text + closing_marks(text)
 
 
 def _walk(text: str, tone: Tone) -> Generator[_Found, None, None]:
-    """Yield all that is shown, in order."""
+    """Yield the characters to show, in order."""
     children: list[Token] = []
     parser().inline.parse(text, parser(), {}, children)
     at, tones = 0, [tone]

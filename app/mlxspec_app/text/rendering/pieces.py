@@ -1,8 +1,8 @@
-"""What is shown of a text: pieces with a tone, in lines that wrap into rows.
+"""The text on the screen: pieces with a tone, in lines that wrap into rows.
 
-A piece knows from which characters of the source it came, so the token that wrote it, a selection
-and a copy are those of the exact text, although the marks of Markdown are not shown. Signs that the
-app adds, such as the frame of a table, come from no character.
+Each piece records which characters of the source it shows. So its token, a selection and a copy
+refer to the exact text, although the marks of Markdown are not shown. Signs that the app adds, such
+as the frame of a table, show no character of the source.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _LEAST_CELLS = 8
 
 
 class Tone(Flag):
-    """How characters stand out from the text around them; neither in bold nor underlined."""
+    """How characters stand out from the text around them, without bold or underline."""
 
     PLAIN = 0
     LOUD = auto()
@@ -31,13 +31,10 @@ class Tone(Flag):
 
 
 class Piece(NamedTuple):
-    """Neighbouring characters with one tone.
+    """Adjacent characters with one tone.
 
-    Attributes:
-        text: The characters shown.
-        line: Logical line of the source; -1 for a sign of the app.
-        start: Index in that line of the first character.
-        tone: How they stand out.
+    `line` is their logical line in the source, or -1 for a sign of the app; `start` is the index in
+    that line of the first character.
     """
 
     text: str
@@ -52,13 +49,7 @@ class Piece(NamedTuple):
 
 
 class ShownRow(NamedTuple):
-    """One row on the screen.
-
-    Attributes:
-        line: First logical line of the source that it shows.
-        pieces: Its pieces in order.
-        is_code: Whether it belongs to a block of code.
-    """
+    """One row on the screen; `line` is the first logical line of the source that it shows."""
 
     line: int
     pieces: tuple[Piece, ...]
@@ -66,7 +57,7 @@ class ShownRow(NamedTuple):
 
 
 class Shown(Protocol):
-    """A part of the text from one logical line of the source on."""
+    """A part of the text that starts at a logical line of the source."""
 
     @property
     def line(self) -> int:
@@ -80,12 +71,7 @@ class Shown(Protocol):
 class ShownLine:
     """A line that wraps.
 
-    Attributes:
-        line: Its logical line in the source.
-        pieces: The text.
-        lead: What stands before its first row, such as the sign of a list.
-        indent: What stands before all further rows.
-        is_code: Whether it belongs to a block of code.
+    `lead`, such as the sign of a list, precedes its first row, and `indent` the other rows.
     """
 
     line: int
@@ -111,14 +97,14 @@ class Rule:
 
 
 def cells(pieces: Iterable[Piece]) -> int:
-    """Return the cells of pieces beside each other."""
+    """Return the total width of the pieces in cells."""
     return sum(cell_len(piece.text) for piece in pieces)
 
 
 def wrapped(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
     """Return the pieces in rows of at most `width` cells, at least one row.
 
-    The spaces after which a row is broken are in no row.
+    Spaces at which a row is broken are dropped.
     """
     text = "".join(piece.text for piece in pieces)
     rows, start = [], 0
@@ -129,7 +115,7 @@ def wrapped(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
 
 
 def between(pieces: Sequence[Piece], first: int, last: int) -> list[Piece]:
-    """Return the characters from `first` to `last` of pieces beside each other."""
+    """Return the characters from `first` to `last` of adjacent pieces."""
     found, at = [], 0
     for piece in pieces:
         start, end = max(first - at, 0), min(last - at, len(piece.text))

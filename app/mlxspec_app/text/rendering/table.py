@@ -10,21 +10,14 @@ from mlxspec_app.text.rendering.pieces import Piece, ShownRow, Tone, cells, wrap
 Align = Literal["left", "center", "right"]
 Cell = tuple[Piece, ...]
 
-_LEAST = 6  # cells of a column before wider ones have to be cut further
+_LEAST = 6  # cells; no column is cut below this
 _QUIET = Tone.QUIET | Tone.SIGN
 _BAR = Piece(" │ ", tone=_QUIET)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is complete.
-
-    Attributes:
-        line: The logical line of its header.
-        lines: The logical line of each row.
-        cells: The cells of each row; the first row is the header.
-        aligns: How each column is aligned.
-    """
+    """A complete table; its first row is the header, and `lines` are the rows' logical lines."""
 
     line: int
     lines: tuple[int, ...]
