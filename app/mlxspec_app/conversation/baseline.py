@@ -1,9 +1,9 @@
 """Compares a reply with plain decoding at its context: the speed-up, and whether drafts cost time.
 
-Plain decoding is not another run but a figure: the tokens/s that forwards of one row would give, as
-measured on this machine while it was idle. A longer context makes every forward slower, so the
-measurements are points by context: between two of them the milliseconds are interpolated, near one
-of them they are taken as they are, and far from all of them there is no comparison.
+Plain decoding is not a second run but a figure: the tokens/s that forwards of one row would give,
+as measured on this machine while it was idle. A longer context makes every forward slower, so
+measurements are stored by context. Between two of them the milliseconds are interpolated, near one
+of them they are used unchanged, and far from all of them there is no comparison.
 """
 
 from bisect import bisect_left
@@ -21,11 +21,7 @@ _SLOW_FOR_S = 5.0  # a few slow rounds are no reason to warn
 
 @dataclass(frozen=True)
 class PlainCosts:
-    """What plain forwards cost, by context.
-
-    Attributes:
-        points: The measurements, in order of their contexts, at least `GROWTH` apart.
-    """
+    """The costs of plain forwards, by ascending context, at least a factor `GROWTH` apart."""
 
     points: tuple[CostMeasured, ...] = ()
 
@@ -49,18 +45,12 @@ class PlainCosts:
 
 
 def are_similar(context: int, other: int) -> bool:
-    """Return whether a measurement at one context holds at another."""
+    """Return whether a measurement at one context is valid at another."""
     return max(context, other) < GROWTH * max(1, min(context, other))
 
 
 def plain_speed(costs: PlainCosts, stats: GenerationStats, context: int) -> PlainSpeed | None:
-    """Return the speed of plain decoding for a reply.
-
-    Args:
-        costs: What plain forwards cost here.
-        stats: The figures of the reply.
-        context: Tokens in the cache at its end.
-    """
+    """Return the speed of plain decoding for a reply; at its end the cache has `context` tokens."""
     # The cost is linear in the context, so that of the middle is the mean of all of them. The rows
     # of a rotating cache are fewer than the tokens of a long reply.
     return costs.at(max(context // 2, context - stats.generated_tokens // 2))
@@ -74,7 +64,7 @@ def speedup_of(stats: GenerationStats, plain: PlainSpeed | None) -> float | None
 
 
 def speedup(reply: Reply) -> float | None:
-    """Return the speed-up of a reply: the one that is stored with it, else that of its figures."""
+    """Return the speed-up that is stored with a reply, else that of its figures."""
     if reply.measured is not None:
         return reply.measured.speedup
     return speedup_of(reply.stats, reply.plain)
@@ -83,7 +73,7 @@ def speedup(reply: Reply) -> float | None:
 def comparison(
     stats: GenerationStats, plain: PlainSpeed | None, copied: int
 ) -> SpeedupMeasured | None:
-    """Return the comparison of a finished reply, to be stored with it; None if there is none."""
+    """Return the comparison to store with a finished reply; None if there is nothing to store."""
     if plain is None:
         return SpeedupMeasured(copied=copied) if copied else None
     gain = speedup_of(stats, plain)
@@ -91,7 +81,7 @@ def comparison(
 
 
 def compare(reply: Reply, event: SpeedupMeasured) -> None:
-    """Give a reply its final comparison with plain decoding."""
+    """Set the final comparison of a reply with plain decoding."""
     reply.measured, reply.num_copied = event, event.copied
     if event.plain_tps > 0 and event.measured_at:
         reply.plain = PlainSpeed(event.plain_tps, event.context, event.measured_at)
@@ -108,14 +98,11 @@ class Baseline:
     """The speed of plain decoding in a session, and whether drafts fall short of it.
 
     Attributes:
-        costs: The measured points of the target.
-        cost: The last one.
-        slowdown: Share of plain decoding's speed that the running reply has lost for some seconds;
-            None unless the user is to be warned, which happens once in a session, and once it is
-            no longer true.
-        was_warned: Whether the user was warned.
-        last_fast_s: When the running reply was last as fast as plain decoding, in seconds since
-            its start.
+        cost: The last measurement; `costs` has all of them.
+        slowdown: Share of plain decoding's speed that the running reply has lost for some seconds,
+            while the user is warned of it; else None. A session warns once.
+        last_fast_s: When the running reply was last as fast as plain decoding, in seconds since its
+            start.
     """
 
     costs: PlainCosts = PlainCosts()
@@ -125,7 +112,7 @@ class Baseline:
     last_fast_s: float = 0.0
 
     def measured(self, cost: CostMeasured, reply: Reply | None, context: int) -> "Baseline":
-        """Return the baseline after a measurement, which also holds for the reply before it."""
+        """Return the baseline after a measurement, which also applies to the reply before it."""
         new = replace(self, costs=self.costs.after(cost), cost=cost)
         if reply is None:
             return new
@@ -155,7 +142,7 @@ class Baseline:
         return replace(self, slowdown=1 - gain, was_warned=True)
 
     def _still_true(self, reply: Reply) -> "Baseline":
-        """Return the baseline without a warning that no longer holds, and with its new share."""
+        """Return the baseline with its present slowdown, or without one that is no longer true."""
         gain = speedup(reply)
         if self.slowdown is None:
             return self

@@ -1,7 +1,7 @@
 """Finds replies that repeat an earlier one token by token.
 
-A drafter that learns from text has seen such a reply and drafts it whole. Its speed says nothing
-about replies that are new, so it is marked and left out of averages.
+A drafter that learns from text has seen such a reply and drafts all of it. Its speed says nothing
+about new replies, so it is marked and left out of averages.
 """
 
 from collections.abc import Sequence
@@ -10,26 +10,17 @@ from dataclasses import dataclass
 from mlxspec.trace.difference import common_length
 
 _FEWEST_COPIED = 8  # short replies are alike without being copies
-_MOST = 64  # replies that are looked through; a drafter forgets old text too
+_MOST = 64  # replies that are compared; a drafter forgets old text too
 
 
 def is_copy(num_copied: int, tokens: int) -> bool:
-    """Return whether most of a reply repeats an earlier one.
-
-    Args:
-        num_copied: Its first tokens that are those of the earlier one.
-        tokens: Its tokens.
-    """
+    """Return whether a reply whose first `num_copied` tokens are copied is mostly a copy."""
     return num_copied >= max(_FEWEST_COPIED, tokens / 2)
 
 
 @dataclass(frozen=True)
 class EarlierReplies:
-    """The token ids of the replies that the drafter of this session has seen.
-
-    Attributes:
-        replies: Their tokens, oldest first.
-    """
+    """The token ids of the replies that this session's drafter has seen, oldest first."""
 
     replies: tuple[tuple[int, ...], ...] = ()
 
@@ -40,9 +31,7 @@ class EarlierReplies:
     def num_copied(self, tokens: Sequence[int], num_kept: int = 0) -> int:
         """Return how many first tokens of a reply are those of an earlier one.
 
-        Args:
-            tokens: Tokens of the reply.
-            num_kept: First of these that were given to the reply, and do not count.
+        The first `num_kept` tokens were given to the reply and do not count.
         """
         alike = max((common_length(tokens, seen) for seen in self.replies), default=0)
         return max(0, alike - num_kept)

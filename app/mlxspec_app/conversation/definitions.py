@@ -5,13 +5,10 @@ from typing import NamedTuple
 
 
 class Definition(NamedTuple):
-    """A figure and how we count it.
+    """A figure on the screen and how we count it.
 
-    Attributes:
-        name: Its name on the screen.
-        meaning: How it is counted.
-        seen: A pattern by which it is found in a row; "" for its name.
-        is_sign: Whether it is a kind of token, which the legend shows too.
+    `seen` is a pattern that finds the figure in a row, or "" to look for its name. `is_sign` marks
+    a kind of token, which the legend shows too.
     """
 
     name: str

@@ -12,7 +12,7 @@ from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 40
 GREEDY = "greedy"
-"""`GenerationStarted.lossless` of a reply without chance."""
+"""`GenerationStarted.lossless` of a greedy reply."""
 
 _REASONS = {
     "length": "length limit",
@@ -52,18 +52,13 @@ def prob(value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a time in seconds, with two digits after the point below 10 s and none above."""
+    """Return a time in seconds, with two decimals below 10 s and none above."""
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a line.
-
-    Attributes:
-        text: Its text.
-        rank: The parts with the highest rank are left out first; rank 0 always stays.
-    """
+    """A piece of a line; parts of the highest rank are left out first, rank 0 always stays."""
 
     text: str
     rank: int = 0
@@ -87,7 +82,7 @@ def _cells(parts: Sequence[Part], gap: int) -> int:
 def times_plain(reply: Reply) -> str:
     """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown.
 
-    That of a reply which the drafter has seen before is marked.
+    A reply that the drafter has seen before is marked.
     """
     gain = speedup(reply)
     if gain is None:
@@ -96,12 +91,12 @@ def times_plain(reply: Reply) -> str:
 
 
 def copy_mark(reply: Reply) -> str:
-    """Return the mark behind the speed of a reply that the drafter has seen before, or ""."""
+    """Return the mark after the speed of a reply that the drafter has seen before, or ""."""
     return " (a copy)" if reply.is_copy else ""
 
 
 def plain_line(plain: PlainSpeed) -> str:
-    """Return the baseline of a speed-up in words."""
+    """Return the baseline of a speed-up as text."""
     if len(plain.measured_at) < 2:
         return f"plain forward, measured @ctx {count(plain.measured_at[0])}"
     low, high = map(count, plain.measured_at)
@@ -109,7 +104,7 @@ def plain_line(plain: PlainSpeed) -> str:
 
 
 def seed_words(reply: Reply) -> str:
-    """Return the seed of a sampled reply in words; "" for a greedy one, which draws nothing."""
+    """Return the seed of a sampled reply as text; "" for a greedy one, which draws nothing."""
     if reply.started is None or reply.started.lossless == GREEDY:
         return ""
     return f"seed {reply.started.seed}"

@@ -1,4 +1,4 @@
-"""Finds words in the messages of a conversation, where they are drawn."""
+"""Finds words in the drawn text of the messages of a conversation."""
 
 import re
 from collections.abc import Iterable
@@ -9,14 +9,7 @@ from mlxspec_app.text.safe_text import safe_text
 
 
 class Hit(NamedTuple):
-    """A place of the words.
-
-    Attributes:
-        message: The message.
-        line: Index of the line in its drawn text.
-        start: Index of the first character in the line.
-        end: Index behind the last one.
-    """
+    """A match; `line` is a line of the drawn text of `message`, and `end` follows the match."""
 
     message: Message
     line: int
@@ -25,7 +18,7 @@ class Hit(NamedTuple):
 
 
 def find_words(messages: Iterable[Message], words: str) -> list[Hit]:
-    """Return the places of the words, oldest first; capitals make no difference."""
+    """Return the matches, oldest first; case is ignored."""
     if not words.strip():
         return []
     pattern = re.compile(re.escape(words), re.IGNORECASE)

@@ -46,7 +46,7 @@ from mlxspec_app.conversation.state import ChatState
 AnyEvent = Event | SessionEvent | ScreenEvent
 
 
-_RACE = "race:"  # begins the notice of a run that is recorded
+_RACE = "race:"  # starts the notice about a run that is being recorded
 
 
 def apply(state: ChatState, event: AnyEvent) -> None:
@@ -55,7 +55,7 @@ def apply(state: ChatState, event: AnyEvent) -> None:
 
 
 def fold(events: Iterable[AnyEvent], state: ChatState | None = None) -> ChatState:
-    """Return the state after the events; `state`, if given, is where they begin, and changes."""
+    """Return the state after the events; a given `state` is changed in place."""
     state = ChatState() if state is None else state
     for event in events:
         apply(state, event)
@@ -96,7 +96,7 @@ def _fail_session(state: ChatState, event: SessionFailed) -> None:
 
 
 def _order(state: ChatState, event: OrderGiven) -> None:
-    if state.phase != "loading":  # the session says when that is over
+    if state.phase != "loading":  # the session reports when that is over
         state.phase = "busy"
     state.is_stopping = False
 
@@ -139,13 +139,13 @@ def _discard(state: ChatState, event: ReplyDiscarded) -> None:
 
 
 def _index_of_last(state: ChatState) -> int | None:
-    """Return the index of the last message; a system prompt for the next one may stand after it."""
+    """Return the index of the last message; a system prompt for the next one may follow it."""
     indices = reversed(range(len(state.messages)))
     return next((index for index in indices if state.messages[index].role != "system"), None)
 
 
 def _clear(state: ChatState, event: ChatCleared) -> None:
-    _begin_chat(state, [])  # the system prompt also holds in the new chat
+    _begin_chat(state, [])  # the system prompt also applies to the new chat
 
 
 def _open_chat(state: ChatState, event: ChatOpened) -> None:
@@ -211,7 +211,7 @@ def _proven(state: ChatState, event: ProofFinished) -> None:
 
 
 def _alternatives(state: ChatState, event: AlternativesFound) -> None:
-    if state.phase == "busy":  # what was found is of the place one looks at, not of the chat
+    if state.phase == "busy":  # the result belongs to the token in view, not to the chat
         state.phase = "ready"
 
 
@@ -236,7 +236,7 @@ def _turn(state: ChatState, event: TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.is_stopping = False
-        state.notices.clear()  # notices hold until the next message
+        state.notices.clear()  # notices stay until the next message
         state.news.clear()
     if event.role == "system":
         _set_system(state, event.text)

@@ -18,7 +18,7 @@ StyleName = Literal[
     "over", "far-over", "under", "far-under",
     "text", "head", "model",
 ]  # fmt: skip
-"""The first six say who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
+"""The first six show who wrote a token. `step-1` is dim, `step-5` bright. `over`: the drafter was
 surer than the target; `under`: less sure. The last three are kinds of drafters."""
 
 _SURE = (0.9, 0.7, 0.5, 0.3)  # lower bounds of p for `step-1` to `step-4`
@@ -28,14 +28,7 @@ _TEXT_DRAFTERS = ("suffix", "table")
 
 @dataclass(frozen=True)
 class Ink:
-    """A way to colour a reply.
-
-    Attributes:
-        name: Its name in commands and settings.
-        meaning: What it shows, in a few words.
-        style_of: Returns the style of a span of a reply.
-        bands: Whether rounds have alternating backgrounds.
-    """
+    """A way to colour a reply; with `bands`, rounds have alternating backgrounds."""
 
     name: str
     meaning: str

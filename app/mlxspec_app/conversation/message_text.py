@@ -1,7 +1,7 @@
 """The text of one message for drawing: its spans, their wrapped rows, and the look of Markdown.
 
-Spans are added and removed at the end only. Both take time in proportion to the changed spans, not
-to the length of the message.
+Spans are added and removed at the end only. The time for both is proportional to the changed spans,
+not to the length of the message.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,18 @@ from mlxspec_app.text.wrap import WrappedText
 
 
 class MessageText:
-    """The wrapped text of a message.
+    """The wrapped text of a message, without control characters.
 
-    Attributes:
-        spans: The spans so far; the tag of a run in `wrapped` is an index into them.
-        wrapped: The rows, without control characters.
+    The tag of a run in `wrapped` is an index into `spans`.
     """
 
     def __init__(self, *, is_markdown: bool) -> None:
-        """Begin empty; `is_markdown` styles the text as Markdown."""
         self.spans: list[Span] = []
         self.wrapped = WrappedText()
         self._markdown = LiveMarkdown() if is_markdown else None
 
     @property
     def lines(self) -> list[Line]:
-        """The logical lines."""
         return self.wrapped.lines
 
     @property
@@ -40,11 +36,10 @@ class MessageText:
         self.wrapped.set_width(width)
 
     def rows_of(self, span: int) -> range:
-        """Return the rows of a span."""
         return self.wrapped.rows_of(span)
 
     def row_at(self, line: int, character: int) -> int:
-        """Return the row of a character, given by its place in a line of the text."""
+        """Return the row of a character, given by its index in a line of the text."""
         return self.wrapped.row_at(line, character)
 
     @property
@@ -71,7 +66,6 @@ class MessageText:
         return min(first, self.wrapped.row_at(line, 0))
 
     def look_of(self, line: int) -> LineLook:
-        """Return how a logical line looks."""
         if self._markdown is None or line >= len(self._markdown.lines):
             return PLAIN_LINE
         return self._markdown.lines[line]

@@ -30,14 +30,8 @@ _NUMBERS = count(1)
 class Span:
     """Text that one emitted token released.
 
-    Attributes:
-        text: The exact characters.
-        kind: Who wrote the token; None outside of replies.
-        round: Number of the target forward.
-        target_prob: p, or None if unknown.
-        draft_prob: q, or None if unknown.
-        source: Name of the drafter that proposed it; "" for a token that was not drafted.
-        channel: The part of the reply: its reasoning, the marks around that, or the answer.
+    `kind` is None outside of replies. The probabilities p and q are None if unknown. `source` is
+    the drafter that proposed the token, or "".
     """
 
     text: str
@@ -57,13 +51,10 @@ class Span:
 
 @dataclass(eq=False)
 class Message:
-    """One message. Spans are added at the end only.
+    """One message; spans are added at the end only.
 
-    Attributes:
-        role: "user", "system" or "assistant".
-        spans: Its text in pieces.
-        number: Unique in the process. Earlier states of a message have the same number and are
-            prefixes of its spans.
+    `role` is "user", "system" or "assistant". `number` is unique in the process. Earlier states of
+    a message have the same number, and their spans are a prefix of its spans.
     """
 
     role: str
@@ -80,10 +71,8 @@ class Message:
 class PlainSpeed:
     """The speed of plain decoding at the context of a reply.
 
-    Attributes:
-        tps: Tokens/s.
-        context: Tokens in the cache for which it holds.
-        measured_at: Tokens in the cache when it was measured; between two it is interpolated.
+    `tps` holds for `context` tokens in the cache. It was measured at the contexts `measured_at` and
+    is interpolated between two of them.
     """
 
     tps: float
@@ -96,23 +85,19 @@ class Reply(Message):
     """A message of the model, and how it was generated.
 
     Attributes:
-        started: Models and settings; None before the generation starts.
-        kept: The tokens with which it began: a branch of an earlier reply; None for no branch.
+        started: None before the generation starts.
+        kept: The tokens of an earlier reply with which a branch starts; None for no branch.
         prefill: The last progress of the prefill.
-        stats: Its figures so far.
-        rounds: All finished target forwards.
-        pace: Their running totals.
+        rounds: All finished target forwards; `pace` holds their running totals.
         reason: Why it ended; None while it is written and after a failure.
         drafter_fault: Why it continued without drafts, or "".
         error: The error that ended it, or "".
-        traceback: The traceback of that error.
-        peak_memory: Peak memory in GB, if the engine reports it.
-        proof: The result of the comparison with plain decoding, in words; "" before it.
-        is_proven: Whether it is the text of plain decoding; None if unknown.
-        cost: The cost curve measured right after it, else the last one before it, or None.
-        tokens: The ids of its tokens.
-        plain: The speed of plain decoding at its context, as far as measured.
-        num_copied: Its first tokens that are those of an earlier reply.
+        peak_memory: In GB, if the engine reports it.
+        proof: The comparison with plain decoding as text; "" before it.
+        is_proven: Whether its text is that of plain decoding; None if unknown.
+        cost: The cost curve measured right after it, else the last one before it.
+        plain: The speed of plain decoding at its context, if measured.
+        num_copied: Number of its first tokens that repeat an earlier reply.
         measured: Its comparison with plain decoding, once it is final.
     """
 
@@ -147,7 +132,7 @@ class Reply(Message):
 
     @property
     def is_loop(self) -> bool:
-        """Whether it ended because it repeated itself: its drafts were right without merit."""
+        """Whether it ended because it repeated itself, which makes drafting easy."""
         return self.reason == "repeating"
 
 
@@ -158,13 +143,7 @@ def without_system(messages: Iterable[Message]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of the user and the reply to it.
-
-    Attributes:
-        user: The message.
-        reply: The reply; None if there is none.
-        tokens: Token ids of the reply, as far as they are known.
-    """
+    """A message of the user and the reply to it, if any; `tokens` are the reply's, if known."""
 
     user: str
     reply: str | None = None

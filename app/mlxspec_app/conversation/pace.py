@@ -15,10 +15,8 @@ _SHORTEST_S = 1e-6  # a trace may hold impossible times: avoid a division by 0
 class Pace:
     """The progress of a reply, round by round.
 
-    Attributes:
-        ends: End of each round, in seconds since the request; never falls.
-        totals: Emitted tokens at each end.
-        accepted: Accepted draft tokens of each round with a draft.
+    `ends` are the seconds from the request to the end of each round; they never fall. `totals` are
+    the tokens emitted by then. `accepted` counts the accepted draft tokens of rounds with a draft.
     """
 
     ends: list[float] = field(default_factory=list)
@@ -27,7 +25,6 @@ class Pace:
     _rows: Counter[int] = field(default_factory=Counter)
 
     def add(self, round_: Round) -> None:
-        """Count a round."""
         last_end, last_total = (self.ends[-1], self.totals[-1]) if self.ends else (0.0, 0)
         # the times of a trace may fall, but `bisect_right` needs them in order
         self.ends.append(max(last_end, round_.verdict.ts))

@@ -1,11 +1,11 @@
-"""The line below a reply outside the X-ray: what the guesses gained, in plain words."""
+"""The line below a reply outside the X-ray: what the guesses gained, in plain language."""
 
 from mlxspec_app.conversation.baseline import speedup
 from mlxspec_app.conversation.figures import Part, copy_mark, reasons_of
 from mlxspec_app.conversation.messages import Reply
 
 GUESSED = "guessed right"
-_EXACT_BELOW = 10  # tokens/s that are told with a digit behind the point
+_EXACT_BELOW = 10  # tokens/s; lower speeds are shown with one decimal
 
 
 def quiet_figures(reply: Reply) -> list[Part]:
@@ -20,7 +20,7 @@ def quiet_figures(reply: Reply) -> list[Part]:
 
 
 def guessed_right(rate: float | None) -> str:
-    """Return how many guesses were right, in words; None for no guesses."""
+    """Return the share of right guesses as text; a rate of None means no guesses."""
     return "no guesses" if rate is None else f"{100 * rate:.0f} % {GUESSED}"
 
 

@@ -1,4 +1,4 @@
-"""What a session answers to orders that need a model, where none of its own is there."""
+"""The answers of a session without a model to the orders that need one."""
 
 from mlxspec.trace.events import Event
 from mlxspec_app.conversation.session import (
@@ -14,12 +14,11 @@ from mlxspec_app.conversation.session import (
 class ReadOnly:
     """Answers the orders of `conversation.session.Session` that need a model.
 
-    Attributes:
-        news: Events for the next `drain`.
+    `news` holds the events for the next `drain`.
     """
 
     def __init__(self, what: str) -> None:
-        """Say in every answer what the session is, such as "this is a recording"."""
+        """Describe the session for every answer, such as "this is a recording"."""
         self.news: list[Event | SessionEvent] = []
         self._what = what
 

@@ -1,8 +1,8 @@
-"""The reasoning of a reply, folded to one line with its own figures once the answer begins.
+"""The reasoning of a reply, folded to one line with its own figures once the answer starts.
 
-While the model reasons, its text streams as any other. What is shown folded has one span for each
-span of the reply, so tokens keep their numbers: the fold line stands in the first span of the
-reasoning, and its other spans are empty.
+While the model reasons, its text streams as any other. The folded text has one span for each span
+of the reply, so tokens keep their numbers: the first span of the reasoning holds the fold line, and
+its other spans are empty.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,9 @@ from mlxspec_app.conversation.messages import Reply, Span
 
 
 class ReasoningFold:
-    """What is shown of one reply; it follows the spans as they arrive."""
+    """The spans shown of one reply; it follows the reply as spans arrive."""
 
     def __init__(self) -> None:
-        """Begin before the first span, and fold as soon as that is possible."""
         self._is_open = False
         self._is_folded = False
         self._has_reasoning = False
@@ -29,8 +28,7 @@ class ReasoningFold:
     def update(self, reply: Reply) -> bool:
         """Take the spans of a reply; return whether spans that were shown have changed.
 
-        Args:
-            reply: The reply, or an earlier or a later state of it.
+        `reply` is the same reply each time, in an earlier or a later state.
         """
         if len(reply.spans) < len(self._shown):
             self._has_reasoning = self._has_answer = False
@@ -52,7 +50,7 @@ class ReasoningFold:
 
     @property
     def has_fold(self) -> bool:
-        """Whether there is reasoning with an answer behind it."""
+        """Whether there is reasoning with an answer after it."""
         return self._has_reasoning and self._has_answer
 
     def _look_at(self, new: Iterable[Span]) -> None:
@@ -66,7 +64,7 @@ class ReasoningFold:
         first = next(n for n, span in enumerate(reply.spans) if span.channel != "answer")
         shown[first] = replace(shown[first], text=f"[{fold_words(reply)}]\n\n")
         for number in range(first + 1, len(shown)):
-            text = shown[number].text  # an answer begins with empty lines, to leave a mark
+            text = shown[number].text  # an answer starts with empty lines, after the mark
             shown[number] = replace(shown[number], text=text.lstrip("\n"))
             if text.strip("\n"):
                 break
@@ -83,9 +81,9 @@ def fold_words(reply: Reply) -> str:
 
 
 def reasoning_seconds(reply: Reply) -> float:
-    """Return the seconds of the rounds that wrote no answer alone: the reasoning and its marks.
+    """Return the seconds of the rounds that wrote reasoning or its marks.
 
-    It is 0 where the times of the rounds are not known.
+    It is 0 if the times of the rounds are not recorded.
     """
     total, before = 0.0, reply.stats.prefill_s
     for round_ in reply.rounds:

@@ -1,7 +1,7 @@
 """The text of one message for drawing as rendered Markdown.
 
-It stands beside `MessageText`, which holds the exact characters in rows: spans are added and
-removed at the end only, and each takes time in proportion to the open end of the text.
+`MessageText` holds the exact characters instead. As there, spans are added and removed at the end
+only; the time for both is proportional to the open end of the text.
 """
 
 from bisect import bisect_left
@@ -15,14 +15,10 @@ from mlxspec_app.text.tagged_lines import Line, Place, TaggedLines
 
 
 class RenderedText:
-    """The rendered text of a message.
-
-    Attributes:
-        spans: The spans so far; the tag of a run in `lines` is an index into them.
-    """
+    """The rendered text of a message; the tag of a run in `lines` is an index into `spans`."""
 
     def __init__(self, *, is_open: bool = False) -> None:
-        """Begin empty; `is_open` says that more text will follow."""
+        """Start empty; `is_open` says that more text will follow."""
         self.spans: list[Span] = []
         self._source = TaggedLines()
         self._document = RenderedDocument(80)
@@ -35,7 +31,6 @@ class RenderedText:
 
     @property
     def rows(self) -> list[ShownRow]:
-        """The rows on the screen."""
         return self._document.rows
 
     @property
@@ -51,7 +46,7 @@ class RenderedText:
         self._update()
 
     def set_open(self, is_open: bool) -> int:
-        """Say whether more text will follow; return the index of the first row that changed."""
+        """Set whether more text will follow; return the index of the first row that changed."""
         if is_open == self._is_open:
             return self.num_rows
         self._is_open = is_open
@@ -71,7 +66,7 @@ class RenderedText:
         return self._update()
 
     def rows_of(self, span: int) -> range:
-        """Return the rows that show a span, else the row in which it would stand."""
+        """Return the rows that show a span, else the row in which it would be."""
         start, end = self._source.start_of(span), self._source.start_of(span + 1)
         first = bisect_left(self.rows, start.line, key=lambda row: row.line)
         last = bisect_left(self.rows, end.line + 1, key=lambda row: row.line)

@@ -1,7 +1,7 @@
 """How the events of a generation change the reply that it writes.
 
 Each function applies one kind of event; `fold.apply` selects it. In a damaged trace any event may
-be missing, so an event that needs a reply begins one if none is open.
+be missing, so an event that needs a reply starts one if none is open.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def _started(state: ChatState, event: GenerationStarted) -> None:
     state.target, state.drafter = event.target, event.drafter
     state.context_length = event.context_length
     reply = _open_reply(state)
-    if reply.started is not None:  # the reply before never ended: begin another message
+    if reply.started is not None:  # the reply before never ended: start another message
         reply = Reply()
         state.messages.append(reply)
     reply.started = event
@@ -80,7 +80,7 @@ def _add_tokens(state: ChatState, reply: Reply, event: DraftVerified | PlainDeco
     num_kept = reply.stats.kept_tokens
     was_copy = reply.num_copied == len(reply.tokens) - num_kept
     reply.tokens += [token.token for token in event.emit]
-    if was_copy:  # else it has left every earlier reply already
+    if was_copy:  # else it differs from every earlier reply already
         reply.num_copied = state.earlier.num_copied(reply.tokens, num_kept)
 
 
@@ -125,7 +125,7 @@ def _failed(state: ChatState, event: GenerationFailed) -> None:
 
 
 def _open_reply(state: ChatState) -> Reply:
-    """Return the unfinished reply; begin one if there is none."""
+    """Return the unfinished reply; start one if there is none."""
     last = state.messages[-1] if state.messages else None
     if isinstance(last, Reply) and not last.is_finished:
         return last

@@ -1,8 +1,8 @@
 """One round as the draft lane and the tree show it: the verdict on each token.
 
-A draft node is *accepted*; or *rejected*, if its parent is the root or accepted; else *skipped*: it
-was never verified. The target's own token ends the round as *corrected*, *bonus* or *plain*. Tokens
-with which a branch begins are *kept*: they belong to no round.
+A draft node is *accepted*; or *rejected*, if its parent is the root or accepted; else *skipped*,
+because it was never verified. The target's own token ends the round as *corrected*, *bonus* or
+*plain*. The *kept* tokens at the start of a branch belong to no round.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,7 @@ Mark = Literal["accepted", "rejected", "skipped", "corrected", "bonus", "plain",
 
 @dataclass(frozen=True)
 class Round:
-    """A finished target forward.
-
-    Attributes:
-        draft: The draft; None in a plain round.
-        verdict: What the target decided.
-    """
+    """A finished target forward; `draft` is None in a plain round."""
 
     draft: DraftProposed | None
     verdict: DraftVerified | PlainDecoded
@@ -63,11 +58,8 @@ class Round:
 class MarkedToken:
     """A token of a round and the verdict on it.
 
-    Attributes:
-        label: Its text, short and without control characters.
-        mark: The verdict.
-        target_prob: p, the target's probability, or None if unknown.
-        draft_prob: q, the drafter's probability, or None if unknown.
+    `label` is its text, short and without control characters. The probabilities p and q are None if
+    unknown.
     """
 
     label: str

@@ -1,7 +1,7 @@
-"""Events of a screen, which change the state before the session reports.
+"""Events of the screen, which change the state before the session reports.
 
 An order takes a while to reach the session. Until its first event comes, these events block a
-second message, and queue what the user sends meanwhile.
+second message and queue what the user sends.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,7 @@ class OrderGiven:
 
 @dataclass(frozen=True)
 class OrderWithdrawn:
-    """The order is impossible, so the session does not get it.
-
-    Attributes:
-        phase: The phase before the order.
-    """
+    """The order is impossible, so the session does not get it; `phase` is the one before it."""
 
     phase: Phase
 

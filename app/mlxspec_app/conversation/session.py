@@ -1,6 +1,6 @@
 """The protocol of a session, live or replayed, and the events it adds to those of the engine.
 
-A session owns the model, or a recording of one. It accepts orders without blocking, and returns its
+A session owns the model, or a recording of one. It accepts orders without blocking and returns its
 events when it is drained. The app draws these events and has no other view of the session.
 """
 
@@ -21,10 +21,8 @@ ProgressCallback = Callable[[int, int], None]
 class ModelChoice:
     """Which models to load, and with which cache.
 
-    Attributes:
-        model: Folder, file or hub id of the target; "" for the default model.
-        drafter: A drafter as in `--drafter`.
-        max_kv_size: Rows of a rotating cache; None for a full cache.
+    `model` is a folder, a file or a hub id, "" for the default model. `drafter` is a value of
+    `--drafter`. `max_kv_size` is the number of rows of a rotating cache, None for a full cache.
     """
 
     model: str = ""
@@ -38,12 +36,9 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class SessionOpening:
-    """The session began to load its models.
+    """The session started to load its models.
 
-    Attributes:
-        target: Name of the target, or "" if unknown.
-        drafter: Name of the drafter, or "".
-        choice: The models to load; None where the user cannot choose.
+    A name is "" if unknown. `choice` is None where the user cannot choose.
     """
 
     target: str = ""
@@ -53,12 +48,7 @@ class SessionOpening:
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """The progress of a download.
-
-    Attributes:
-        done: Downloaded bytes.
-        total: Bytes in all, or 0 if unknown.
-    """
+    """The progress of a download in bytes; `total` is 0 if unknown."""
 
     done: int
     total: int
@@ -71,13 +61,7 @@ class SessionReady:
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """Other models could not be loaded; the earlier ones return and `SessionOpening` follows.
-
-    Attributes:
-        choice: The models that failed.
-        message: The error in a sentence.
-        traceback: The traceback of the error.
-    """
+    """Other models could not be loaded; the earlier ones return and `SessionOpening` follows."""
 
     choice: ModelChoice
     message: str
@@ -88,10 +72,7 @@ class LoadFailed:
 class SessionFailed:
     """There is no model, most likely because the first one could not be loaded.
 
-    Attributes:
-        message: The error in a sentence.
-        traceback: The traceback of the error.
-        is_over: Whether the session ended; else `load` accepts another model.
+    If the session is not over, `load` accepts another model.
     """
 
     message: str
@@ -101,12 +82,7 @@ class SessionFailed:
 
 @dataclass(frozen=True)
 class SessionNotice:
-    """Something the user should know that does not end the session.
-
-    Attributes:
-        message: What it is.
-        is_trouble: Whether something is wrong.
-    """
+    """A notice for the user; `is_trouble` says whether it reports a problem."""
 
     message: str
     is_trouble: bool = True
@@ -119,18 +95,14 @@ class ReplyDiscarded:
 
 @dataclass(frozen=True)
 class ChatCleared:
-    """A new chat began: the conversation is empty."""
+    """A new chat started: the conversation is empty."""
 
 
 @dataclass(frozen=True)
 class ChatOpened:
-    """An earlier chat was opened: the conversation holds its messages.
+    """An earlier chat was opened: the conversation holds its messages, oldest first.
 
-    Attributes:
-        messages: The messages, oldest first.
-        system: Its system prompt, or None.
-        chat: Its number in the store, or None.
-        leaf: Number of its last message in the store, or None if it is empty.
+    `chat` is its number in the store, if any, and `leaf` that of its last message, if any.
     """
 
     messages: tuple[Message, ...]
@@ -150,9 +122,8 @@ class ChatCut:
 class ContextFull:
     """The last turn no longer fits the model's context and gets no reply.
 
-    Attributes:
-        context_length: Tokens that fit, or 0 if unknown.
-        fits_alone: Whether the turn would fit without the earlier ones.
+    `context_length` is the number of tokens that fit, 0 if unknown. `fits_alone` says whether the
+    turn would fit without the earlier ones.
     """
 
     context_length: int = 0
@@ -161,23 +132,14 @@ class ContextFull:
 
 @dataclass(frozen=True)
 class TurnsForgotten:
-    """The oldest turns no longer fit the context and are left out of it.
-
-    Attributes:
-        num_turns: The number of all turns that are left out.
-    """
+    """The oldest turns no longer fit the context; `num_turns` counts all that are left out."""
 
     num_turns: int
 
 
 @dataclass(frozen=True)
 class ProofProgress:
-    """The progress of the comparison of the last reply with plain decoding.
-
-    Attributes:
-        done: Tokens compared.
-        total: Tokens of the reply.
-    """
+    """The progress of the comparison of the last reply with plain decoding, in tokens."""
 
     done: int
     total: int
@@ -187,9 +149,7 @@ class ProofProgress:
 class ProofFinished:
     """The comparison of the last reply with plain decoding ended.
 
-    Attributes:
-        proof: The result, or None if the comparison was impossible.
-        message: Why it was impossible, or "".
+    If it was impossible, `proof` is None and `message` says why.
     """
 
     proof: Proof | None
@@ -198,13 +158,10 @@ class ProofFinished:
 
 @dataclass(frozen=True)
 class AlternativesFound:
-    """What else could have stood in a place of a reply.
+    """The most probable tokens for one position of a reply.
 
-    Attributes:
-        turn: Index of the user turn that the reply answers, among those on the screen.
-        position: Index of the token among the tokens of the reply.
-        found: The most probable tokens; empty where they cannot be known.
-        message: Why they cannot be known, or "".
+    `turn` is the index of the user turn that the reply answers, among those on the screen;
+    `position` is the index of the token in the reply. If `found` is empty, `message` says why.
     """
 
     turn: int
@@ -215,11 +172,7 @@ class AlternativesFound:
 
 @dataclass(frozen=True)
 class RaceProgress:
-    """A run of a race began; the runs are recorded one after the other.
-
-    Attributes:
-        drafter: Name of the drafter of this run.
-    """
+    """A run of a race started, with this drafter; the runs are recorded one after the other."""
 
     drafter: str
 
@@ -228,10 +181,7 @@ class RaceProgress:
 class RaceFinished:
     """Both runs of a race are recorded, or the race was impossible.
 
-    Attributes:
-        plain: Events of the run without drafts; empty if there is no race.
-        drafted: Events of the run with drafts.
-        message: Why there is no race, or "".
+    If it was impossible, both are empty and `message` says why.
     """
 
     plain: tuple[Event, ...] = ()
@@ -280,14 +230,12 @@ class Session(Protocol):
         """Write the last reply again; `ReplyDiscarded` comes first."""
 
     def new_chat(self) -> None:
-        """Begin an empty conversation; `ChatCleared` follows."""
+        """Start an empty conversation; `ChatCleared` follows."""
 
     def edit(self, turn: int, text: str) -> None:
         """Replace a user turn and all that followed; `ChatCut` comes first.
 
-        Args:
-            turn: Index of the turn among the user turns of the conversation.
-            text: The new message.
+        `turn` is an index among the user turns of the conversation.
         """
 
     def open_chat(self, chat: ChatOpened) -> None:
@@ -316,30 +264,23 @@ class Session(Protocol):
         """Decode the last reply once more without drafts; `ProofFinished` comes last."""
 
     def find_alternatives(self, turn: int, position: int) -> None:
-        """Find what else could have stood in a place of a reply; `AlternativesFound` follows.
+        """Find the most probable tokens for a position of a reply; `AlternativesFound` follows.
 
-        Args:
-            turn: Index of the user turn that the reply answers.
-            position: Index of the token among the tokens of the reply.
+        `turn` is the index of the user turn that the reply answers; `position` is the index of the
+        token in the reply.
         """
 
     def branch(self, turn: int, position: int, token: int) -> None:
-        """Write a reply again from a place on, with another token there.
+        """Write a reply again from a position on, with another token id there.
 
-        `ChatCut` and `ReplyDiscarded` come first; `AlternativesFound` alone says why it is not
-        possible.
-
-        Args:
-            turn: Index of the user turn that the reply answers.
-            position: Index of the place among the tokens of the reply.
-            token: Token id for that place.
+        `turn` and `position` are those of `find_alternatives`. `ChatCut` and `ReplyDiscarded` come
+        first; if only `AlternativesFound` comes, it says why this is impossible.
         """
 
     def race(self, text: str) -> None:
-        """Answer a prompt plainly and then with drafts, beside the chat; `RaceFinished` comes last.
+        """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last.
 
-        Args:
-            text: The prompt; "" for the last one of the chat.
+        The prompt "" stands for the last one of the chat.
         """
 
     def adjust(self, name: str, value: str) -> None:
@@ -353,7 +294,7 @@ class Session(Protocol):
         """Return the settings of the next reply that `adjust` can change, by name."""
 
     def origins(self) -> dict[str, str]:
-        """Return where those of them come from that the user did not give, in words, by name."""
+        """Return the origins, as text by name, of those settings that the user did not give."""
 
     def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""

@@ -21,16 +21,12 @@ carried out, such as a reply; `failed`: there is no model."""
 
 @dataclass
 class ChatState:
-    """The state of a session.
+    """The state of a session; an unknown name is "".
 
     Attributes:
-        phase: What the session is doing.
-        target: Name of the target, or "".
-        drafter: Name of the drafter, or "".
-        loading: The last progress of a download, or None.
-        messages: The conversation.
-        notices: Notices for the user, oldest first.
-        news: The same where nothing is wrong.
+        loading: The last progress of a download.
+        notices: Problems to report to the user, oldest first.
+        news: Notices that report no problem.
         choice: The models that are loaded or loading; None where the user cannot choose.
         load_failure: Why other models could not be loaded, until the next message or load.
         error: Why there is no model, or "".
@@ -41,7 +37,6 @@ class ChatState:
         is_stopping: Whether the user stopped the reply, or an earlier one.
         system: The system prompt that was set, or "".
         earlier: The replies that the drafter has seen.
-        baseline: The speed of plain decoding, and whether drafts fall short of it.
         draft: The draft whose verdict has not come yet.
         repeats_turn: Whether the next turn event may repeat the last message.
     """

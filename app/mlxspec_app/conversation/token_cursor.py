@@ -17,19 +17,14 @@ Step = Literal[1, -1]
 
 @dataclass(frozen=True)
 class TokenCursor:
-    """The position of a token.
-
-    Attributes:
-        message: Index among the messages.
-        span: Index among the spans of that message.
-    """
+    """A token, given by the index of its message and of its span in the message."""
 
     message: int
     span: int
 
 
 def last_token(messages: Sequence[Message]) -> TokenCursor | None:
-    """Return the newest token of a reply, or None where there is none."""
+    """Return the newest token of a reply, or None."""
     for index in reversed(range(len(messages))):
         if _has_tokens(messages[index]):
             return TokenCursor(index, len(messages[index].spans) - 1)

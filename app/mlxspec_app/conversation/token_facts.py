@@ -1,7 +1,7 @@
 """The facts about one token of a reply: who wrote it, when, its probabilities, its rivals.
 
-A span of a reply belongs to one emitted token. The round of the token and its position there tell
-which draft nodes competed with it.
+A span of a reply belongs to one emitted token. The round of the token and its position in that
+round identify the draft nodes that competed with it.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,9 @@ from mlxspec_app.conversation.rounds import MarkedToken, Position, Round, positi
 class TokenFacts:
     """A token and the facts about it.
 
-    Attributes:
-        token: The emitted token, with its id and probabilities.
-        text: The text that it released.
-        round: Number of the target forward; 0 of a kept token.
-        depth: Position in the round, from 1.
-        index: Index among the tokens of the reply.
-        source: Drafter that proposed it, or "".
-        rivals: Draft tokens rejected at this position, the most probable first.
+    `round` is 0 for a kept token. `depth` is the position in the round, from 1, and `index` the one
+    in the reply, from 0. `source` is "" for a token that was not drafted. `rivals` are the draft
+    tokens rejected at this position, the most probable first.
     """
 
     token: EmittedToken

@@ -1,7 +1,7 @@
 """The three views of a conversation: how much of its origin is shown.
 
-*calm* is a page to read, *colours* adds one tint for the words that were guessed, and the *X-ray*
-shows the exact characters with all that is known of each token, in one of the inks.
+*calm* is a page to read, *colours* adds one tint for guessed words, and the *X-ray* shows the exact
+characters with all data of each token, in one of the inks.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class View:
-    """A view.
-
-    Attributes:
-        name: Its name in commands and settings.
-        meaning: What it shows, in a few words.
-        is_rendered: Whether Markdown is rendered; else the exact characters are shown.
-        is_tinted: Whether guessed words have a tint.
-    """
+    """A view; unless `is_rendered`, it shows the exact characters in place of rendered Markdown."""
 
     name: str
     meaning: str
