@@ -1,10 +1,10 @@
 """An animated SVG: the coloured conversation appears at the recorded speed.
 
 The tokens of a round appear together, when the target has verified them. Until then one branch of
-the draft is there in grey; rejected draft tokens appear below in red and fade. A long conversation
-scrolls, as on a terminal. The figures below it are those of the moment.
+the draft is shown in grey; rejected draft tokens appear below in red and fade. A long conversation
+scrolls, as on a terminal. The figures below it are those of the time that is shown.
 
-All motion is CSS keyframes of one length, the recording and a pause, so that everything restarts
+All motion is CSS keyframes as long as the recording and a pause, so that everything restarts
 together. There is no script: it also plays as an image in a page. Without keyframes the file shows
 the last moment, for readers who prefer reduced motion.
 """
@@ -69,8 +69,7 @@ class Animation:
         fallen: Shapes that fade; drawn below both.
         scrolled: (seconds, number of rows that have left the window by then).
         figures: (seconds, line of figures from then on).
-        rules: The keyframes.
-        prefix: Begins the names of the keyframes; two animations in one file need two.
+        prefix: Start of the names of the keyframes; each animation in a file needs its own.
     """
 
     width: int
@@ -95,7 +94,7 @@ class Animation:
         self.drafts.append(self._shown(_draw({row: [draft]}), start, end))
 
     def fade(self, at: float, rows: dict[int, Row]) -> None:
-        """Make pieces appear at a time and fade."""
+        """Make pieces appear at a time and then fade."""
         begin = "opacity:1;animation-timing-function:linear"
         name = self._keyframes(((0.0, "opacity:0"), (at, begin), (at + _FALL_S, "opacity:0")))
         self.fallen.append(f'<g class="fallen" style="animation-name:{name}">{_draw(rows)}</g>')
@@ -158,12 +157,12 @@ def render(recording: Recording, width: int = WIDTH) -> str:
 
 
 def last_moment(recording: Recording) -> float:
-    """Return the seconds after which the recording is over."""
+    """Return the length of the recording in seconds."""
     return max(end for _, _, end in growth(recording))
 
 
 def film(shown: Animation, recording: Recording) -> int:
-    """Add a whole recording to an animation; return the number of its rows."""
+    """Add a whole recording to an animation; return its number of rows."""
     width, top = shown.width, 0
     for message, times, end in growth(recording):
         if isinstance(message, Reply):
@@ -247,7 +246,7 @@ def _words(row: Row) -> Iterator[Piece]:
 
 
 def _branch(round_: Round) -> str:
-    """Return the text of the accepted path and of its most probable continuation."""
+    """Return the text of the accepted path and of the most probable nodes below it."""
     children = children_by_parent(round_.nodes)
     path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
     text, nodes = "", children.get(0, [])

@@ -1,4 +1,4 @@
-"""The exact text of the conversation in Markdown, and nothing else: no figures."""
+"""The exact text of the conversation in Markdown, without figures."""
 
 from mlxspec_app.export.markdown import conversation
 from mlxspec_app.export.recording import Recording

@@ -1,8 +1,8 @@
 """A film of the chat for a terminal: asciicast v2, lines of JSON at the recorded times.
 
-It is computed from the trace and not recorded from a screen, so the same trace gives the same film.
-Text wraps as in the app: when a word grows past the edge, its row is written again. Each token
-has its own background, so the colours are readable on a light terminal too.
+It is computed from the trace, not recorded from a screen, so the same trace gives the same film.
+Text wraps as in the app: when a word grows past the edge, its row is written again. Each token has
+its own background, so the colours are readable on a light terminal too.
 Format: https://docs.asciinema.org/manual/asciicast/v2/
 """
 
@@ -41,13 +41,7 @@ def render(recording: Recording, width: int = WIDTH) -> str:
 
 
 def film(title: str, size: tuple[int, int], frames: Iterable[Frame]) -> str:
-    """Return frames as a file.
-
-    Args:
-        title: Its title.
-        size: Columns and rows.
-        frames: What is written, in the order of time.
-    """
+    """Return the file of frames that are in order of time; `size` is (columns, rows)."""
     width, height = size
     header = {
         "version": 2,
@@ -102,10 +96,9 @@ def _plain_rows(text: str, width: int) -> list[str]:
 
 
 class Page:
-    """A reply as it grows on the terminal."""
+    """A reply as it grows on the terminal, in rows of `width` columns."""
 
     def __init__(self, width: int) -> None:
-        """Begin empty; rows have `width` columns."""
         self._wrapped = WrappedText(width)
         self._looks: list[str] = []
 
@@ -120,7 +113,7 @@ class Page:
         return "\r\x1b[K" + "\r\n".join(self.row(n) for n in range(first, self.num_rows))
 
     def append(self, written: list[Written], band: int) -> None:
-        """Take new tokens; `band` is the number of the colour behind them."""
+        """Add new tokens; `band` is the xterm number of the colour behind them."""
         for _, span in written:
             self._looks.append(_sgr(span, band))
             self._wrapped.append(safe_text(span.text), len(self._looks) - 1)
@@ -129,7 +122,7 @@ class Page:
         """Return a row as it is written to the terminal."""
         row = self._wrapped.rows[number]
         text = self._wrapped.lines[row.line].text
-        # Spaces may stand past the edge, where a terminal would begin a new row: cut them off.
+        # Spaces may stand past the edge, where a terminal would start a new row: cut them off.
         end = row.end - self._excess(row)
         pieces = [
             self._looks[run.tag] + text[run.start : min(run.end, end)]

@@ -2,9 +2,9 @@
 
 The text of the model is left out: a spreadsheet may evaluate its cells. The names of drafters come
 from the recording, which can have any author. A cell that a spreadsheet would evaluate as a formula
-begins with an apostrophe, which makes it text; a program must remove it. Numbers stay numbers,
+starts with an apostrophe, which makes it text; a program must remove it. Numbers stay numbers,
 negative ones too.
-Beginnings of formulas: https://owasp.org/www-community/attacks/CSV_Injection
+How formulas start: https://owasp.org/www-community/attacks/CSV_Injection
 """
 
 import csv

@@ -24,13 +24,7 @@ _STEM_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class FilingOrder:
-    """Format and file of an export.
-
-    Attributes:
-        format: The format.
-        path: The file; None for a free name in the current folder.
-        replaces: Whether an existing file may be replaced.
-    """
+    """Format and file of an export; a path of None is a free name in the current folder."""
 
     format: Format
     path: Path | None = None
@@ -48,7 +42,7 @@ class Filed:
 def read_order(text: str) -> FilingOrder:
     """Parse `[FORMAT [FILE] [--force]]`; the name of the file may contain spaces.
 
-    Without a format it is the page, which holds all that the others show.
+    The default format is the page, which contains all that the others show.
 
     Raises:
         ValueError: The format is not known.
@@ -63,12 +57,7 @@ def read_order(text: str) -> FilingOrder:
 
 
 def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> Filed:
-    """Export events to a file.
-
-    Args:
-        order: Format and file.
-        events: The events of the chat.
-        title: Title of the chat; "" for the beginning of its first message.
+    """Export the events of a chat to a file; the default title is the start of its first message.
 
     Raises:
         TraceError: The events contain no reply.

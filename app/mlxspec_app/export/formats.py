@@ -13,11 +13,8 @@ from mlxspec_app.export.recording import Recording
 class Format:
     """A way to export a recording.
 
-    Attributes:
-        name: Name of the format, which is also the option on the command line.
-        suffix: Suffix of the files, with the dot.
-        meaning: Description in a few words.
-        module: The module of this package that renders it.
+    `name` is also the option on the command line, `suffix` includes the dot, and `module` is the
+    module of this package that renders it.
     """
 
     name: str

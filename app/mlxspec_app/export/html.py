@@ -1,7 +1,7 @@
 """The shareable page: one file that shows, explains and plays a recorded chat, without a network.
 
 The text, the figures and the tables are HTML, so the page works without scripts and for screen
-readers. It also contains the trace. The scripts beside this file read the trace to step through
+readers. It also contains the trace. The scripts in this folder read the trace to step through
 the rounds, to draw the draft trees, to inspect a token, and to save the trace as a file.
 """
 
@@ -46,7 +46,7 @@ def render(recording: Recording) -> str:
 
 
 def _counted_words(replies: Sequence[Reply], counted: Sequence[Reply]) -> str:
-    """Return which replies an average is of."""
+    """Return the words for the replies that an average includes."""
     others = [reply for reply in replies if reply not in counted]
     kinds = (
         ("loops", any(reply.is_loop for reply in others)),

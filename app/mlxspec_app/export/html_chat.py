@@ -1,8 +1,8 @@
 """The conversation as HTML: a span for each round, and inside it a span for each token.
 
-The span of a round has its number among all rounds of the recording, the span of a token its index
-in the round: with these the scripts find both in the embedded trace. All text is made safe first,
-because it comes from a model.
+The span of a round has its number among all rounds of the recording; the span of a token has its
+index in the round. With these the scripts find both in the embedded trace. All text is made safe
+first, because it comes from a model.
 """
 
 from collections.abc import Sequence

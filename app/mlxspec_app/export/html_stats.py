@@ -1,6 +1,6 @@
 """Figures as HTML: the headline, bars in tables, and a row for every round.
 
-The definition stands beside each figure, because the field disagrees about most of them. A bar is
+Each figure has its definition next to it, because the field disagrees about most of them. A bar is
 a share in a table cell, so the number is there without style sheets and for screen readers.
 """
 
@@ -18,12 +18,7 @@ _KINDS = ("accepted", "corrected", "bonus", "plain")
 
 
 def headline(reply: Reply, stats: GenerationStats) -> str:
-    """Return the summary of the recording: a sentence, the settings, and four figures.
-
-    Args:
-        reply: The reply whose settings are shown.
-        stats: The figures of all replies.
-    """
+    """Return the summary: a sentence, the settings of `reply`, and four figures of all replies."""
     passes = _times(stats.target_forwards, "pass", "passes")
     drafted = stats.kinds.get("accepted", 0) / max(1, stats.generated_tokens)
     figures = (
@@ -103,7 +98,7 @@ def _bars(
     heads: Sequence[str],
     rows: Iterable[tuple[str, float, Sequence[str], str]],
 ) -> str:
-    """Return a table of (name, share, figures, colour), a bar behind each name."""
+    """Return a table of (name, share, figures, colour), with a bar after each name."""
     body = "".join(
         f'<tr><th scope="row">{name}</th><td class="bar">{_bar(share, tint)}</td>'
         f"{''.join(f'<td>{figure}</td>' for figure in figures)}</tr>"

@@ -1,7 +1,7 @@
 """The looks of tokens in exports: a colour of the theme, bold, italic or underlined.
 
 The pages, the pictures and the film use the same table. All colours of both themes are in the
-xterm-256 table, so the film shows on any terminal the colours of the page.
+xterm-256 table, so the film shows the colours of the page on any terminal.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,7 @@ from mlxspec_app.themes import DAY, MINT
 
 @dataclass(frozen=True)
 class Look:
-    """The look of a token.
-
-    Attributes:
-        colour: Name of a colour of the theme, without its prefix.
-        bold: Whether the token is bold.
-        italic: Whether it is italic.
-        underline: Whether it is underlined.
-    """
+    """The look of a token; `colour` names a colour of the theme, without its prefix."""
 
     colour: str
     bold: bool = False
@@ -84,21 +77,21 @@ def colours(*, dark: bool) -> dict[str, str]:
 
 
 def tints() -> str:
-    """Return a rule with the colours of both themes; `color-scheme` says which are used."""
+    """Return a rule with the colours of both themes; `color-scheme` selects one of them."""
     day, mint = colours(dark=False), colours(dark=True)
     both = "".join(f"--{name}:light-dark({day[name]},{mint[name]});" for name in mint)
     return f":root{{{both}}}"
 
 
 def page_part(*names: str) -> str:
-    """Return the text of files beside this one, of which pages are made, one after the other."""
+    """Return the text of files in this folder from which pages are made, concatenated."""
     folder = resources.files("mlxspec_app.export")
     return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 @cache
 def xterm(colour: str) -> int:
-    """Return the entry of the 256-colour table, 16 and above, that is nearest to #RRGGBB."""
+    """Return the entry of the 256-colour table, from 16 on, that is nearest to #RRGGBB."""
     wanted = tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
     cube = {
         16 + 36 * r + 6 * g + b: (_LEVELS[r], _LEVELS[g], _LEVELS[b])

@@ -1,9 +1,9 @@
 """The exact text of the conversation in Markdown, with a table of figures below each reply.
 
-The text stays as it is, apart from control characters: visible signs stand for them, so a terminal
-that prints the file does not execute them. An open code fence of a reply that was cut off is closed
-after it, or the table would be part of the code. Names come from the recording too: they are
-escaped, so that they stay on one line and are no markup in Markdown or HTML.
+The text is unchanged, except that visible signs replace control characters, so a terminal that
+prints the file does not execute them. An open code fence of a reply that was cut off is closed
+after it, or the table would be part of the code. Names come from the recording too, so they are
+escaped: they stay on one line and are no markup in Markdown or HTML.
 """
 
 import re

@@ -35,14 +35,11 @@ _SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·", 
 
 @dataclass(frozen=True)
 class Piece:
-    """Characters of a row with the same look.
+    """Characters of a row with the same look, which is the name of a CSS rule.
 
-    Attributes:
-        column: Cell of the first character.
-        text: The characters.
-        look: Name of a CSS rule.
-        round: Number of the round that emitted them, from 1; 0 for kept tokens and other text.
-        token_index: Index of their token in that round, from 0.
+    `column` is the cell of the first character. `round` is the number of the round that emitted
+    them, from 1; 0 for kept tokens and other text. `token_index` is the index of their token in
+    that round, from 0.
     """
 
     column: int
@@ -58,7 +55,7 @@ class Piece:
 
     @property
     def word(self) -> "Piece | None":
-        """The piece without the spaces around it; None if it has spaces only."""
+        """The piece without the spaces around it; None if it consists of spaces."""
         left = self.text.lstrip(" ")
         indent = len(self.text) - len(left)
         word = left.rstrip(" ")
@@ -168,11 +165,9 @@ def line_rows(text: str, width: int, look: str) -> list[Row]:
 
 
 def legend_rows(width: int, *, has_kept: bool = False) -> list[Row]:
-    """Return the signs of the kinds of tokens, in as many rows as the width needs.
+    """Return the signs of the kinds of tokens, in rows of at most `width` cells.
 
-    Args:
-        width: Cells of a row.
-        has_kept: Whether a reply is a branch, which begins with kept tokens.
+    `has_kept` adds the sign of kept tokens, with which a branch starts.
     """
     rows, column = [Row()], 0
     for kind in (*_KINDS, *([_KEPT] if has_kept else [])):

@@ -1,8 +1,8 @@
 """A race as an animated picture, a page and a film: two recorded runs side by side on one clock.
 
 Each lane is the animation of one run; both last as long as the slower one, so that they restart
-together. The page holds the same picture, the outcome in words, and both texts. Neither needs a
-network or a script.
+together. The page holds the same picture, the outcome, and both texts. None of them needs a network
+or a script.
 """
 
 from html import escape
@@ -43,7 +43,7 @@ HOW = "recorded in turn, played on one clock"
 
 
 def outcome(race: Race) -> tuple[str, str]:
-    """Return which run was faster, with the only ratio, and whether the texts agree."""
+    """Return two lines: which run was faster, with the only ratio, and whether the texts agree."""
     race.go_to(race.duration)
     return lead(race.progress()), compare(*(track.events for track in race.tracks)).line
 
@@ -106,12 +106,12 @@ def page(race: Race) -> str:
 
 
 def file_away(race: Race, folder: Path) -> list[Path]:
-    """Write page and picture under free names; return their paths.
+    """Write page, picture and film under free names; return their paths.
 
     Raises:
         OSError: A file cannot be written.
     """
-    # A race of its own: to find the outcome moves the clock, and the other one may be playing.
+    # A copy: `outcome` moves the clock, and the given race may be playing.
     race = Race([Track(track.lane, track.events) for track in race.tracks], lambda: 0.0)
     stem = f"race-{stem_of(title_of_race(race))}"
     written = []

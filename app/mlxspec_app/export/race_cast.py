@@ -1,7 +1,7 @@
 """A race as a film for a terminal: both lanes side by side at their recorded times.
 
 Each lane is a window on its own text that follows the end. Only rows that change are written, each
-to its place, so both can grow at once.
+at its own coordinates, so both can grow at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,10 @@ _TOP, _ROWS = 4, 16  # the first row of a lane, from 1, and how many it has
 
 
 def render(title: str, lanes: Sequence[Recording], outcome: Sequence[str]) -> str:
-    """Return the film.
+    """Return the film of both runs, with the prompt of the race as `title`.
 
-    Args:
-        title: The prompt of the race.
-        lanes: Both runs; the title of each is the name of its lane.
-        outcome: Lines that appear when both are over.
+    The title of each run is the name of its lane. `outcome` are lines that appear when both are
+    over.
     """
     width = len(lanes) * (LANE + GAP) - GAP
     frames = [list(_lane(lane, 1 + n * (LANE + GAP))) for n, lane in enumerate(lanes)]

@@ -1,4 +1,4 @@
-"""A trace for the exporters: its events, the conversation to which they fold, and the figures.
+"""A trace for the exporters: its events, the conversation that they fold to, and the figures.
 
 A trace may contain a whole chat. Every export shows all of it in order, and every figure comes from
 `mlxspec.trace.stats`, so that two exports cannot disagree.
@@ -21,13 +21,7 @@ from mlxspec_app.text.titles import title_of
 
 @dataclass(frozen=True)
 class Recording:
-    """The input of an export.
-
-    Attributes:
-        title: Title of the export.
-        events: The recorded events.
-        messages: The conversation, oldest first.
-    """
+    """The input of an export; `messages` are the fold of `events`, oldest first."""
 
     title: str
     events: tuple[Event, ...]
@@ -58,7 +52,6 @@ class Recording:
 
     @property
     def replies(self) -> list[Reply]:
-        """The replies of the model."""
         return [message for message in self.messages if isinstance(message, Reply)]
 
 
@@ -69,7 +62,7 @@ def chat_title(events: Iterable[Event]) -> str:
 
 
 def has_kept(recording: Recording) -> bool:
-    """Return whether a reply is a branch of an earlier one, and begins with kept tokens."""
+    """Return whether a reply is a branch of an earlier one and so starts with kept tokens."""
     return any(reply.kept is not None for reply in recording.replies)
 
 
@@ -81,7 +74,7 @@ class Written(NamedTuple):
 
 
 def written_by_round(reply: Reply) -> list[list[Written]]:
-    """Return the spans of each round; text that came with the end belongs to the last token.
+    """Return the spans of each round; text that the end released belongs to the last token.
 
     The kept tokens of a branch come before those of its first round; see `first_number`.
     """
@@ -109,11 +102,8 @@ def first_number(reply: Reply) -> int:
 class Grown(NamedTuple):
     """When a message appeared, in seconds since the recording began.
 
-    Attributes:
-        message: The message.
-        times: End of the round for each item of `written_by_round`; empty for a message of the
-            user, which appears at once.
-        end: When the message was complete.
+    `times` holds the end of the round for each item of `written_by_round`; it is empty for a
+    message of the user, which appears at once. `end` is when the message was complete.
     """
 
     message: Message
