@@ -1,8 +1,8 @@
 """Checkpoints of the fold: any earlier state of a recording at the cost of a few events.
 
-A fold cannot be undone, so a move back folds again. From the start, that takes longer the longer
-the recording is; from the nearest checkpoint it always takes about the same time. Checkpoints
-share every message that can no longer change.
+A fold cannot be undone, so a move back folds again. From the start, the time for that grows with
+the recording; from the nearest checkpoint it is about constant. Checkpoints share every message
+that can no longer change.
 """
 
 from bisect import bisect_right
@@ -29,9 +29,7 @@ class Checkpoints:
     def __init__(self, timeline: Timeline, opening: Iterable[Event | SessionEvent] = ()) -> None:
         """Choose the positions of the checkpoints; this folds only the opening.
 
-        Args:
-            timeline: The recording.
-            opening: Events of the session before the recording begins.
+        `opening` are the events of the session before the recording starts.
         """
         self._timeline = timeline
         self._positions = _positions(timeline)
@@ -55,7 +53,7 @@ class Checkpoints:
 
 
 def _positions(timeline: Timeline) -> list[int]:
-    """Return the positions of checkpoints: also around each reply, so that others are shared."""
+    """Return the positions of checkpoints, also around each reply, so that others are shared."""
     found = {0, *range(0, len(timeline), _SPACING)}
     for position, (before, after) in enumerate(pairwise(timeline.moments), 1):
         if before.phase != after.phase and "prefill" in (before.phase, after.phase):

@@ -32,12 +32,7 @@ _QUOTED_CELLS = 40
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a comparison.
-
-    Attributes:
-        kind: `identical`, up to the end of the shorter; `differs`; `sampled`; or `incomparable`.
-        line: The result as text.
-    """
+    """The result of a comparison; `identical` holds up to the end of the shorter run."""
 
     kind: Literal["identical", "differs", "sampled", "incomparable"]
     line: str
@@ -47,12 +42,8 @@ class Verdict:
 class RecordedReply:
     """A reply and the turns that it answers.
 
-    Attributes:
-        turns: The turns since the previous reply, as (role, text).
-        started: Models and settings, or None if the recording lacks them.
-        prompt_tokens: Number of tokens of the prompt, or None if it is not recorded.
-        tokens: The emitted tokens.
-        reason: Why the reply ended, or None if the recording ends before the reply.
+    `turns` are the (role, text) since the previous reply. `started` and `prompt_tokens` are None if
+    they are not recorded. `reason` is None if the recording ends before the reply.
     """
 
     turns: list[tuple[str, str]] = field(default_factory=list)
@@ -101,7 +92,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
 
 
 def _obstacle(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
-    """Return the first difference of prompts, targets or settings in words, or ""."""
+    """Return the first difference of prompts, targets or settings as text, or ""."""
     for lane, replies in (("A", ours), ("B", theirs)):
         if not any(reply.tokens for reply in replies):
             return f"{lane} holds no reply"
@@ -162,7 +153,7 @@ def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> V
 
 
 def _seed_words(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
-    """Return what says why sampled runs are the same, where it is recorded: each pair's seed."""
+    """Return the reason why sampled runs are the same, their common seeds, or ""."""
     seeds = [
         [reply.started.seed for reply in replies if reply.started is not None]
         for replies in (ours, theirs)
@@ -177,7 +168,7 @@ def _difference(same: int, mine: EmittedToken | None, yours: EmittedToken | None
 
 
 def _early_end(same: int, one: RecordedReply, other: RecordedReply) -> Verdict:
-    """Return the verdict on two replies of which the shorter is a prefix of the longer."""
+    """Return the verdict on two replies where the shorter one is a prefix of the longer one."""
     is_a = len(one.tokens) < len(other.tokens)
     short, long = (one, other) if is_a else (other, one)
     if short.reason == "stop":  # the end token is a decision of the model, a limit is not

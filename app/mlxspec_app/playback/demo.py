@@ -32,7 +32,7 @@ def read_race(clock: Callable[[], float] = time.monotonic) -> Race:
 
 
 def _read(name: str) -> list[Event]:
-    """Read a recording from the package, or in a checkout from the folder beside it."""
+    """Read a recording from the package or, in a checkout, from the folder next to it."""
     package = Path(mlxspec.__file__).parent
     paths = [folder / "assets" / name for folder in (package, package.parent)]
     found = next((path for path in paths if path.is_file()), None)

@@ -1,8 +1,8 @@
 """Turns a chat state back into events, so that the conversation on the screen can be replayed.
 
-A state has every round of every reply, and a reply is mostly its rounds: a fold of these events
-gives the same conversation. Two things are lost: the progress events of a prefill, of which a
-state has only the last, and a draft that waits for its verdict.
+A state has every round of every reply, so a fold of these events gives the same conversation. Two
+things are lost: the progress of a prefill, of which a state has only the last event, and a draft
+that waits for its verdict.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _ending(reply: Reply) -> Iterator[Event]:
 
 
 def _held_back(reply: Reply) -> str:
-    """Return the text that came with the end of the reply and not with a token."""
+    """Return the text that came with the end of the reply, not with a token."""
     verdicts = [round_.verdict for round_ in reply.rounds]
     told = verdicts if reply.kept is None else [reply.kept, *verdicts]
     emitted = sum(len(token.text) for event in told for token in event.emit)

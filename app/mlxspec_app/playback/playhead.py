@@ -1,4 +1,4 @@
-"""The playhead: recorded time that passes at a speed, stands still, or jumps."""
+"""The playhead: recorded time that passes at a speed, pauses, or jumps."""
 
 import math
 from collections.abc import Callable
@@ -8,21 +8,13 @@ SPEEDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class Playhead:
-    """Counts recorded seconds.
+    """Counts recorded seconds at a speed; an infinite speed plays everything at once.
 
-    Attributes:
-        now: Recorded seconds played so far.
-        paused: Whether time stands still.
-        speed: Recorded seconds per second; infinity plays everything at once.
+    `now` is in recorded seconds, `speed` in recorded seconds per second.
     """
 
     def __init__(self, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """Start at 0.
-
-        Args:
-            clock: Returns the time in seconds.
-            speed: Recorded seconds per second.
-        """
+        """Start at 0; `clock` returns the time in seconds."""
         self.now = 0.0
         self.paused = False
         self.speed = speed
@@ -38,12 +30,11 @@ class Playhead:
         return self.now
 
     def jump(self, seconds: float) -> None:
-        """Go to a recorded time."""
         self._last_tick = self._clock()
         self.now = seconds
 
     def change_speed(self, direction: Literal["faster", "slower"]) -> None:
-        """Change to the next one of `SPEEDS`, or to the one before."""
+        """Change to the next or the previous one of `SPEEDS`."""
         if direction == "faster":
             self.speed = min((s for s in SPEEDS if s > self.speed), default=self.speed)
         else:

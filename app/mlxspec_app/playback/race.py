@@ -29,17 +29,11 @@ _COMPARED = (CostMeasured, SpeedupMeasured)
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run.
+    """The progress of a run so far.
 
-    Attributes:
-        tokens: Number of tokens emitted so far.
-        total: Number of tokens emitted at the end.
-        generation_tps: tokens/s so far, without the prefill.
-        acceptance_length: Mean acceptance length so far, the bonus token included; None before
-            the first drafted round.
-        acceptance_rate: Acceptance rate so far; None before the first drafted round.
-        at: Recorded seconds so far, at most those of the end.
-        is_over: Whether the whole run was played.
+    `tokens` of `total` tokens were emitted. `generation_tps` leaves the prefill out.
+    `acceptance_length` and `acceptance_rate` are None before the first drafted round. `at` is in
+    recorded seconds, at most the length of the run.
     """
 
     tokens: int
@@ -54,20 +48,14 @@ class Progress:
 class Track:
     """One run of a race, played up to a position.
 
-    Attributes:
-        lane: Which of the two runs it is.
-        events: The recorded events.
-        timeline_events: The events that are played: all but measurements.
-        timeline: The timeline of these events.
-        state: The chat state at the position.
-        total: Number of tokens that the whole run emits.
+    `timeline_events` are the events that are played: all but measurements. `state` is the chat
+    state at the position, `total` the number of tokens that the whole run emits.
     """
 
     def __init__(self, lane: Lane, events: Iterable[Event]) -> None:
-        """Build the timeline of a run and start at its beginning."""
         self.lane = lane
         self.events = list(events)
-        # A race has one ratio, that of its runs: in a race no reply is compared with idle forwards.
+        # A race has one ratio, that of its runs, so no reply is compared with idle forwards.
         shown = (event for event in self.events if not isinstance(event, _COMPARED))
         self.timeline_events = list(shown)
         self.timeline = Timeline(self.timeline_events)
@@ -94,12 +82,10 @@ class Track:
 
     @property
     def target(self) -> str:
-        """Name of the target in the trace."""
         return safe_line(self._outcome.target) or "an unnamed target"
 
     @property
     def name(self) -> str:
-        """Name of the drafter in the trace."""
         return safe_line(self._outcome.drafter) or "no drafter"
 
     @property
@@ -131,15 +117,9 @@ class Track:
 
 
 class Race:
-    """Two tracks and the clock that they share.
-
-    Attributes:
-        tracks: The runs, A first.
-        playhead: The clock.
-    """
+    """Two tracks, A first, and the clock that they share."""
 
     def __init__(self, tracks: Sequence[Track], clock: Callable[[], float]) -> None:
-        """Put both runs at the start."""
         self.tracks = tuple(tracks)
         self.playhead = Playhead(clock)
 
@@ -159,12 +139,12 @@ class Race:
             track.show(now)
 
     def go_to(self, now: float) -> None:
-        """Move both runs to a recorded time, which is limited to the race."""
+        """Move both runs to a recorded time, clipped to the length of the race."""
         self.playhead.jump(min(self.duration, max(0.0, now)))
         self.tick()
 
     def move(self, direction: Literal[1, -1]) -> None:
-        """Pause, and go to the next end of a round of either run, or to the one before."""
+        """Pause, and go to the next or the previous end of a round of either run."""
         self.playhead.paused = True
         now = self.playhead.now
         ends = [t.timeline.time_of(mark.end) for t in self.tracks for mark in t.timeline.rounds]
@@ -174,12 +154,11 @@ class Race:
             self.go_to(max((end for end in ends if end < now), default=0.0))
 
     def progress(self) -> list[Progress]:
-        """Return the progress of both runs."""
         return [track.progress(self.playhead.now) for track in self.tracks]
 
 
 def lead(progress: Sequence[Progress]) -> str:
-    """Return who leads, in words."""
+    """Return which run leads, and by how much, as text."""
     a, b = progress
     if a.is_over and b.is_over:
         return _outcome(a, b)
@@ -193,7 +172,7 @@ def lead(progress: Sequence[Progress]) -> str:
 
 
 def acceptance(progress: Progress) -> str:
-    """Return the mean acceptance length in words."""
+    """Return the mean acceptance length as text."""
     if progress.acceptance_length is None:
         return "no drafts"
     return f"mean length {progress.acceptance_length:.2f}"

@@ -46,10 +46,7 @@ _EMPTY = "the recording is empty: nothing can be answered"
 class ReplaySession(ReadOnly):
     """A session over recorded events; `conversation.session.Session` documents its methods.
 
-    Attributes:
-        timeline: The recording.
-        playhead: The recorded time that has passed.
-        position: Number of moments that were shown.
+    `position` is the number of moments that were shown.
     """
 
     def __init__(
@@ -62,11 +59,8 @@ class ReplaySession(ReadOnly):
     ) -> None:
         """Build the timeline of the recording.
 
-        Args:
-            events: The recorded events.
-            speed: Recorded seconds per second.
-            autoplay: Whether the whole recording plays by itself.
-            clock: Returns the time in seconds.
+        `speed` is in recorded seconds per second. With `autoplay` the whole recording plays by
+        itself. `clock` returns the time in seconds.
         """
         super().__init__("this is a recording")
         self.timeline = Timeline(events)
@@ -100,7 +94,7 @@ class ReplaySession(ReadOnly):
 
     @property
     def lingers(self) -> bool:
-        """Whether the present moment stays on the screen long enough for a user to see it."""
+        """Whether the present moment stays on the screen long enough to be seen."""
         if self.playhead.paused or not self.busy:
             return True
         since = self.timeline.time_of(self.position)
@@ -177,7 +171,7 @@ class ReplaySession(ReadOnly):
         return news
 
     def move(self, unit: Unit, direction: Literal[1, -1]) -> None:
-        """Pause, and go to the end of the next phase, round or rejection, or the one before."""
+        """Pause, and go to the end of the next or the previous phase, round or rejection."""
         self.playhead.paused = True
         self.go_to(self.timeline.move(self.position, unit, direction))
 

@@ -1,9 +1,9 @@
 """The cells of a scrubber: accepted length over a whole recording, and the rounds of each cell.
 
-A cell stands for several rounds, or a round for several cells, so that the strip is always full.
-The height of a cell shows the mean accepted length, so the strip works without colour. The height
-is the square root, because a few long rounds would flatten all others. A round that accepted no
-draft token is the lowest block, and a plain round leaves a gap.
+A cell covers several rounds, or a round several cells, so that the strip is always full. The height
+of a cell shows the mean accepted length, so the strip works without colour. The height is the
+square root, because a few long rounds would flatten all others. A round that accepted no draft
+token is the lowest block, and a plain round leaves a gap.
 """
 
 import math
@@ -22,10 +22,8 @@ _SIGNS: dict[CellKind, str] = {"rejected": "▁", "plain": " "}
 class Cell:
     """One cell of the strip.
 
-    Attributes:
-        sign: The character to draw.
-        kind: Whether its rounds accepted draft tokens, rejected all of them, or had no draft.
-        share: Square root of the mean accepted length as a share of the longest one.
+    `kind` says whether its rounds accepted draft tokens, rejected all of them, or had no draft.
+    `share` is the square root of the mean accepted length as a share of the longest one.
     """
 
     sign: str
@@ -40,7 +38,7 @@ def cells(rounds: Sequence[RoundMark], width: int) -> list[Cell]:
 
 
 def rounds_at(rounds: Sequence[RoundMark], x: int, width: int) -> Sequence[RoundMark]:
-    """Return the rounds for which a cell stands, at least one."""
+    """Return the rounds that a cell covers, at least one."""
     start = x * len(rounds) // width
     return rounds[start : max(start + 1, (x + 1) * len(rounds) // width)]
 

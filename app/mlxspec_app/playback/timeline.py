@@ -34,17 +34,15 @@ Phase = Literal["prefill", "draft", "verify", "commit", "end"]
 cost of forwards was measured."""
 
 Unit = Literal["phase", "round", "rejection"]
-"""The unit of a move; a rejection is a round whose draft went on after the accepted nodes."""
+"""The unit of a move; a rejection is a round whose draft continued after the accepted nodes."""
 
 
 @dataclass(frozen=True)
 class Moment:
     """The smallest step of a replay.
 
-    Attributes:
-        at: Seconds since the recording began.
-        phase: Phase of the moment.
-        event: The event; the same one for `verify` and for the `commit` that follows it.
+    `at` is in seconds since the recording began. A `verify` and the `commit` that follows it have
+    the same event.
     """
 
     at: float
@@ -61,11 +59,8 @@ class Moment:
 class RoundMark:
     """The part of a round that a scrubber and the moves need.
 
-    Attributes:
-        end: Position after the commit of the round.
-        reply: Number of the reply, from 1.
-        accepted: Number of accepted draft tokens, or None in a plain round.
-        is_rejection: Whether the last accepted node has children, all of them rejected.
+    `end` is the position after its commit, `reply` a number from 1. `accepted` is None in a plain
+    round. `is_rejection` says whether the last accepted node has children, all of them rejected.
     """
 
     end: int
@@ -75,16 +70,13 @@ class RoundMark:
 
 
 class Timeline:
-    """The moments of a recording, in order of time.
+    """The moments of a recording in order of time, and its committed rounds.
 
-    Attributes:
-        moments: All moments.
-        rounds: All committed rounds, plain ones included.
-        num_replies: Number of replies that began.
+    `rounds` includes plain ones. `num_replies` counts the replies that started; each starts after
+    the end of the one before.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
-        """Build the timeline of events; each reply begins after the end of the one before."""
         self.moments = list(_moments(events))
         self.num_replies = 0
         self.rounds: list[RoundMark] = []
@@ -124,10 +116,10 @@ class Timeline:
         return bisect_right(self._stops["round"], position)
 
     def move(self, position: int, unit: Unit, direction: Literal[1, -1]) -> int:
-        """Return the end of the next phase, round or rejection, or of the one before.
+        """Return the end of the next or the previous phase, round or rejection.
 
-        After the last phase or round comes the end, before the first the beginning. Without a
-        further rejection the position stays.
+        After the last phase or round comes the end, before the first the start. Without a further
+        rejection the position stays.
         """
         stops = self._stops[unit]
         index = bisect_right(stops, position) if direction > 0 else bisect_left(stops, position) - 1
@@ -153,7 +145,7 @@ class Timeline:
         return self.end_of_round(int(max(Fraction(), share) * len(self.rounds)) + 1)
 
     def view(self, position: int) -> Round | DraftProposed | None:
-        """Return what a position shows beside its state: a draft, or an uncommitted verdict."""
+        """Return what a position shows on top of its state: a draft, or an uncommitted verdict."""
         moment = self.moments[position - 1] if position else None
         if moment is None or moment.phase not in ("draft", "verify"):
             return None
@@ -178,7 +170,9 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
             fresh = True
             yield Moment(now, "prefill", event)
             continue
-        if isinstance(event, CostMeasured | SpeedupMeasured):  # between replies: no time is played
+        if isinstance(
+            event, CostMeasured | SpeedupMeasured
+        ):  # between replies: takes no time in a replay
             yield Moment(now, "end", event)
             continue
         fresh = False

@@ -2,13 +2,13 @@
 
 A round with a chain of k draft tokens emits 1 + c1 + c1 c2 + ... + c1 ... ck tokens on average,
 where ci is the share of chains whose i-th token was accepted, given that the token before it was.
-The shares are those of the run. Of a tree only the first child of each node counts, because a
-chain would consist of these. The cost of a forward comes from the measurement between the replies,
-or else from the forwards of the run with the same number of rows. Between two measured widths it
-is interpolated linearly; outside them there is no estimate.
+The shares are those of the run. In a tree only the first child of each node counts, because a chain
+would consist of these. The cost of a forward comes from the measurement between the replies, or
+else from the forwards of the run with the same number of rows. Between two measured widths it is
+interpolated linearly; outside them there is no estimate.
 
-The estimate for deep positions is too good: they were verified only in rounds with deep drafts,
-and many drafters draft deep when they are sure.
+The estimate for deep positions is too good: they were verified only in rounds with deep drafts, and
+many drafters draft deep when they are sure.
 """
 
 from bisect import bisect_left
@@ -30,9 +30,8 @@ _FEWEST_FORWARDS = 3
 class Position:
     """Acceptance at one position of the chain.
 
-    Attributes:
-        judged: Rounds with a draft token at this position, all tokens before it accepted.
-        accepted: Rounds in which that token was accepted.
+    `judged` rounds had a draft token at this position, with all tokens before it accepted;
+    `accepted` of them accepted it too.
     """
 
     judged: int
@@ -41,13 +40,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Estimate for rounds of k draft tokens.
+    """Estimate for rounds with a chain of `k` draft tokens.
 
-    Attributes:
-        k: Number of draft tokens in a chain.
-        tokens: Emitted tokens per round, the bonus token included.
-        round_ms: Milliseconds of a round, or None outside the measured widths.
-        is_between: Whether `round_ms` is interpolated between two measured widths.
+    `tokens` are emitted per round, the bonus token included. `round_ms` is None outside the
+    measured widths; `is_between` says that it is interpolated.
     """
 
     k: int
@@ -63,11 +59,9 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Estimates from one run.
+    """Estimates from one run, whose measured speed is `tps` tokens/s.
 
-    Attributes:
-        expected: The estimate for each k from 1 to the deepest position that the run verified.
-        tps: Measured tokens/s of the run itself.
+    `expected` has one for each k from 1 to the deepest position that the run verified.
     """
 
     expected: tuple[Expectation, ...]
@@ -124,10 +118,8 @@ def expectations(
 ) -> list[Expectation]:
     """Return the estimate for each k from 1 to the number of positions.
 
-    Args:
-        positions: Acceptance at each position.
-        costs: Milliseconds of a forward by its number of rows.
-        draft_ms: Milliseconds of drafting in every round.
+    `costs` are the milliseconds of a forward by its number of rows, `draft_ms` the milliseconds of
+    drafting in every round.
     """
     found: list[Expectation] = []
     reach, tokens = 1.0, 1.0
@@ -141,7 +133,7 @@ def expectations(
 
 
 def best(found: Iterable[Expectation]) -> Expectation | None:
-    """Return the fastest estimate, the one of smallest k among equals; None without any speed."""
+    """Return the fastest estimate, the smallest k among equals; None if no speed is known."""
     timed = [one for one in found if one.tps is not None]
     return max(timed, key=lambda one: (one.tps, -one.k), default=None)
 
