@@ -1,4 +1,4 @@
-"""Mean acceptance length from teacher-forced matches, without a single draft.
+"""Mean acceptance length from teacher-forced matches; nothing is drafted or verified.
 
 A chain is accepted up to depth d if each of its tokens is the target's own next token. Along a
 text that the target wrote, one forward gives both tokens for all positions.
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 
 LOOKAHEAD = 4
-"""Depth of the chains that are measured, for drafters that set no limit of their own."""
+"""Depth of the measured chains, for drafters without a limit of their own."""
 
 
 def runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
@@ -41,7 +41,7 @@ def chain_figures(matches: Sequence[NDArray[np.bool_]]) -> dict[str, object]:
 
     Args:
         matches: Per conversation, (depths, n) bool: whether the token drafted at each depth is
-            the target's, for chains that begin at each of n positions.
+            the target's, for chains that start at each of n positions.
 
     Raises:
         MlxspecError: No conversation has a chain.

@@ -35,13 +35,10 @@ class Acceptance:
     """How many of a drafter's draft tokens one target accepted.
 
     Attributes:
-        drafter: Name of the drafter.
         shape: "tree" for whole drafts, "chain" for their most probable path alone.
-        temperature: Temperature of the target.
         num_draft_tokens: Maximum number of draft nodes per round.
-        num_answers: Number of replies.
         num_tokens: Emitted tokens.
-        forwards: Target forwards, the prefill left out.
+        forwards: Target forwards, without the prefill.
         drafted: Draft nodes.
         accepted_at_depth: Number of forwards that accepted a node at depth 1, 2, ...
         draft_s: Seconds spent drafting.
@@ -80,12 +77,10 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure: every combination of these, on the same prompts.
+    """Values to measure: every combination of nodes, temperature and shape, on the same prompts.
 
     Attributes:
-        num_draft_tokens: Draft nodes per round.
-        temperatures: Temperatures of the target.
-        shapes: Shapes of the drafts.
+        num_draft_tokens: Maximum numbers of draft nodes per round.
         max_tokens: An answer stops after the round that reaches this number of tokens.
         seed: Seed of the answers at temperatures above 0.
     """
@@ -125,12 +120,7 @@ def evaluate(
 ) -> list[Acceptance]:
     """Return the acceptance of a drafter for every combination of settings.
 
-    Args:
-        engine: The target.
-        make_drafter: Returns the drafter.
-        prompts: Token ids of each prompt.
-        settings: What to measure.
-        on_progress: Called with the number of finished answers and of all answers.
+    `on_progress` is called with the number of finished answers and of all answers.
     """
     settings = settings or Settings()
     combinations = [
@@ -165,11 +155,7 @@ def as_table(results: Sequence[Acceptance]) -> str:
 
 
 class LikeliestPath:
-    """A drafter whose trees are cut to one path: at each node, the most probable child.
-
-    Attributes:
-        drafters: The drafter whose trees are cut.
-    """
+    """A drafter whose trees are cut to one path: at each node, the most probable child."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.name = drafter.name
@@ -177,7 +163,7 @@ class LikeliestPath:
         self.drafters = (drafter,)
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        """Begin a reply."""
+        """Start a reply."""
         self.drafters[0].start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -196,7 +182,7 @@ class LikeliestPath:
         return Draft.from_lists([tokens[node] for node in path], range(-1, len(path) - 1), sources)
 
     def update(self, round: Round) -> None:
-        """Pass on what the target decided."""
+        """Pass the round on to the drafter."""
         self.drafters[0].update(round)
 
 

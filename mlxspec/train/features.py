@@ -60,9 +60,7 @@ class Features:
 class NoCache:
     """A cache that stores nothing: attention sees the rows of this forward alone.
 
-    Attributes:
-        quantization: None; an adapted model asks for it.
-        states: Recurrent states that begin anew.
+    `quantization` is None because adapted models read it; the recurrent `states` start empty.
     """
 
     quantization = None
@@ -80,10 +78,10 @@ class NoCache:
 def compute_features(
     model: TargetModel, conversation: Conversation, layers: Sequence[int]
 ) -> Features:
-    """Return the features of one conversation; this takes one forward.
+    """Return the features of one conversation, with one forward.
 
     Raises:
-        UnsupportedOperationError: The states of the model are not one vector a token.
+        UnsupportedOperationError: The states of the model are not one vector per token.
     """
     tokens = mx.array(conversation.tokens)[None]
     masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
@@ -118,14 +116,8 @@ def missing_shards(
     """Return the shards that a folder lacks: the name of each and indices of its conversations.
 
     The order depends only on the tokens of the conversations, so that an interrupted run continues
-    with the same shards. New conversations of a larger corpus get shards of their own.
-
-    Args:
-        conversations: The corpus.
-        folder: Folder of the shards; it need not exist.
-        max_heldout: Maximum number of held-out conversations, stored ones included.
-        max_train_shards: Maximum number of training shards, stored ones included; None for no
-            limit.
+    with the same shards. New conversations of a larger corpus get shards of their own. Both limits
+    include what is stored; `max_train_shards` is None for no limit. The folder need not exist.
     """
     order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
     heldout, num_shards, num_done = _waiting(conversations, order, folder, "heldout")
@@ -143,15 +135,9 @@ def write_shards(
     layers: Sequence[int],
     on_progress: Progress,
 ) -> None:
-    """Compute shards; write each to the folder as soon as it is complete.
+    """Compute shards (see `missing_shards`); write each to the folder as soon as it is complete.
 
-    Args:
-        model: The target.
-        conversations: The corpus.
-        shards: Name and conversation indices of each shard; see `missing_shards`.
-        folder: Folder of the shards; made if it does not exist.
-        layers: Layers whose entering states are stored.
-        on_progress: Called after every conversation with its number of tokens.
+    The states that enter `layers` are stored. `on_progress` is called after every conversation.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, members in shards:
@@ -171,7 +157,7 @@ def shard_arrays(path: Path) -> dict[str, mx.array]:
     """Return the arrays of a shard, lazy: only those that are used are loaded from the file.
 
     Raises:
-        MlxspecError: The file is damaged, or is no feature shard.
+        MlxspecError: The file is damaged or is not a feature shard.
     """
     arrays, _ = read_safetensors(path)
     missing = [name for name in ("offsets", *_NAMES) if name not in arrays]
@@ -186,16 +172,13 @@ def shard_arrays(path: Path) -> dict[str, mx.array]:
 
 
 def shards_of_run(features: Path, folder: Path) -> list[Path]:
-    """Return the training shards of a run: those that existed when it began.
+    """Return the training shards of a run: those that existed when it started.
 
-    Later shards would change the order and the vocabulary of an interrupted run.
-
-    Args:
-        features: Folder of the shards.
-        folder: Folder of the run; the names of its shards are stored there.
+    Later shards would change the order and the vocabulary of an interrupted run, so the run's
+    folder stores the names.
 
     Raises:
-        MlxspecError: One of them does not exist any more, or the names cannot be written.
+        MlxspecError: One of them no longer exists, or the names cannot be written.
     """
     shards = shard_paths(features, "train")
     path = folder / "shards.txt"
@@ -243,7 +226,7 @@ def read_shard(path: Path) -> Iterator[Features]:
 def _waiting(
     conversations: Sequence[Conversation], order: Sequence[int], folder: Path, kind: str
 ) -> tuple[list[int], int, int]:
-    """Return conversations in no shard of a kind, and the numbers of shards and stored ones."""
+    """Return the conversations in no shard of a kind, the number of shards, and of stored ones."""
     paths = shard_paths(folder, kind)
     done = {digest for path in paths for digest in _digests(path)}
     wanted = [i for i in order if conversations[i].is_heldout == (kind == "heldout")]
@@ -300,7 +283,7 @@ def _top_of_rows(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArra
     rows = np.arange(len(logits))[:, None]
     padding = -logits.shape[1] % _BLOCK
     padded = np.pad(logits, [(0, 0), (0, padding)], constant_values=-np.inf) if padding else logits
-    # A partition of the maxima of blocks touches a 64th of the vocabulary, not all of it.
+    # partitioning the maxima of blocks reads a 64th of the vocabulary instead of all of it
     blocks = padded.reshape(len(padded), -1, _BLOCK)
     maxima = blocks.max(axis=-1)
     chosen = np.argpartition(-maxima, min(NUM_TOP_TOKENS, maxima.shape[1]) - 1)[:, :NUM_TOP_TOKENS]

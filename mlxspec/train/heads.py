@@ -28,7 +28,7 @@ _WORK_GB = 1.5  # logits of a conversation over a reduced head, and arrays of ba
 
 
 def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
-    """Return an estimate of the memory that training takes, in GB, the target included."""
+    """Return an estimate of the memory for training in GB, the target included."""
     trained = sum(a.size for a in flat(objective.network.trainable_parameters()).values())
     return (loaded.model.nbytes + trained * _BYTES_PER_TRAINED) / backend.GB + _WORK_GB
 
@@ -40,7 +40,7 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder:
         loaded: The target.
         features: Folder of the target's feature shards.
         recipe: The settings.
-        folder: Folder of the run, which stores the shards that existed when it began.
+        folder: Folder of the run; the names of the shards that exist now are stored there.
 
     Raises:
         MlxspecError: The kind or an option is unknown, there are no feature shards of this
@@ -153,7 +153,7 @@ def train_head(
         objective: From `build_objective`; its network is changed.
         features: Folder of the target's feature shards.
         recipe: The settings.
-        folder: Folder for checkpoints.
+        folder: Folder of the checkpoints.
         out: The file to write.
         report: Called after every step.
 

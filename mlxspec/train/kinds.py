@@ -1,8 +1,8 @@
 """The kinds of trained drafters: how each objective is built, and what its file contains.
 
 To add a kind, write its objective, add a function that builds it and one that returns its config
-and tensors, and enter both in `KINDS`. `loading/` has to load the file, and `drafting/trained.py`
-to make the drafter.
+and tensors, and enter both in `KINDS`. `loading/` must load the file, and `drafting/trained.py`
+must make the drafter.
 """
 
 import inspect
@@ -35,8 +35,7 @@ class Material:
     """The inputs from which an objective is built.
 
     Attributes:
-        loaded: The target.
-        shards: One or more of its feature shards for training.
+        shards: One or more feature shards of the target, for training.
         counts: (V,) int64 number of times that the target wrote each token in them.
         target_ids: (n,) int32 tokens that can be drafted.
     """
@@ -56,11 +55,11 @@ class Kind:
     """How one kind of drafter is trained and written.
 
     Attributes:
-        recipe: Its default recipe.
-        objective: Class of its objective; the keyword arguments are the options of a recipe.
+        recipe: The default recipe.
+        objective: The keyword arguments of this class are the options of a recipe.
         build: Returns the objective; missing options have their default values.
-        written: Returns its config and tensors after training, given its best figures.
-        bits: Bits of its matrices in the file.
+        written: Returns config and tensors after training, given the best figures.
+        bits: Bits of the matrices in the file.
         layer_bits: Bits of the layers of a draft model, which need more than its embedding.
     """
 
@@ -72,7 +71,6 @@ class Kind:
     layer_bits: int = 8
 
     def option_types(self) -> dict[str, Any]:
-        """Return the types of the options of this kind, keyed by name."""
         arguments = inspect.signature(self.objective).parameters.values()
         types = get_type_hints(self.objective.__init__)
         return {one.name: types[one.name] for one in arguments if one.kind is one.KEYWORD_ONLY}
@@ -81,7 +79,7 @@ class Kind:
 def capture_layers(num_layers: int) -> tuple[int, ...]:
     """Return the layers whose entering states EAGLE-3 uses: low, middle and high.
 
-    For a target of very few layers, some of these coincide and are returned once.
+    In a target of very few layers, some of these coincide and are returned once.
     """
     return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
 
@@ -106,7 +104,7 @@ def _exit(material: Material, options: Options) -> ExitObjective:
     _check_layers(material, [options["layer"]])
     ids = mx.array(material.target_ids)
     objective = ExitObjective(material.loaded.model, ids, **options)
-    objective.fit_lens(read_shard(material.shards[0]))  # one shard has tokens enough, see there
+    objective.fit_lens(read_shard(material.shards[0]))  # one shard has enough tokens, see there
     return objective
 
 

@@ -26,9 +26,8 @@ class Recipe:
         kind: Kind of drafter: "medusa", "eagle3", "exit" or "draft-model".
         tokens: Assistant tokens to train on; a shorter corpus is repeated.
         batch_tokens: Minimum of assistant tokens per step; conversations are never cut.
-        learning_rate: Its maximum; after a linear warm-up it follows a cosine down to 0.
+        learning_rate: The maximum; after a linear warm-up the rate follows a cosine down to 0.
         warmup: Share of the tokens for the warm-up.
-        weight_decay: Weight decay of AdamW.
         max_gradient: Maximum norm of a step's gradient; longer ones are scaled down.
         draft_vocab_size: Number of most frequent tokens that can be drafted.
         evaluate_every: Assistant tokens between two evaluations.
@@ -77,7 +76,7 @@ def load_recipe(path: str | Path) -> Recipe:
     """Return the recipe of a TOML file.
 
     Raises:
-        MlxspecError: The file cannot be read, is no TOML, contains an unknown setting, or a value
+        MlxspecError: The file cannot be read, is not TOML, contains an unknown setting, or a value
             of the wrong type or out of range.
     """
     try:
@@ -110,9 +109,7 @@ def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a recipe after a check against their types.
 
-    Args:
-        recipe: The recipe.
-        types: Type of each option: a number, a text, a `Literal`, or one of these or None.
+    A type is a number, a text, a `Literal`, or one of these or None.
 
     Raises:
         MlxspecError: An option is unknown, of the wrong type, or negative.
@@ -133,7 +130,6 @@ def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(what: str, value: Any, wanted: Any) -> Any:
-    """Return a value of a TOML file, converted to the expected type."""
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
             raise MlxspecError(f"{what} to {value!r}; choose from {', '.join(get_args(wanted))}")

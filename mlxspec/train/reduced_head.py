@@ -1,8 +1,8 @@
 """A target's output head, reduced to the tokens that a drafter can propose, in float32.
 
-Our ports name the matrix of their head. A head of mlx-lm is a function, so its matrix is what it
-makes of the unit vectors. Some heads add a bias, and some cap their logits (Gemma 2, Team Gemma
-2024, https://arxiv.org/abs/2408.00118); both are found by what they do, too.
+Our ports name the matrix of their head. A head of mlx-lm is a function, so its matrix is computed
+from its outputs for the unit vectors. Some heads add a bias, and some cap their logits (Gemma 2,
+Team Gemma 2024, https://arxiv.org/abs/2408.00118); both are found from outputs, too.
 """
 
 import math
@@ -19,7 +19,7 @@ from mlxspec.train.weights import dense
 
 _UNIT_ROWS = 64  # unit vectors at a time: their logits take memory
 _SAME = 0.05  # of the largest logit; half precision rounds, another function changes far more
-_SCALES = (1.0, 4.0, 16.0, 64.0)  # of the probes: a cap shows in large logits alone
+_SCALES = (1.0, 4.0, 16.0, 64.0)  # of the probes: a cap shows only in large logits
 _CAP_STEPS = 30
 _TINY = 1e-6
 _BELOW_1 = 1 - 1e-6
@@ -41,7 +41,7 @@ class ReducedHead:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the logits are products with the weight, and nothing else."""
+        """Whether the head has neither a bias nor a cap."""
         return self.bias is None and self.cap is None
 
     def logits(self, hidden: mx.array) -> mx.array:
@@ -56,7 +56,7 @@ def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
     """Return the rows of a target's output head for (n,) int32 tokens.
 
     Raises:
-        UnsupportedOperationError: The head is no matrix with a bias or a cap.
+        UnsupportedOperationError: The head is more than a matrix with a bias and a cap.
     """
     rows = model.head_rows(target_ids)
     if isinstance(rows, nn.Module):
@@ -67,10 +67,10 @@ def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
 
 
 def _found(head: Callable[[mx.array], mx.array], width: int) -> ReducedHead:
-    """Return the head that a function is, by its values.
+    """Return the head that computes the same logits as a function.
 
     Raises:
-        UnsupportedOperationError: It is no such function.
+        UnsupportedOperationError: There is no such head.
     """
     bias = head(mx.zeros((1, width)))[0]
     columns = []
@@ -84,7 +84,7 @@ def _found(head: Callable[[mx.array], mx.array], width: int) -> ReducedHead:
     true = head(probes)
     if not _are_same(found.logits(probes), true):
         cap = _cap(found.logits(probes), true)
-        # The unit vectors gave capped logits, too.
+        # the logits of the unit vectors were capped, too
         weight = cap * mx.arctanh(mx.clip(found.weight / cap, -_BELOW_1, _BELOW_1))
         found = ReducedHead(weight, found.bias, cap)
         if not _are_same(found.logits(probes), true):
@@ -97,7 +97,7 @@ def _found(head: Callable[[mx.array], mx.array], width: int) -> ReducedHead:
 
 
 def _cap(raw: mx.array, true: mx.array) -> float:
-    """Return the cap that makes the largest of the raw logits the largest of the true ones."""
+    """Return the cap that maps the largest of the raw logits to the largest of the true ones."""
     largest, capped = (max(float(np.array(mx.abs(x).max())), _TINY) for x in (raw, true))
     cap = capped
     for _ in range(_CAP_STEPS):
@@ -106,6 +106,5 @@ def _cap(raw: mx.array, true: mx.array) -> float:
 
 
 def _are_same(found: mx.array, true: mx.array) -> bool:
-    """Compare the logits of each probe."""
     off = mx.abs(found - true).max(axis=-1) < _SAME * mx.abs(true).max(axis=-1)
     return bool(off.all().item())

@@ -29,11 +29,7 @@ from mlxspec.train.weights import flat
 
 
 class Objective(Protocol):
-    """A network with its loss and its evaluation.
-
-    Attributes:
-        network: The network whose parameters are trained.
-    """
+    """A network whose parameters are trained, with its loss and its evaluation."""
 
     network: nn.Module
 
@@ -46,14 +42,14 @@ class Objective(Protocol):
 
 @dataclass
 class Progress:
-    """The state of a run: what a checkpoint holds beside weights and optimizer.
+    """The state of a run: all that a checkpoint holds besides weights and optimizer.
 
     Attributes:
         tokens: Assistant tokens so far.
         step: Number of finished steps.
         epoch: Number of finished passes over the corpus.
         shard: Index of the current shard.
-        conversation: Number of conversations of this shard that were used.
+        conversation: Number of used conversations of this shard.
         loss: Mean loss per token, an exponential average over the steps.
         best: Best mean acceptance length so far.
         stale: Evaluations since then.
@@ -90,10 +86,10 @@ def train(
     At the end, the network has the weights with the best mean acceptance length on held-out text.
 
     Args:
-        objective: The network with its loss; the network is changed.
+        objective: Its network is changed.
         features: Folder of feature shards.
         recipe: The settings.
-        folder: Folder for checkpoints.
+        folder: Folder of the checkpoints.
         report: Called after every step.
 
     Raises:
@@ -138,12 +134,12 @@ class _Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has all its tokens, or lost its patience."""
+        """Whether the run has seen all its tokens, or its patience has run out."""
         progress, patience = self.progress, self.recipe.patience
         return progress.tokens >= self.recipe.tokens or 0 < patience <= progress.stale
 
     def batches(self) -> Iterator[list[Features]]:
-        """Yield the conversations of one step after the other; `progress` follows."""
+        """Yield the conversations of each step; `progress` follows."""
         batch: list[Features] = []
         size = 0
         for conversation in self._conversations():
@@ -209,7 +205,7 @@ class _Run:
             progress.stale += 1
 
     def save(self) -> None:
-        """Write a checkpoint; an interruption leaves the old one."""
+        """Write a checkpoint atomically."""
         state = {f"optimizer.{k}": v for k, v in flat(self._optimizer.state).items()}
         metadata = {
             "progress": json.dumps(asdict(self.progress)),

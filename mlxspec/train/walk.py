@@ -87,7 +87,7 @@ def _rounds(
         tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
         length = _accepted(tokens, parents, text[position + 1 :])
         yield _Round(len(tokens) - 1, length, draft_s)
-        # The last token of an answer is always a bonus token: the last round ends with the answer.
+        # the last token of an answer is always a bonus token: the last round ends with the answer
         kept = min(length, end - 2 - position)
         after = position + kept + 1
         audience.read(text[position:after], _states(features, position, after))

@@ -1,1 +1,1 @@
-"""The making of training data: a target writes conversations, which are filtered and stored."""
+"""Make training data: a target writes conversations, which are filtered and stored."""

@@ -1,4 +1,4 @@
-"""Runs many tasks that need replies of one model, in a batch.
+"""Run many tasks that need replies of one model, in a batch.
 
 A task is a generator: it yields a request and is sent the reply, any number of times; a request may
 depend on earlier replies. When a reply ends, the next request gets its slot in the batch, so short
@@ -32,13 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a reply.
+    """A request for a reply of 1 to `max_tokens` tokens.
 
     Attributes:
         prompt: Tokens before the reply, at least one.
-        max_tokens: Maximum number of tokens, 1 or more.
-        temperature: Temperature; 0 is greedy (of equal logits, the lowest id).
-        seed: Seed of the samples, from 0 to 2**64 - 1.
+        temperature: 0 is greedy (of equal logits, the lowest id).
+        seed: From 0 to 2**64 - 1.
         is_over: Called with the reply after each token; returns whether the reply ends there.
     """
 
@@ -56,10 +55,10 @@ Task = Generator[Request, list[int], T]
 def run_tasks(
     loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
 ) -> Iterator[tuple[int, T]]:
-    """Run tasks in a batch; there are at most `batch_size` replies at a time.
+    """Run tasks in a batch of at most `batch_size` replies.
 
     Yields:
-        The index and the result of a task, in the order in which tasks end.
+        The index and the result of each task, in the order in which tasks end.
     """
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
     run = BatchRun(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
@@ -84,7 +83,7 @@ class _Asking(Generic[T]):
         self._results: list[tuple[int, T]] = []
 
     def next_job(self) -> Job | None:
-        """Return the next waiting request; if none waits, begin tasks until one yields one."""
+        """Return the next waiting request; if none waits, start tasks until one yields one."""
         while not self._waiting:
             index, task = next(self._new, (0, None))
             if task is None:
@@ -99,7 +98,6 @@ class _Asking(Generic[T]):
         return self._requests[index].is_over(self._said[index])
 
     def send(self, reply: BatchReply) -> None:
-        """Send a reply to the task that requested it."""
         task = self._begun[reply.index]
         self._advance(reply.index, partial(task.send, list(reply.tokens)))
 

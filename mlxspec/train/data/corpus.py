@@ -46,7 +46,7 @@ class Conversation:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of its tokens, which identifies it."""
+        """SHA-256 of the tokens, which identifies the conversation."""
         return digest_of(self.tokens)
 
     def spans(self, kind: int | None = None) -> list[tuple[int, int]]:
@@ -62,7 +62,7 @@ def digest_of(tokens: NDArray[Any]) -> bytes:
 
 
 def shard_path(folder: Path, shard: int) -> Path:
-    """Return the path of a shard; numbers begin at 0."""
+    """Return the path of a shard; the first number is 0."""
     return folder / f"corpus-{shard:05d}.safetensors"
 
 
@@ -115,7 +115,7 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
 
 
 def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None:
-    """Write one or more conversations to a file, which is complete or does not exist.
+    """Write one or more conversations to a file atomically.
 
     Raises:
         MlxspecError: The file cannot be written.

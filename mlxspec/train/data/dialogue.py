@@ -1,4 +1,4 @@
-"""Makes one conversation of a model with itself, as a task for `batched.run_tasks`.
+"""Make one conversation of a model with itself, as a task for `batched.run_tasks`.
 
 The user's text is sampled, decoded, and encoded again inside the chat template, because that is how
 the model reads it in use. The model's answers keep the tokens that it emitted.
@@ -27,8 +27,8 @@ class DialogueSettings:
     Attributes:
         greedy_share: Share of the answers that are greedy.
         temperatures: Temperatures of the sampled answers, with equal probability.
-        max_answer_tokens: Maximum length of an answer in tokens; a longer one is cut.
-        max_prompt_tokens: Maximum length of a user turn by the model; a longer one is dropped.
+        max_answer_tokens: A longer answer is cut.
+        max_prompt_tokens: A longer user turn by the model is dropped.
         second_turn_share: Share of the conversations with a second turn, if the first answer ended.
     """
 
@@ -55,13 +55,10 @@ class DialogueWriter:
     def __init__(
         self, tokenizer: Tokenizer, settings: DialogueSettings, context: int, vocab_size: int
     ) -> None:
-        """Prepare.
+        """Prepare conversations of at most `context` tokens; the tokenizer has the chat template.
 
-        Args:
-            tokenizer: Has the chat template.
-            settings: Settings of the conversations.
-            context: Maximum number of tokens of a conversation.
-            vocab_size: Rows of the model's head; ids beyond the tokenizer's count as special.
+        `vocab_size` is the number of rows of the model's head; ids beyond the tokenizer's count as
+        special.
         """
         self._tokenizer, self._settings, self._context = tokenizer, settings, context
         self._special = frozenset(t for t in range(vocab_size) if not tokenizer.token_bytes(t))
@@ -70,9 +67,7 @@ class DialogueWriter:
     def write(self, turns: Sequence[str], rng: np.random.Generator) -> Task[Conversation | Fault]:
         """Write a conversation; a fault after its first answer only ends it.
 
-        Args:
-            turns: Texts of the user; the model writes the missing ones.
-            rng: Source of all random choices.
+        The model writes the user turns that `turns` lacks.
 
         Returns:
             The conversation, or the fault for which it is dropped.

@@ -11,8 +11,9 @@ Fault = Literal[
     "empty", "unfinished", "loop", "special token", "broken text", "too long", "rewritten", "double"
 ]
 """Why a conversation is dropped: the reply is empty; the user's turn did not end; the reply repeats
-itself; it contains a special token; its bytes are no UTF-8; the conversation exceeds the context;
-the chat template changes earlier turns; the corpus already holds the conversation."""
+itself; it contains a special token; its bytes are not UTF-8; the conversation exceeds the context;
+the chat template changes earlier turns; the corpus already holds the conversation.
+"""
 
 TAIL, MAX_PERIOD = 64, 24
 MIN_DISTINCT = 0.55
@@ -20,11 +21,7 @@ _N = 4  # of the n-grams that should be distinct
 
 
 class DroppedError(Exception):
-    """A filter drops this conversation.
-
-    Attributes:
-        fault: The reason.
-    """
+    """A filter drops this conversation because of `fault`."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault)
@@ -40,17 +37,13 @@ def has_periodic_tail(tokens: Sequence[int]) -> bool:
 
 
 def distinct_share(tokens: Sequence[int]) -> float:
-    """Return distinct 4-grams / all 4-grams; 1 where there are none."""
+    """Return distinct 4-grams / all 4-grams; 1 if there are none."""
     grams = list(zip(*(tokens[start:] for start in range(_N)), strict=False))
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def check_reply(tokens: Sequence[int], special: frozenset[int]) -> None:
     """Check the reply of a model, without the token that ended it.
-
-    Args:
-        tokens: Tokens of the reply.
-        special: Special tokens, which stand for no text.
 
     Raises:
         DroppedError: The reply is empty, loops or contains a special token.

@@ -1,4 +1,4 @@
-"""Makes training text with the target alone: it writes prompts and answers; loops are dropped.
+"""Make training text with the target alone: it writes prompts and answers; loops are dropped.
 
 A drafter must predict its target, so the target's own answers are the right text to train on, and
 its own prompts are good ones. Half of the answers are greedy and half sampled, because a drafter
@@ -41,12 +41,7 @@ _LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, probabilities and G
 class DataProgress:
     """The progress of a corpus.
 
-    Attributes:
-        num_tokens: Number of tokens, those of earlier runs included.
-        num_conversations: Number of conversations, those of earlier runs included.
-        num_heldout: Number of held-out conversations among them.
-        num_new_tokens: Number of tokens that this run added.
-        dropped: Number of conversations that this run dropped, by fault.
+    Counts include earlier runs, except `num_new_tokens` and `dropped`.
     """
 
     num_tokens: int = 0
@@ -69,9 +64,6 @@ def make_corpus(
         out: Folder of the shards; it is created if it is missing.
         settings: Settings of the corpus.
         on_progress: Called whenever a conversation ends or a shard is complete.
-
-    Returns:
-        The final progress.
 
     Raises:
         MlxspecError: The prompt file is wrong, the folder holds a corpus with other settings, or
@@ -118,11 +110,7 @@ def is_heldout(conversation: Conversation, share: float) -> bool:
 
 
 class _Maker:
-    """Makes the shards of one corpus, in order.
-
-    Attributes:
-        progress: The progress so far.
-    """
+    """Makes the shards of one corpus, in order."""
 
     def __init__(
         self,
@@ -174,7 +162,7 @@ class _Maker:
         return kept
 
     def _task(self, shard: int, index: int) -> Task[Conversation | Fault]:
-        """Return one try; every second one begins with a prompt of the file, until its end."""
+        """Return one try; every second one starts with a prompt of the file, if any is left."""
         turns: list[str] = []
         if index % 2 == 0:
             number = shard * -(-self._settings.tries_per_shard // 2) + index // 2

@@ -2,7 +2,7 @@
 
 A chat model has learned what users write: after the chat template up to the user's text, it
 continues with a likely question (Magpie, Xu et al. 2024, https://arxiv.org/abs/2406.08464). To find
-the begin and end of the user's text in the template, two texts of one letter are rendered: the
+the start and end of the user's text in the template, two texts of one letter are rendered: the
 index at which they differ is the index of the text.
 """
 
@@ -25,9 +25,7 @@ _MARKS = ("x", "y")
 class UserFrame:
     """The text that a chat template writes around a user turn.
 
-    Attributes:
-        header: The text before the user's, earlier turns included.
-        footer: The text after the user's, the opening of the reply included.
+    `header` includes earlier turns; `footer` includes the opening of the reply.
     """
 
     header: str

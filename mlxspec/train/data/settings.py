@@ -1,4 +1,4 @@
-"""The settings of a corpus, and the file `corpus.json` beside its shards that records them."""
+"""The settings of a corpus, and `corpus.json`, the file next to its shards that records them."""
 
 import hashlib
 import json
@@ -16,16 +16,15 @@ _FILE = "corpus.json"
 
 @dataclass(frozen=True)
 class DataSettings(DialogueSettings):
-    """How a corpus is made: the settings of its conversations, and these.
+    """Settings of a corpus, those of its conversations included.
 
     Attributes:
         num_tokens: Minimum number of tokens, prompts included.
         batch_size: Conversations that are written together.
         heldout_share: Share of conversations that training must not see.
-        seed: Seed of all random choices.
-        prompts: File of prompts (see `read_prompts`). Half of the conversations begin with one of
+        prompts: File of prompts (see `read_prompts`). Half of the conversations start with one of
             them until all are used; None for the model's own prompts alone.
-        tries_per_shard: Conversations begun for a shard; filters drop some of them.
+        tries_per_shard: Conversations started for a shard; filters drop some of them.
     """
 
     num_tokens: int = 1_000_000
@@ -54,7 +53,7 @@ class DataSettings(DialogueSettings):
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:
     """Make a folder for a corpus, or check that an existing one has the same settings.
 
-    Only the number of tokens may differ. A new folder gets the file of its settings.
+    Only the number of tokens may differ. A new folder gets the file of settings.
 
     Raises:
         MlxspecError: The folder holds a corpus with other settings, or its file cannot be read.
@@ -94,11 +93,7 @@ def _description(loaded: LoadedModel, settings: DataSettings) -> dict[str, Any]:
 
 
 def _digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of a file, or None where `path` is None.
-
-    Raises:
-        MlxspecError: The file cannot be read.
-    """
+    """Return the SHA-256 of a file; raises `MlxspecError` if it cannot be read."""
     if path is None:
         return None
     try:

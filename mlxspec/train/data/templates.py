@@ -3,7 +3,6 @@
     count = 1000
     seed = 1
     templates = [["Write a letter about {subject}.", "Make it shorter."]]
-
     [words]
     subject = ["bees", "the moon"]
 
@@ -32,8 +31,8 @@ class Templates:
 
     Attributes:
         templates: The turns of the user, per conversation, with names in braces.
-        words: What may stand in place of each name.
-        count: Number of conversations to make.
+        words: Possible words for each name.
+        count: Number of conversations to make; fewer are made if some are equal.
         seed: Seed of the choice of words, 0 or more.
     """
 
@@ -55,7 +54,7 @@ class Templates:
                     raise ValueError(f"the name {{{name}}} of a template has no list under [words]")
 
     def prompts(self) -> list[list[str]]:
-        """Return the turns of each conversation, every conversation once."""
+        """Return the turns of each conversation, without repeated conversations."""
         made: dict[tuple[str, ...], None] = {}
         for index in range(self.count):
             made[tuple(self._fill(index))] = None
@@ -63,7 +62,7 @@ class Templates:
 
     def _fill(self, index: int) -> list[str]:
         turns = self.templates[index % len(self.templates)]
-        chance = random.Random(f"{self.seed} {index}")  # a text gives the same on every version
+        chance = random.Random(f"{self.seed} {index}")  # a text as seed: the same in every version
         chosen = {name: str(chance.choice(self.words[name])) for name in _names(turns)}
         return [_GAP.sub(lambda gap: chosen[gap[1]], turn) for turn in turns]
 
@@ -72,7 +71,7 @@ def read_templates(path: Path) -> Templates:
     """Return the templates of a TOML file.
 
     Raises:
-        MlxspecError: The file cannot be read, is no TOML, or what it sets is wrong.
+        MlxspecError: The file cannot be read, is not TOML, or sets something wrong.
     """
     try:
         stated = tomllib.loads(read_text(path))

@@ -1,1 +1,1 @@
-"""The training methods: one objective a file, and the table, which is counted."""
+"""The training methods: one objective per file, and the table, which is counted."""

@@ -4,6 +4,7 @@ The student is an ordinary language model of a few narrow layers, so any engine 
 Its embedding starts as the target's embedding, projected on the principal directions of the
 frequent tokens. Only the rows of the most frequent tokens are trained. The labels are the target's
 most probable next tokens with their probabilities: they say more than one sampled token.
+
 Distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461.
 """
 
@@ -25,9 +26,7 @@ from mlxspec.train.methods.losses import tied_cross_entropy
 class Student(nn.Module):
     """A model whose most frequent embedding rows are trained apart from the others.
 
-    Attributes:
-        model: The model; its embedding is frozen.
-        rows: (n, D) trained rows of the embedding.
+    The embedding of `model` is frozen; `rows` (n, D) are the trained rows.
     """
 
     def __init__(self, model: Model, ids: NDArray[np.int32]) -> None:
@@ -62,12 +61,7 @@ class Student(nn.Module):
 
 
 class DraftModelObjective:
-    """Trains a student for one target.
-
-    Attributes:
-        network: The student.
-        config: The `config.json` of its model.
-    """
+    """Trains a student for one target; `config` is the `config.json` of the student."""
 
     def __init__(
         self,
@@ -87,15 +81,15 @@ class DraftModelObjective:
             ids: Tokens whose rows are trained.
             counts: (V,) how often each token occurs in the corpus.
             hidden_size: Width of the student, at most that of the target's embedding; a multiple of
-                `head_dim`. If it is no multiple of 64, the weights are stored without quantisation.
-            intermediate_size: Width inside its MLP.
-            num_layers: Number of its layers.
-            head_dim: Size of its attention heads, which share one key/value head.
+                `head_dim`. Weights are stored without quantisation unless it is a multiple of 64.
+            intermediate_size: Width inside the MLP.
+            num_layers: Number of layers.
+            head_dim: Size of the attention heads, which share one key/value head.
 
         Raises:
-            ValueError: The student is wider than the target, `hidden_size` is no multiple of
+            ValueError: The student is wider than the target, `hidden_size` is not a multiple of
                 `head_dim`, or a size is below 1.
-            UnsupportedOperationError: The target has no embedding to begin with.
+            UnsupportedOperationError: The target has no embedding to start from.
         """
         vocabulary = mx.arange(target.config.vocab_size)
         embedding = np.array(target.embed(vocabulary).astype(mx.float32))

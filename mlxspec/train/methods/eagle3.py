@@ -4,9 +4,9 @@ In a draft, the head's input is its own output instead of the target's states. T
 same for a few depths. At depth j, the state at position i is the head's output of depth j - 1 at
 position i - 1. Attention sees the target's states up to position i - j, and the head's own states
 after that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al.
-2024, https://arxiv.org/abs/2408.15766). The layer starts as a copy of the target's last layer,
-whose input is almost the same, as far as that has the form of Llama's. A second loss pulls the
-head's output to the target's final state.
+2024, https://arxiv.org/abs/2408.15766). The layer starts as a copy of those parts of the target's
+last layer that have Llama's form, because that layer's input is almost the same. A second loss
+pulls the head's output to the target's final state.
 
 Position i is the pair (states of token i, embedding of token i + 1). It predicts token i + 2. The
 target's distribution of that token follows from its state at token i + 1.
@@ -37,11 +37,7 @@ _LAST_PROJECTIONS = (("self_attn", "o_proj"), ("mlp", "down_proj"))
 
 
 class Eagle3Objective:
-    """Trains a head for one target.
-
-    Attributes:
-        network: The head.
-    """
+    """Trains a head for one target."""
 
     def __init__(
         self,
@@ -75,12 +71,9 @@ class Eagle3Objective:
         self._head = reduced_head(model, target_ids)
 
     def drop_what_misleads(self, features: Features) -> None:
-        """Let the copied attention, MLP or both add nothing at first, where the loss is lower so.
+        """Zero the output of the copied attention, MLP or both if this lowers the loss.
 
-        A copy from a model of mlx-lm can lack norms and scales, without which it misleads.
-
-        Args:
-            features: A training conversation.
+        A copy from a model of mlx-lm can lack norms and scales, without which its output misleads.
         """
         lasts = [self.network.layer[part][name] for part, name in _LAST_PROJECTIONS]
         copied = [last.weight for last in lasts]
@@ -120,7 +113,7 @@ class Eagle3Objective:
         return chain_figures(matches)
 
     def _matches(self, features: Features, predicted: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return (depths, n) bool for the chains that begin at each position and fit its answer."""
+        """Return (depths, n) bool for the chains that start at each position and fit its answer."""
         hits = []
         for states in self._unroll(features):
             logits = self._head.logits(states[0][mx.array(predicted)])
@@ -188,7 +181,7 @@ def _from_last_layer(
 ) -> Eagle3Network:
     """Return a head whose layer computes what the target's last layer computes on the last tap.
 
-    Attention or MLP of which the target's has another form add nothing yet.
+    If the target's attention or MLP has another form, that part adds nothing yet.
     """
     last, config, D = last_layer(model), model.config, model.config.hidden_size
     settings = {

@@ -30,11 +30,7 @@ _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a u
 
 
 class ExitObjective:
-    """Trains an exit for one target.
-
-    Attributes:
-        network: The exit.
-    """
+    """Trains an exit for one target."""
 
     def __init__(
         self,
@@ -55,13 +51,13 @@ class ExitObjective:
             layer: The layer whose input state the exit uses.
             num_blocks: Residual blocks.
             intermediate_size: Width inside a block; None for that of the target's MLPs, or the
-                usual one where the target names none.
+                usual one if the target's config has none.
             threshold: Confidence below which drafting stops, written into the exit's config.
             state_weight: Weight of the squared distance to the target's own final state.
 
         Raises:
             ValueError: A number is out of range.
-            UnsupportedOperationError: The layers of the target run as a whole only.
+            UnsupportedOperationError: The layers of the target run only as a whole.
         """
         model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
         width = inner_width(model) if intermediate_size is None else intermediate_size
@@ -85,10 +81,8 @@ class ExitObjective:
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's final ones.
 
-        Ten thousand tokens are enough, and more do no harm. The blocks do not change.
-
-        Args:
-            conversations: Features of training conversations, iterated once.
+        Ten thousand tokens are enough, and more do no harm. The blocks do not change. The
+        conversations are iterated once.
 
         Raises:
             ValueError: The conversations hold no assistant token.
@@ -127,7 +121,7 @@ class ExitObjective:
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.
 
-        Beside the figures of `chain_figures` there are three shares of all assistant tokens:
+        Besides the figures of `chain_figures` there are three shares of all assistant tokens:
         "agreement", where the exit's most probable token is the target's; "sure", where its
         confidence reaches the threshold; and "agreement_when_sure", among the sure ones.
         """

@@ -1,8 +1,8 @@
-"""The last layer of a target: the sizes and weights with which a head of one layer begins.
+"""The last layer of a target: the sizes and weights with which a head of one layer starts.
 
-Our ports name the parts of a layer as Llama does. A layer of mlx-lm has any form. Where its
-attention or its MLP has these names and fitting shapes, it is copied; what lies around it, such as
-a norm of the queries, is not. Any other part has usual sizes and no weights here.
+Our ports name the parts of a layer as Llama does. A layer of mlx-lm can have any form. Its
+attention and its MLP are copied if they have these names and fitting shapes; other parts, such as
+a norm of the queries, are not. A part that is not copied has usual sizes and no weights here.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,9 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True)
 class LastLayer:
-    """What a head takes from the last layer of its target.
+    """The sizes of a target's last layer, and its tensors.
 
-    Attributes:
-        num_attention_heads: Query heads.
-        num_key_value_heads: Key and value heads.
-        head_dim: Size of a head.
-        intermediate_size: Width inside the MLP.
-        tensors: float32 arrays by their names in a layer of Llama.
+    `tensors` are float32, keyed by their names in a layer of Llama.
     """
 
     num_attention_heads: int
@@ -50,7 +45,7 @@ class LastLayer:
 
 
 def last_layer(model: TargetModel) -> LastLayer:
-    """Return the sizes and weights of a target's last layer, as far as it has Llama's form."""
+    """Return the sizes of a target's last layer, and the weights of its parts in Llama's form."""
     layer, D = model.layers[-1], model.config.hidden_size
     heads = model.config.num_attention_heads or getattr(layer.get("self_attn"), "n_heads", 0)
     attention = _weights(layer, "self_attn", _ATTENTION, biased=_ATTENTION[:3])
@@ -71,15 +66,15 @@ def last_layer(model: TargetModel) -> LastLayer:
 
 
 def inner_width(model: TargetModel) -> int:
-    """Return the width inside an MLP: the target's, or the usual one where it names none."""
+    """Return the width inside an MLP: the target's, or the usual one if its config has none."""
     return model.config.intermediate_size or 4 * model.config.hidden_size
 
 
 def final_norm(model: TargetModel) -> mx.array:
     """Return the (D,) float32 weight of the norm behind the last layer.
 
-    A model of mlx-lm names no such norm. So its weight is the least-squares ratio of what the norm
-    returns to what enters it, over a short text; exact for an RMS norm.
+    The name of this norm is not known in a model of mlx-lm. So the weight is the least-squares
+    ratio of the norm's output to its input, over a short text; exact for an RMS norm.
     """
     if isinstance(model, Model):
         return model.model.norm.weight.astype(mx.float32)
@@ -95,7 +90,7 @@ def final_norm(model: TargetModel) -> mx.array:
 def _weights(
     layer: nn.Module, part: str, names: tuple[str, ...], biased: tuple[str, ...] = ()
 ) -> dict[str, mx.array]:
-    """Return the matrices of a part, and biases where all of `biased` have one; {} if one lacks."""
+    """Return the matrices of a part, with biases if all of `biased` have one; {} if one lacks."""
     module: Any = layer.get(part)
     linears = {name: module.get(name) if isinstance(module, dict) else None for name in names}
     if not all(isinstance(one, nn.Linear | nn.QuantizedLinear) for one in linears.values()):
@@ -108,7 +103,7 @@ def _weights(
 
 
 def _head_dim(attention: Mapping[str, mx.array], width: int, heads: int) -> int:
-    """Return the size of a head, or 0 where the shapes are those of another attention."""
+    """Return the size of a head, or 0 if the shapes are those of another attention."""
     shapes = [attention[name].shape for name in attention if name.endswith(".weight")]
     if not shapes or not heads:
         return 0
@@ -127,7 +122,7 @@ def _is_swiglu(mlp: Mapping[str, mx.array], width: int) -> bool:
 
 
 def _norms(layer: nn.Module, width: int) -> dict[str, mx.array]:
-    """Return the weights of the norms; those of a class of its own may be read in another way."""
+    """Return the weights of the norms; other classes may use their weights in another way."""
     found = {name: layer.get(name) for name in _NORMS}
     return {
         f"{name}.weight": norm.weight.astype(mx.float32)

@@ -16,11 +16,9 @@ _Outputs = tuple[mx.array, ...]
 
 
 def target_probs(final: mx.array, head: ReducedHead) -> mx.array:
-    """Return the target's (n, V') probabilities over a reduced head, renormalised.
+    """Return the target's (n, V') probabilities over V' rows of its head, renormalised.
 
-    Args:
-        final: (n, D) outputs of the target's final norm.
-        head: V' rows of its output head.
+    `final` is the (n, D) output of the target's final norm.
     """
     logits = head.logits(final)
     weights = exp(logits - logits.max(axis=-1, keepdims=True))

@@ -29,11 +29,7 @@ NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
 
 
 class MedusaObjective:
-    """Trains heads for one target.
-
-    Attributes:
-        network: The heads, tied to the target's output layer.
-    """
+    """Trains heads for one target."""
 
     def __init__(
         self,
@@ -54,7 +50,7 @@ class MedusaObjective:
             num_blocks: Residual blocks of each head.
             decay: Weight of each head relative to the one before.
             labels: "law" for the target's distribution over the tokens that can be drafted, or
-                "token" for the token that was written, where it can be drafted.
+                "token" for the token that was written, if it can be drafted.
 
         Raises:
             ValueError: `num_heads` or `num_blocks` is below 1.
@@ -104,8 +100,8 @@ class MedusaObjective:
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.
 
-        Beside the figures of `chain_figures` there are "accuracies": per head, the share
-        of positions where its token of each rank is right; trees are chosen by these.
+        Besides the figures of `chain_figures` there are "accuracies": per head, the share of
+        positions where its token of each rank is right. Draft trees are chosen by these.
         """
         ranks = [self._ranks(features) for features in conversations]
         figures = chain_figures([one == 0 for one in ranks])
@@ -115,7 +111,7 @@ class MedusaObjective:
         return {**figures, "accuracies": accuracies}
 
     def _ranks(self, features: Features) -> NDArray[np.int64]:
-        """Return (H, n) rank of the written token, `NUM_RANKS` where it is not among the first."""
+        """Return (H, n) rank of the written token, `NUM_RANKS` if it is not among the first."""
         heads = self.network.heads
         positions = np.flatnonzero(features.mask[2:] == GREEDY)
         starts = positions[runs(positions, len(heads) - 1)]

@@ -1,9 +1,9 @@
-"""Collect the material of a table from a corpus: contexts, and the tokens that follow them.
+"""Collect the occurrences for a table from a corpus: contexts, and the tokens that follow them.
 
 With features of a conversation, the target's most probable next tokens follow, with their
 probabilities. Without features, the token that the target wrote follows, with probability 1. That
-is one sample: less exact, but it needs no forward, and samples of much text tell more than exact
-probabilities of little text.
+is one sample: less exact, but it needs no forward, and samples of much text are worth more than
+exact probabilities of little text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,9 +39,7 @@ def observe(
 ) -> list[Occurrences]:
     """Return the occurrences in a corpus, without held-out conversations.
 
-    Args:
-        conversations: The corpus.
-        shards: Files of features; conversations that are not in the corpus are ignored.
+    `shards` are files of features; their conversations that are not in the corpus are ignored.
 
     Raises:
         MlxspecError: No conversation is left.

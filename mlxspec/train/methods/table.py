@@ -70,12 +70,9 @@ class _Candidates:
 def build_table(
     occurrences: Sequence[Occurrences], vocab_size: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> list[StoredRows]:
-    """Return the rows of the file; this takes about 4 GB of memory for 8 million tokens.
+    """Return the rows of a file of at most `max_bytes`.
 
-    Args:
-        occurrences: Contexts and the tokens that follow them.
-        vocab_size: Number of tokens of the target.
-        max_bytes: Maximum size of the file.
+    This takes about 4 GB of memory for 8 million tokens.
 
     Raises:
         ValueError: `max_bytes` is too small for any row.
