@@ -1,7 +1,7 @@
 """The arms of mlxspec itself: one engine, and one drafter per arm.
 
 A word of `--arms` is a word of `--drafter`; `plain` means `none`, and a plus sign joins drafters to
-a pool. Every conversation begins with a new drafter: one that has seen the reply before would only
+a pool. Every conversation starts with a new drafter: one that has seen the reply before would only
 repeat it.
 """
 
@@ -23,11 +23,7 @@ PLAIN = "plain"
 
 
 class OwnArm:
-    """The engine with one drafter.
-
-    Attributes:
-        name: Name of the arm.
-    """
+    """The engine with one drafter."""
 
     def __init__(
         self,
@@ -36,14 +32,7 @@ class OwnArm:
         make_drafter: Callable[[], Drafter],
         budget: Budget | None = None,
     ) -> None:
-        """Make an arm.
-
-        Args:
-            name: Name of the arm.
-            engine: Writes the replies.
-            make_drafter: Returns a new drafter.
-            budget: Decides how many nodes are verified; None for the engine's own budget.
-        """
+        """Make an arm; if `budget` is None, the engine's own budget decides."""
         self.name = name
         self._engine = engine
         self._make_drafter = make_drafter
@@ -90,12 +79,7 @@ def check_arms(names: Sequence[str]) -> None:
 def own_arms(
     names: Sequence[str], context: DrafterContext, budget: Budget | None = None
 ) -> list[Arm]:
-    """Return the arms that these words name.
-
-    Args:
-        names: The words.
-        context: The target.
-        budget: Decides how many nodes all arms verify; None for the engine's own budget.
+    """Return the arms that these words name; if `budget` is None, the engine's own budget decides.
 
     Raises:
         MlxspecError: A drafter is missing, or does not fit this target.

@@ -2,10 +2,11 @@
 
     python -m mlxspec.bench.batch --sequences 1,4,16 --max-tokens 64
 
-All arms reply greedily to the same prompts over the same weights, in rotating order. The clock runs
+All arms reply greedily to the same prompts over the same weights, in rotating order. The time runs
 from the first prompt to the last token, prefill included, so a batch gains nothing if a reply
 waits. Replies must be the same as those of plain decoding, one by one. Where they differ, the gap
-between the target's logits of the two tokens tells rounding from a mistake: exit code 1.
+between the target's logits of the two tokens shows whether rounding explains it. If not, the exit
+code is 1.
 """
 
 import argparse
@@ -50,7 +51,6 @@ class Speed:
     """The speed of an arm at one number of sequences.
 
     Attributes:
-        arm: Name of the arm.
         num_sequences: Number of replies.
         tokens: Number of tokens in all replies.
         seconds: Median seconds from the first prompt to the last token.
@@ -149,12 +149,7 @@ def measure(
 ) -> list[Speed]:
     """Return the speeds of all arms on the same prompts, and compare their replies.
 
-    Args:
-        context: The target.
-        arms: The arms by name; the first is the baseline.
-        prompts: The prompts.
-        params: Settings of all replies; they must be greedy.
-        repeats: Number of timings of each arm.
+    The first arm is the baseline; `params` must be greedy; each arm is timed `repeats` times.
     """
     names = list(arms)
     seconds: dict[str, list[float]] = {name: [] for name in names}

@@ -31,12 +31,10 @@ class ContextFigures:
     """The figures of a reply after a text.
 
     Attributes:
-        arm: Name of the arm.
         context: Number of tokens before the reply.
         cache: Description of the cache.
         prompt_s: Seconds to the first tokens; most of it is the prefill.
         ms_per_token: Milliseconds per token after the first ones; None if there are none.
-        tokens_per_forward: Tokens per target forward.
         cache_gb: Size of the cache at the end, in GB.
         own_memory_gb: Largest memory that prefill and reply added, in GB.
     """
@@ -71,13 +69,7 @@ def measure_context(
 ) -> list[ContextFigures]:
     """Return the figures of every arm after `length` tokens of text.
 
-    Args:
-        loaded: The target.
-        options: Settings of the engine; this function chooses the size of the cache.
-        arms: Words of `--arms`.
-        length: Number of tokens of the text.
-        task: Settings of the reply; stop tokens do not end it.
-        say: Called with messages for the user.
+    `length` decides the size of the cache instead of `options`. Stop tokens do not end a reply.
     """
     fits = length + task.max_tokens <= loaded.config.max_position_embeddings
     options = replace(options, max_kv_size=None if fits else WINDOW)
@@ -110,7 +102,7 @@ def _text(loaded: LoadedModel) -> list[int]:
 
 
 def context_row(found: ContextFigures) -> str:
-    """Return a row of the table with the head `CONTEXT_HEADER`."""
+    """Return a row of the table below `CONTEXT_HEADER`."""
     ms = "-" if found.ms_per_token is None else f"{found.ms_per_token:.1f}"
     return (
         f"{found.arm:<22}{found.context:>8}  {found.cache:<24}{found.prompt_s:>15.1f}{ms:>10}"

@@ -24,9 +24,8 @@ class Spread:
     """Ratios to the baseline in one category.
 
     Attributes:
-        median: Their median.
-        low: Their lower quartile.
-        high: Their upper quartile.
+        low: Lower quartile.
+        high: Upper quartile.
         count: Number of ratios.
         of_means: Mean speed divided by the baseline's mean speed, as in Spec-Bench.
     """
@@ -43,14 +42,12 @@ class ArmFigures:
     """The figures of an arm at one temperature.
 
     Attributes:
-        arm: Name of the arm.
         categories: Ratios by category, in the order of the questions.
-        mean: Mean of the medians, `copy` left out; None if nothing could be compared.
+        mean: Mean of the medians without `copy`; None if nothing could be compared.
         replies: Number of replies.
         tokens: Number of tokens in all replies.
         tokens_per_s: Tokens/s after the first tokens.
         ttft_s: Median seconds to the first tokens.
-        tokens_per_forward: Tokens per target forward.
         rows_per_token: Rows computed per token, or None if the arm does not count them.
         own_memory_gb: Largest memory that a reply added, in GB.
         peak_memory_gb: Largest memory in all, in GB.
@@ -72,13 +69,7 @@ class ArmFigures:
 
 
 def arm_figures(rows: Sequence[Row], arm: str, baseline: str) -> ArmFigures:
-    """Return the figures of an arm.
-
-    Args:
-        rows: All rows at one temperature.
-        arm: Name of the arm; it has at least one row.
-        baseline: Name of the arm that it is compared with.
-    """
+    """Return the figures of an arm with at least one row; `rows` are all rows of a temperature."""
     mine = [row for row in rows if row.arm == arm]
     replies = [reply for row in mine for reply in row.replies]
     tokens = sum(len(reply.tokens) for reply in replies)

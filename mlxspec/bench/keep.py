@@ -29,7 +29,7 @@ def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
 def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
     """Return the rows of a file that belong to a plan and were measured in the same setup.
 
-    Lines that an interrupt cut off are ignored.
+    Lines that an interruption cut off are ignored.
 
     Raises:
         ValueError: The file cannot be read.

@@ -45,7 +45,6 @@ class ContextCost:
     Attributes:
         length: Number of tokens of the text.
         cache: Description of the cache.
-        cache_bytes: Size of the cache in bytes.
         ms: Median milliseconds of a round by its rows; it commits one row.
     """
 

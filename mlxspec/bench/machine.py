@@ -43,7 +43,7 @@ def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
 
 
 def _drafting(context: DrafterContext) -> dict[str, Any]:
-    """Return the settings of the drafts that the user chose; defaults are left out."""
+    """Return the settings of the drafts that the user chose, without defaults."""
     rule = context.engine.chain_rule
     values = {
         "branching": context.limits.branching,
@@ -55,7 +55,7 @@ def _drafting(context: DrafterContext) -> dict[str, Any]:
 
 
 def _filters(task: Task) -> dict[str, Any]:
-    """Return the filters that the user chose; those that keep all tokens are left out."""
+    """Return the filters that the user chose, without those that keep all tokens."""
     neutral = Task()
     values = {name: getattr(task, name) for name in _FILTERS}
     return {name: value for name, value in values.items() if value != getattr(neutral, name)}

@@ -1,8 +1,8 @@
 """Other projects as arms: their own loops over the weights that are loaded here.
 
 Their models get the arrays of ours, so that all arms multiply by the same numbers with the same
-BLAS. Their loops are called as their users call them. Peers are optional: for one that is not
-installed, a message names the command that installs it.
+BLAS. Their loops are called as their users call them. Peers are optional: a message names the
+command that installs a missing one.
 """
 
 import json
@@ -37,21 +37,14 @@ class PeerMissingError(MlxspecError):
 
 
 class MlxLmArm:
-    """mlx-lm's `stream_generate`, plain or with a draft model.
-
-    Attributes:
-        name: Name of the arm.
-    """
+    """mlx-lm's `stream_generate`, plain or with a draft model."""
 
     def __init__(
         self, name: str, context: DrafterContext, draft_model: TargetModel | None = None
     ) -> None:
-        """Make an arm.
+        """Make an arm; None as `draft_model` is plain decoding.
 
-        Args:
-            name: Name of the arm.
-            context: The target.
-            draft_model: Drafts chains of length `site.lookahead`; None for plain decoding.
+        A draft model drafts chains of `context.lookahead` tokens.
 
         Raises:
             ImportError: mlx-lm is not installed.
@@ -69,7 +62,7 @@ class MlxLmArm:
             }
 
     def begin(self) -> None:
-        """Forget nothing: it keeps nothing."""
+        """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
@@ -89,27 +82,18 @@ class MlxLmArm:
             watch.saw(1)
             tokens.append(response.token)
             drafted.append(bool(response.from_draft))
-        # mlx-lm computes one step ahead: without this wait it would slow down the next arm.
+        # mlx-lm computes one step ahead: without this wait it would slow down the next arm
         mx.synchronize(self._generate.generation_stream)
-        # Each forward ends with a bonus token; only the last one may be cut off before it.
+        # each forward ends with a bonus token; only the last one may be cut off before it
         forwards = drafted.count(False) + bool(drafted and drafted[-1])
         return watch.reply(tokens, prompt, forwards, None if self._options else forwards)
 
 
 class DsparkArm:
-    """mlx-dspark's loops without a trained drafter: `lookup_generate`, or `greedy_generate`.
-
-    Attributes:
-        name: Name of the arm.
-    """
+    """mlx-dspark's loops without a trained drafter: `lookup_generate`, or `greedy_generate`."""
 
     def __init__(self, name: str, context: DrafterContext, *, drafts: bool) -> None:
-        """Make an arm.
-
-        Args:
-            name: Name of the arm.
-            context: The target.
-            drafts: Whether to draft by lookup; False for plain decoding.
+        """Make an arm that drafts by lookup, or decodes plainly.
 
         Raises:
             ImportError: mlx-dspark, or a package that it needs, is not installed.
@@ -122,7 +106,7 @@ class DsparkArm:
         self._target = dspark.Target(mlx_lm_model(context.loaded.model), self._tokenizer)
 
     def begin(self) -> None:
-        """Forget nothing: it keeps nothing."""
+        """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
@@ -158,7 +142,7 @@ def build_peer(name: str, context: DrafterContext) -> Arm:
     """Return a peer, ready to write.
 
     Raises:
-        PeerMissingError: It is not installed, or cannot run this model.
+        PeerMissingError: The peer is not installed, or cannot run this model.
     """
     try:
         return _BUILDERS[name](name, context)

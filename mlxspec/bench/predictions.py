@@ -1,9 +1,10 @@
-"""Measures replies whose text was predicted, as of a file that is edited.
+"""Measures replies whose text was predicted, such as an edited file.
 
-The text is what the target writes by plain decoding, in 150 lines of as many words each. The
-predictions are that text with a few lines changed, with a third of them changed, and another text.
-All arms write the same reply; tokens/s are compared with plain decoding, in rotating order. At a
-temperature above 0 each repeat has a text of its own, and a small model does not repeat itself.
+The text is what the target writes by plain decoding, cut into 150 lines with equal numbers of
+words. The predictions are that text with a few lines changed, with a third of them changed, and
+another text. All arms write the same reply; tokens/s are compared with plain decoding, in rotating
+order. At a temperature above 0 each repeat has a text of its own, and a small model does not repeat
+itself.
 """
 
 from collections.abc import Sequence
@@ -32,13 +33,12 @@ class PredictionFigures:
     """The figures of an arm with one prediction.
 
     Attributes:
-        arm: Name of the arm, whose drafter drafts beside the prediction.
-        prediction: What was predicted, in words; "none" without a prediction.
+        arm: Name of the arm, whose drafter drafts in addition to the prediction.
+        prediction: Description of the prediction; "none" without one.
         ratio: Tokens/s over those of plain decoding, the median of the repeats.
-        tokens_per_forward: Tokens per target forward.
         accepted: Predicted tokens that were accepted.
         rejected: Predicted tokens that were drafted and not accepted.
-        difference: Where the reply leaves the plain one; None where both are the same.
+        difference: The first difference from the plain reply; None if both are the same.
     """
 
     arm: str
@@ -60,7 +60,7 @@ class PredictionFigures:
 
 
 def predictions(text: str) -> dict[str, str]:
-    """Return predictions of a text by what they are."""
+    """Return predictions of a text, keyed by their descriptions."""
     lines = _lines(text)
     every = max(1, len(lines) // _NUM_EDITS)
     return {
@@ -78,7 +78,7 @@ def _lines(text: str) -> list[list[str]]:
 
 
 def _changed(lines: Sequence[Sequence[str]], every: int, first: int) -> str:
-    """Return the lines as a text, one of `every` with other words, the first at `first`."""
+    """Return the lines as a text; line `first` of every `every` lines has other words."""
     edited = [
         _other_words(number, len(words)) if number % every == first else words
         for number, words in enumerate(lines)
@@ -95,11 +95,7 @@ def measure_predictions(
 ) -> list[PredictionFigures]:
     """Return the figures of every arm with every prediction, and without one.
 
-    Args:
-        engine: Gives the tokenizer, and the logits where two replies differ.
-        arms: Arms of mlxspec.
-        task: The settings of a reply; stop tokens do not end it.
-        repeats: How often everything is measured, each time with the next seed.
+    The arms are those of mlxspec. Stop tokens do not end a reply. Each repeat has the next seed.
     """
     prompt = engine.tokenizer.encode(_PROMPT)
     plain: list[Reply] = []

@@ -2,8 +2,8 @@
 
 A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order
 (Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The built-in set has four questions
-in each of its six categories, and in `copy`: edit a text or extract from it. These favour any
-drafter that copies, so they are never part of a mean.
+in each of its six categories and in `copy`, which asks for edits of a text or extracts from it.
+These favour any drafter that copies, so they are never part of a mean.
 """
 
 import json
@@ -27,10 +27,7 @@ _GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
 class Question:
     """The user's side of a conversation.
 
-    Attributes:
-        id: Its `question_id` in the file.
-        category: Its category; all of MT-Bench's categories become "multi-turn".
-        turns: Texts of the user, in order.
+    `category` is "multi-turn" for all of MT-Bench's categories.
     """
 
     id: str
@@ -39,7 +36,7 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """A short hash of the turns; it differs between different texts."""
+        """A short hash of the turns."""
         return sha256(json.dumps(self.turns).encode()).hexdigest()[:12]
 
 
@@ -66,12 +63,9 @@ def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
 def choose_questions(
     questions: Sequence[Question], categories: Sequence[str] = (), limit: int | None = None
 ) -> list[Question]:
-    """Return the questions of some categories, at most `limit` of each.
+    """Return at most `limit` questions of each category; a `limit` of None means no limit.
 
-    Args:
-        questions: All questions.
-        categories: Categories to return; empty for all.
-        limit: Maximum number of questions per category; None for all.
+    If `categories` is empty, questions of all categories are returned.
 
     Raises:
         ValueError: A category has no questions, or the limit is below 1.

@@ -20,12 +20,10 @@ class BenchResult:
     """A run, finished or not.
 
     Attributes:
-        setup: Model, machine and settings.
-        rows: The measured conversations.
         arms: Names of the arms, in the order of the user.
         baseline: Name of the arm that the others are compared with.
         cost: The cost curve, or None if it was not measured.
-        notes: What was left out, and why.
+        notes: Messages on arms and conversations that were left out.
         is_partial: Whether the run was interrupted.
     """
 
@@ -121,7 +119,7 @@ def _table(result: BenchResult, temp: float) -> str:
 
 
 def _estimate(cost: CostCurve, figures: ArmFigures) -> float | None:
-    """Return what the cost curve promises for the tokens and rows that an arm had a forward."""
+    """Return the tokens/s that the cost curve promises for an arm's tokens and rows per forward."""
     if figures.rows_per_token is None:
         return None
     rows = figures.rows_per_token * figures.tokens_per_forward

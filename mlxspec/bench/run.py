@@ -20,14 +20,7 @@ _WARM_UP = "Name three colours, and say them again: "
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run.
-
-    Attributes:
-        questions: The questions.
-        temps: Temperatures.
-        repeats: How often each question is asked at each temperature.
-        task: All other settings; each repeat adds 1 to its seed.
-    """
+    """The questions and settings of a run; each repeat adds 1 to the seed of `task`."""
 
     questions: Sequence[Question]
     temps: Sequence[float]
@@ -43,13 +36,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation, the same for every arm.
-
-    Attributes:
-        question: The question.
-        temp: Temperature.
-        repeat: Index of the repeat, from 0.
-    """
+    """One conversation, the same for every arm; `repeat` counts from 0."""
 
     question: Question
     temp: float
@@ -58,13 +45,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """One conversation of one arm.
+    """One conversation of one arm: its replies, turn by turn.
 
-    Attributes:
-        case: The conversation.
-        arm: Name of the arm.
-        replies: The arm's replies, turn by turn.
-        differences: First differences of greedy replies from the baseline's, turn by turn.
+    `differences` are the first differences of greedy replies from the baseline's, turn by turn.
     """
 
     case: Case
@@ -78,7 +61,7 @@ class Runner:
 
     Attributes:
         engine: Computes the target's logits where two replies differ.
-        arms: The arms, with the baseline.
+        arms: The arms, the baseline included.
         baseline: Name of the arm that the others are compared with.
     """
 
@@ -103,14 +86,14 @@ class Runner:
         known: Sequence[Row] = (),
         tell: Callable[[str], None] = lambda name: None,
     ) -> list[Row]:
-        """Return the rows of a conversation, for all arms that have none yet.
+        """Return the rows of a conversation, for all arms that are not in `known`.
 
         Args:
             case: The conversation.
             number: Number of conversations before it; it decides which arm writes first.
             task: Settings of the replies; the case replaces temperature and seed.
             known: Rows of the conversation from an earlier run.
-            tell: Called with the name of the arm that writes.
+            tell: Called with the name of each arm before it writes.
 
         Raises:
             ContextLengthError: The conversation is longer than the context of the model.

@@ -18,14 +18,13 @@ class Task:
 
     Attributes:
         max_tokens: Maximum number of tokens, the stop token included.
-        temperature: Temperature; 0 is greedy.
-        top_p: Share of the likeliest tokens that are kept; for arms of mlxspec.
+        temperature: 0 is greedy.
+        top_p: Share of the most probable tokens that are kept; for arms of mlxspec.
         min_p: Share of the best token's probability that is kept; for arms of mlxspec.
-        seed: Seed of the random key.
         num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
-        ignores_stop: Whether to go on after stop tokens; other projects have no such setting.
+        ignores_stop: Whether to continue after stop tokens; other projects have no such setting.
         prediction: The text that the reply is expected to repeat; for arms of mlxspec.
-        grammar: What the reply has to fit; for arms of mlxspec.
+        grammar: The texts that the reply may be; for arms of mlxspec.
     """
 
     max_tokens: int = 256
@@ -58,13 +57,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply as its reader sees it.
+    """One reply, as its reader sees it.
 
     Attributes:
         tokens: Token ids, the stop token included.
         prompt_tokens: Number of prompt tokens; none of them were in a cache.
         ttft_s: Seconds from the question to the first tokens.
-        first_tokens: Number of tokens that came first together; draft tokens may be among them.
+        first_tokens: Number of tokens that arrived first, together; drafts can make it more than 1.
         seconds: Seconds from the first tokens to the last.
         forwards: Number of target forwards that wrote these tokens.
         rows: Number of rows that they computed; None if the arm does not count them.
@@ -88,7 +87,7 @@ class Reply:
 
     @property
     def is_own(self) -> bool:
-        """Whether an engine of mlxspec wrote it."""
+        """Whether an engine of mlxspec wrote the reply."""
         return bool(self.stats)
 
     @property
@@ -98,16 +97,12 @@ class Reply:
 
 
 class Arm(Protocol):
-    """A writer of replies: an engine with a drafter, or another project.
-
-    Attributes:
-        name: Name in the report.
-    """
+    """A writer of replies: an engine with a drafter, or another project."""
 
     name: str
 
     def begin(self) -> None:
-        """Begin a conversation: forget all that earlier ones taught the drafter."""
+        """Start a conversation: forget all that the drafter learned in earlier ones."""
 
     def write(self, prompt: Sequence[int], task: Task) -> Reply:
         """Reply to a prompt that is in no cache."""
@@ -146,7 +141,7 @@ class Watch:
         rows: int | None = None,
         **more: Any,
     ) -> Reply:
-        """Return the reply with its measurements; see `Reply`."""
+        """Return the reply with its measurements."""
         first = self._last if self._first is None else self._first
         peak = memory.peak_memory_gb()
         return Reply(

@@ -2,8 +2,9 @@
 
 A round is timed without a change: its stages build the graph, and it waits for the device once.
 The lazy work of a draft model or a head is part of that wait.
-For a forward, each part is evaluated before the next one begins. That adds a wait per part, so
-compare parts with each other and not with a round.
+
+In a profile of a forward, each part is evaluated before the next one starts. That adds a wait per
+part, so compare parts with each other and not with a round.
 """
 
 import time
@@ -32,20 +33,16 @@ from mlxspec.text import TextStream
 from mlxspec.trace.events import GenerationFinished
 
 REST = "the rest"
-_BEGIN = "begin"  # once a reply
+_BEGIN = "begin"  # once per reply
 Place = tuple[Any, str, str]
-"""An object or class, the name of something callable in it, and the stage of its calls."""
+"""An object or class, the name of a callable in it, and the stage of its calls."""
 
 
 class Stopwatch:
-    """Adds up the seconds of stages; the time of an inner stage does not count in the outer one.
-
-    Attributes:
-        seconds: Seconds by stage.
-    """
+    """Adds up the seconds by stage; the time of an inner stage does not count in the outer one."""
 
     def __init__(self, *, evaluates: bool = False) -> None:
-        """Make a stopwatch; `evaluates` makes it wait for the arrays before and after each call."""
+        """Start the stopwatch; with `evaluates` it waits for arrays before and after each call."""
         self.seconds: dict[str, float] = {}
         self._evaluates = evaluates
         self._stages = [REST]
@@ -92,7 +89,7 @@ class Stopwatch:
 
 @contextmanager
 def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
-    """Time the calls of these methods while the context lasts."""
+    """Time the calls of these callables while the context lasts."""
     replaced: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, stage in places:
@@ -115,7 +112,6 @@ class RoundProfile:
     """The time of rounds by stage.
 
     Attributes:
-        drafter: Name of the drafter.
         forwards: Number of target forwards.
         tokens: Number of emitted tokens.
         begin_ms: Milliseconds of the drafter's work on the prompt.
@@ -131,10 +127,9 @@ class RoundProfile:
 
 @dataclass(frozen=True)
 class ForwardProfile:
-    """The time of a forward by part.
+    """The time of a forward of `width` rows.
 
     Attributes:
-        width: Number of rows.
         whole_ms: Milliseconds of a forward that is evaluated at once.
         ms: Milliseconds by part, each evaluated separately.
     """
@@ -147,7 +142,7 @@ class ForwardProfile:
 def profile_rounds(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], params: GenerationParams
 ) -> RoundProfile:
-    """Reply to a prompt and return the time of its rounds by stage, the prefill left out."""
+    """Reply to a prompt and return the time of its rounds by stage, without the prefill."""
     engine.target.attach(readers_of(drafter))
     engine.target.reset()
     engine.target.observe(prompt[:-1])

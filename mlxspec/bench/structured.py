@@ -1,8 +1,8 @@
-"""Measures replies that have to fit a JSON schema, against plain decoding under the same schema.
+"""Measures replies that must fit a JSON schema, against plain decoding under the same schema.
 
 The built-in set has 24 schemas in four categories, from a flat object to nested arrays. Plain
-decoding computes a mask and one forward for every token, forced ones too. All replies are written
-by each arm in rotating order, and each has to be valid JSON that ends by itself.
+decoding computes a mask and one forward for every token, forced ones included. Each arm writes all
+replies, in rotating order. A reply that ends by itself must be valid JSON.
 """
 
 import json
@@ -26,12 +26,9 @@ STRUCTURED_HEADER = (
 
 @dataclass(frozen=True)
 class SchemaQuestion:
-    """A question whose answer has to fit a schema.
+    """A question whose answer must fit a schema.
 
-    Attributes:
-        category: "flat", "list", "nested" or "deep".
-        prompt: The text of the user.
-        schema: The JSON schema.
+    `category` is "flat", "list", "nested" or "deep".
     """
 
     category: str
@@ -44,14 +41,12 @@ class StructuredFigures:
     """The figures of an arm in one category.
 
     Attributes:
-        arm: Name of the arm.
         category: The category, or "all".
         ratio: Tokens/s over those of plain decoding: the mean over the questions of each one's
             median over the repeats.
         tokens_per_s: Tokens of all replies over their seconds.
-        tokens_per_forward: Tokens per target forward.
         forced: Share of the tokens that were forced.
-        acceptance: Accepted nodes over the depths that were drafted; what is forced is left out.
+        acceptance: Accepted nodes over drafted depths, without forced tokens.
         whole: Share of the replies that ended by themselves.
     """
 
@@ -77,7 +72,7 @@ class StructuredFigures:
 def choose_schemas(
     categories: Sequence[str] = (), limit: int | None = None
 ) -> list[SchemaQuestion]:
-    """Return the built-in questions of some categories, or all; `limit` of each at most.
+    """Return the built-in questions of some categories (all if empty), at most `limit` of each.
 
     Raises:
         ValueError: There is no such category.
@@ -101,15 +96,10 @@ def measure_structured(
 ) -> list[StructuredFigures]:
     """Return the figures of every arm and of plain decoding, by category and in all.
 
-    Args:
-        engine: Gives the tokenizer.
-        arms: Arms of mlxspec.
-        task: The settings of a reply.
-        repeats: How often everything is measured.
-        questions: What is asked.
+    The arms are those of mlxspec. Each repeat has the next seed.
 
     Raises:
-        ValueError: A reply that ended by itself is no JSON.
+        ValueError: A reply that ended by itself is not JSON.
     """
     found: list[_Pair] = []
     for repeat in range(repeats):
