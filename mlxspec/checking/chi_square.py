@@ -18,12 +18,9 @@ Cell = TypeVar("Cell", bound=Hashable)
 
 @dataclass(frozen=True)
 class Fit:
-    """How well samples fit a distribution.
+    """How well `num_draws` samples fit a distribution.
 
-    Attributes:
-        num_draws: Number of samples.
-        chi_square: Pearson's statistic.
-        freedom: Degrees of freedom.
+    `chi_square` is Pearson's statistic, `freedom` the degrees of freedom.
     """
 
     num_draws: int
@@ -45,12 +42,7 @@ class Fit:
 
 
 def fit(draws: Iterable[Cell], probs: Mapping[Cell, float]) -> Fit:
-    """Return how well samples fit a distribution.
-
-    Args:
-        draws: The cells of the samples.
-        probs: Probability of every cell.
-    """
+    """Return how well samples fit a distribution; `probs` has the probability of every cell."""
     counts = Counter(draws)
     assert counts.keys() <= probs.keys(), "a sample is in no cell of the distribution"
     num_draws = counts.total()
@@ -81,11 +73,9 @@ def pooled(probs: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
 
 
 def survival(chi_square: float, freedom: int) -> float:
-    """Return the probability that a chi-square variable is larger.
+    """Return the probability that a chi-square variable is larger than `chi_square`.
 
-    Args:
-        chi_square: The value, 0 or more.
-        freedom: Degrees of freedom, an integer; with 0 the variable is 0.
+    With 0 degrees of freedom the variable is 0.
     """
     if chi_square <= 0 or freedom < 1:
         return 1.0
@@ -93,7 +83,7 @@ def survival(chi_square: float, freedom: int) -> float:
     offset = (freedom % 2) / 2
     tail = math.erfc(math.sqrt(half)) if offset else 0.0
     powers = (offset + i for i in range(freedom // 2))
-    # In logarithms, because the powers of a large chi-square would overflow.
+    # in logarithms, because the powers of a large chi-square would overflow
     return min(1.0, tail + sum(_poisson(power, half) for power in powers))
 
 

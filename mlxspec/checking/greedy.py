@@ -17,13 +17,9 @@ from mlxspec.trace.proof import Proof
 
 @dataclass(frozen=True)
 class GreedyCase:
-    """A prompt and its plain reply.
+    """A prompt and its plain reply, which is empty before it is written.
 
-    Attributes:
-        name: Category and number of the question.
-        prompt: Tokens of the prompt.
-        task: Settings of the reply.
-        plain: Tokens of the plain reply; empty before it is written.
+    `name` is the category and the number of the question.
     """
 
     name: str
@@ -34,12 +30,7 @@ class GreedyCase:
 
 @dataclass(frozen=True)
 class Parting:
-    """A reply that differs from the plain one.
-
-    Attributes:
-        question: Name of the question.
-        proof: How many tokens are the same, and the first difference.
-    """
+    """A reply that differs from the plain one; `question` is the name of its case."""
 
     question: str
     proof: Proof
@@ -56,8 +47,6 @@ class Agreement:
     """The comparison of one drafter's replies with plain decoding.
 
     Attributes:
-        drafter: Name of the drafter.
-        num_replies: Number of replies.
         num_tokens: Number of tokens in all replies.
         drafted: Number of draft nodes that were verified.
         accepted: Number of draft nodes that were accepted.
@@ -84,11 +73,7 @@ def check_replies(
 ) -> Agreement:
     """Compare the replies of a drafter with the plain ones.
 
-    Args:
-        engine: The arm's engine.
-        arm: Writes the replies.
-        cases: The prompts with their plain replies.
-        near_tie: Largest gap between two logits that rounding explains.
+    `near_tie` is the largest gap between two logits that rounding explains.
     """
     partings, faults = [], []
     num_replies = num_tokens = drafted = accepted = 0

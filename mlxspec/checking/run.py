@@ -39,7 +39,7 @@ _NUM_TEXTS = 2
 """Number of replies whose rows are measured for drift."""
 
 _LENGTHS, _MAX_PREFIXES = (0, 8), 16
-"""Samples begin after this many tokens of a plain reply; the most prefixes that are tried."""
+"""Samples start after these numbers of tokens of a plain reply; the maximum number of prefixes."""
 
 _GRAMMARS: dict[GrammarKind, str] = {
     "json-schema": "a JSON schema",
@@ -59,16 +59,16 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to check.
+    """Questions, caches and drafters to check, and the size of the check.
 
     Attributes:
-        questions: Questions; their first turns are the prompts.
+        questions: The first turns are the prompts.
         caches: Options with the settings of each kind of cache.
         drafters: Words of `--drafter`, a plus sign for a pool; empty for all that need no download.
         num_nodes: Numbers of draft nodes per round, used in turn.
         max_tokens: Maximum number of tokens of a greedy reply.
         num_draws: Number of samples with each drafter.
-        grammar: What all replies and samples have to fit; None for any text.
+        grammar: The grammar of all replies and samples; None for any text.
     """
 
     questions: Sequence[Question]
@@ -85,19 +85,13 @@ class Plan:
 
     @property
     def length(self) -> int:
-        """The most tokens of a sample that are counted."""
+        """Maximum number of tokens of a sample that are counted."""
         return LENGTH if self.grammar is None else LENGTH + MOST_FORCED
 
 
 @dataclass(frozen=True)
 class CacheCheck:
-    """The results with one kind of cache.
-
-    Attributes:
-        cache: Description of the cache.
-        drift: Drift of the rows.
-        agreements: Greedy replies, one entry per drafter.
-    """
+    """The results with one kind of cache; `agreements` has one entry per drafter."""
 
     cache: str
     drift: Drift
@@ -109,12 +103,11 @@ class CheckResult:
     """The results of a check.
 
     Attributes:
-        setup: Model, machine and settings.
         num_nodes: Numbers of draft nodes per round, used in turn.
         caches: The results with each kind of cache.
         distributions: Samples with the first cache, one entry per drafter, plain decoding first.
-        notes: What was left out, and why.
-        grammar: The kind of grammar that all of it had to fit, in words; "" for none.
+        notes: Messages on caches and questions that were left out.
+        grammar: Description of the grammar of all replies and samples; "" for none.
     """
 
     setup: Setup
@@ -128,12 +121,6 @@ class CheckResult:
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
     """Check a model with all caches and drafters of a plan.
 
-    Args:
-        loaded: The model.
-        plan: What to check.
-        say: Called with messages for the user.
-        progress: Shows the progress.
-
     Raises:
         MlxspecError: A drafter is missing, or does not fit this target.
         ValueError: No question fits the model, no cache does, or no distribution is worth a test.
@@ -146,7 +133,7 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
     clock.begun(first, len(contexts), len(cases))
     caches = [_said(first.check_replies(), say)]
     distributions = first.check_distributions(cases)
-    # One after the other, because each has its own drafters in memory.
+    # one after the other, because each has its own drafters in memory
     caches += [
         _said(Checker(context, plan, progress, notes).check_replies(), say)
         for context in contexts[1:]
@@ -162,14 +149,14 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
 
 
 class Estimate:
-    """Says about how long the whole check takes, from the time of the plain replies."""
+    """Estimates the duration of the whole check from the time of the plain replies."""
 
     def __init__(self, clock: Callable[[], float], say: Say) -> None:
-        """Begin to count the seconds of `clock`."""
+        """Start to count the seconds of `clock`."""
         self._clock, self._say, self._start = clock, say, clock()
 
     def begun(self, checker: "Checker", num_caches: int, num_cases: int) -> None:
-        """Say the estimate; so far, each question was answered once, without drafts."""
+        """Report the estimate after each question was answered once, without drafts."""
         passed = self._clock() - self._start
         tokens = sum(len(case.plain) for case in checker.greedy_cases) or 1
         replies = num_caches * (1 + checker.num_drafters) * tokens
@@ -188,7 +175,7 @@ def duration(seconds: float) -> str:
 
 
 def _said(found: CacheCheck, say: Say) -> CacheCheck:
-    """Say the verdict on one cache, and return the results."""
+    """Report the verdict on one cache, and return the results."""
     num_replies = sum(each.num_replies for each in found.agreements)
     partings = [parting for each in found.agreements for parting in each.partings]
     real = [parting for parting in partings if not parting.difference.is_near_tie]
@@ -218,16 +205,12 @@ def _contexts(
 
 
 class Checker:
-    """Checks one target with one kind of cache.
-
-    Attributes:
-        context: The target.
-    """
+    """Checks one target with one kind of cache."""
 
     def __init__(
         self, context: DrafterContext, plan: Plan, progress: Progress, notes: list[str]
     ) -> None:
-        """Prepare; notes get an entry for each question that is left out.
+        """Prepare; `notes` gets an entry for each question that is left out.
 
         Raises:
             MlxspecError: A drafter is missing, or does not fit this target.
@@ -245,7 +228,6 @@ class Checker:
 
     @property
     def num_drafters(self) -> int:
-        """Number of drafters that are compared with plain decoding."""
         return len(self._drafters)
 
     @property
@@ -257,7 +239,7 @@ class Checker:
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
         write = self._plain.write
-        # Without nodes a grammar drafts nothing either: a forward for every token.
+        # without nodes a grammar drafts nothing either: a forward for every token
         plain = self._plan.task(0)
         watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
         return [replace(found, plain=write(found.prompt, plain).tokens) for found in watched]
@@ -307,7 +289,7 @@ class Checker:
         return tuple(checks)
 
     def _constraint(self, prompt: Sequence[int]) -> Constraint | None:
-        """Return what may follow a prompt, by a grammar compiled anew."""
+        """Return the constraint after a prompt, from a newly compiled grammar."""
         engine, params = self.context.engine, sample_params(self._plan.grammar)
         begun = Continuation(prompt, params, self.context.target, engine.tokenizer)
         return begun.constrain(self._grammars.matchers(params.grammar), engine.tokenizer)

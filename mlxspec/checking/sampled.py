@@ -8,8 +8,8 @@ engine samples with one seed after the other, as for any reply, and stops after 
 With every drafter the samples must have that distribution. No filter cuts tokens off: at the edge
 of a filter, rounding could move whole probabilities.
 
-Under a grammar what it forbids has no probability, and a forced token is no sample: a cell then has
-three tokens that were chosen, and the forced ones between them.
+Tokens that a grammar forbids have no probability, and a forced token is not a sample: a cell then
+has three tokens that were chosen, and the forced ones between them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ OTHER = -1
 """Marks the cell of all tokens without a cell of their own."""
 
 MOST_FORCED = 48
-"""The most forced tokens in a cell; a longer text ends there."""
+"""Maximum number of forced tokens in a cell; a longer text ends there."""
 
 _NUM_OWN_CELLS, _NUM_FOLLOWED = 16, 3
 
@@ -49,15 +49,14 @@ Tokens = tuple[int, ...]
 class JointDistribution:
     """The joint distribution of the first tokens after a prompt.
 
-    Attributes:
-        probs: Probability of each cell. A cell is the first tokens of a sample, with at most
-            `LENGTH` that were chosen; the last of them may be `OTHER`.
+    A cell of `probs` is the first tokens of a sample, with at most `LENGTH` that were chosen; the
+    last of them may be `OTHER`.
     """
 
     probs: Mapping[Tokens, float]
 
     def cell_of(self, drawn: Tokens) -> Tokens:
-        """Return the cell of a sample of `length` tokens, fewer where its reply ended."""
+        """Return the cell of a sample of `length` tokens, fewer if its reply ended."""
         for length in range(1, len(drawn) + 1):
             if drawn[:length] in self.probs:
                 return drawn[:length]
@@ -80,8 +79,7 @@ class Case:
     """One distribution to sample from.
 
     Attributes:
-        prompt: Tokens of the prompt.
-        distribution: The exact distribution of the tokens after it.
+        distribution: The exact distribution of the tokens after the prompt.
         num_nodes: Draft nodes per round.
         seeds: One seed per sample.
     """
@@ -97,8 +95,6 @@ class DistributionCheck:
     """The samples with one drafter, compared with the exact distribution.
 
     Attributes:
-        drafter: Name of the drafter.
-        fit: How well the samples fit the distribution.
         drafted: Number of draft nodes that were verified.
         accepted: Number of draft nodes that were accepted.
         num_faults: Number of samples in which the drafter failed.
@@ -125,15 +121,12 @@ def joint_distribution(
 ) -> JointDistribution:
     """Return the exact distribution of the first tokens; the content of the target's cache changes.
 
-    Args:
-        target: The model; it reads every prefix without drafts.
-        prompt: Tokens of the prompt, at least one.
-        constraint: What may follow the prompt; None for any token.
+    The prompt has at least one token; a constraint of None allows any token.
     """
     target.reset()
     target.observe(prompt[:-1])
     probs: dict[Tokens, float] = {}
-    waiting: list[tuple[Tokens, float, int]] = [((), 1.0, 1)]  # with the number of its choice
+    waiting: list[tuple[Tokens, float, int]] = [((), 1.0, 1)]  # with the number of the next choice
     while waiting:
         begun, prob, number = waiting.pop()
         begun = _with_forced(constraint, begun)
@@ -154,7 +147,7 @@ def joint_distribution(
 
 
 def _with_forced(constraint: Constraint | None, begun: Tokens) -> Tokens:
-    """Return a beginning with the forced tokens that follow it."""
+    """Return a prefix with the forced tokens that follow it."""
     while constraint is not None and len(begun) < MOST_FORCED:
         after = constraint.allowed(begun)
         if after is None or after.forced is None:
@@ -185,7 +178,7 @@ def cases_of(
         prompts: The prompts to choose from.
         num_nodes: Numbers of draft nodes per round, one per case.
         num_draws: Number of samples per case.
-        constrained: Returns what may follow a prompt; None for any token.
+        constrained: Returns the constraint after a prompt; None for any token.
 
     Raises:
         ValueError: After every prompt, all samples would count in one cell.
@@ -233,7 +226,7 @@ class Sampler:
         length = case.distribution.length
         params = replace(
             sample_params(self._grammar),
-            # More than are counted: a draft is never deeper than the rest of the reply.
+            # more than are counted: a draft is never deeper than the rest of the reply
             max_tokens=length + case.num_nodes,
             seed=seed,
             num_draft_tokens=case.num_nodes,
@@ -271,11 +264,7 @@ def check_distribution(
 ) -> DistributionCheck:
     """Sample with a drafter, and compare with the exact distribution.
 
-    Args:
-        sampler: Samples with the drafter; a new one.
-        drafter: Name of the drafter.
-        cases: The distributions to sample from.
-        watched: Yields the seeds of a case, and shows the progress.
+    The sampler must be new. `watched` yields the seeds of a case, and shows the progress.
     """
     total: Fit | None = None
     for case in cases:

@@ -2,7 +2,7 @@
 
 Greedy replies must be the same as those of plain decoding, except at near-ties. Sampled replies
 must have the target's distribution. The size of a near-tie is measured, not assumed (see
-`trace/near_tie.py`): where nothing drifts, nothing is excused.
+`trace/near_tie.py`): if nothing drifts, no difference is excused.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,7 @@ Kind = Literal["bit-identical", "near-ties", "not lossless"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether speculation with this model is lossless on this machine.
-
-    Attributes:
-        kind: The result in one word.
-        text: The result in one sentence.
-    """
+    """Whether speculation with this model is lossless on this machine; `text` is one sentence."""
 
     kind: Kind
     text: str
