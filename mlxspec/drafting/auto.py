@@ -1,10 +1,10 @@
 """Chooses a drafter by tokens per second, measured on this machine.
 
 The best drafter depends on the target, the machine and the trained drafters. So the target writes
-the beginnings of a few replies with each of them (`laps.py`), and a verdict is stored
-(`verdict.py`). It is measured again when something changes on which it depends: machine, libraries,
-target, weights, cache, or any of the trained drafters; when the laps were not enough for a verdict;
-and when replies contradict it.
+the first tokens of a few replies with each of them (`laps.py`), and a verdict is stored
+(`verdict.py`). The drafters are measured again if the verdict depends on something that changed:
+machine, libraries, target, weights, cache, or any of the trained drafters; if the laps were not
+enough for a verdict; and if replies contradict it.
 """
 
 import time
@@ -34,8 +34,8 @@ class Choice:
     Attributes:
         drafter: Its name for `--drafter`.
         reason: The reason, in words.
-        speeds: Measured tokens/s by drafter; empty where nothing was measured.
-        key: Key of the stored verdict; "" where the drafter was asked for.
+        speeds: Measured tokens/s by drafter; empty if nothing was measured.
+        key: Key of the stored verdict; "" if the user named the drafter.
     """
 
     drafter: str
@@ -49,13 +49,10 @@ class Choice:
 
 
 def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time) -> Choice:
-    """Return the fastest drafter for a target; measure only where no settled verdict is stored.
+    """Return the fastest drafter for a target; measure only if no settled verdict is stored.
 
-    The target's cache stays as it is; what drafters learned in trials is dropped.
-
-    Args:
-        context: The target, and the sampling params with which it is measured.
-        now: Returns the time in seconds since 1970.
+    The target's cache does not change, and the drafters of the trials are discarded. The sampling
+    params of the context apply to the trials. `now` returns seconds since 1970.
     """
     kind = setup_words(context.target.cache.describe(), context.limits)
     key = verdict_key(context.fingerprint, context.loaded.weights, kind, context.files)
@@ -78,13 +75,9 @@ def choose_again(
     should_stop: Callable[[], bool],
     now: Callable[[], float] = time.time,
 ) -> Choice | None:
-    """Measure the drafters again for a verdict that replies contradict; None if it was stopped.
+    """Measure again for a choice that replies contradict; return None if it was stopped.
 
-    Args:
-        context: The target, and the sampling params with which it is measured.
-        choice: The choice that the replies contradict.
-        should_stop: Asked before each trial.
-        now: Returns the time in seconds since 1970.
+    `should_stop` is called before each trial; `now` returns seconds since 1970.
     """
     before = stored_verdict(choice.key)
     verdict = _measure(context, before, now(), should_stop)
@@ -97,11 +90,11 @@ def choose_again(
 def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
     """Store the speed-up of a reply with a chosen drafter; return what contradicts it, or "".
 
-    Replies that are slower than another drafter was measured to be open the verdict: it should be
-    measured again, now or at the next load.
+    If replies are slower than the measured speed of another drafter, the verdict is open again:
+    the drafters should be measured again, now or at the next load.
 
     Args:
-        choice: The choice; one that was asked for is left alone.
+        choice: Without a key nothing is stored: the user named the drafter.
         speedup: Speed of the reply over that of plain decoding at its context.
         is_sampled: Whether the reply was sampled; False if it was greedy.
     """
@@ -114,7 +107,7 @@ def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
 
 
 def forget_verdict(key: str) -> None:
-    """Forget a stored verdict, so that the next load measures."""
+    """Delete a stored verdict, so that the next load measures."""
     store(key, {})
 
 
@@ -130,18 +123,18 @@ def verdict_key(
 
     Args:
         fingerprint: Fingerprint of the target.
-        weights: Its weight type in words.
+        weights: Description of the weight type.
         setup: Cache and limits, from `setup_words`.
-        files: The trained drafters for it on this disk.
+        files: The trained drafters for the target on this disk.
     """
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
     model = f"{fingerprint}, {weights}, {setup}"
-    # Stored speeds are valid for the same drafters only, so their names and digests are in the key.
+    # stored speeds are valid only for the same drafters, so their names and digests are in the key
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
 
 def stored_verdict(key: str) -> Verdict | None:
-    """Return the verdict under a key, or None; see `verdict_key`."""
+    """Return the verdict under a key, or None."""
     return Verdict.from_dict(load(key) or {})
 
 
@@ -152,7 +145,7 @@ def _choice_of(verdict: Verdict, key: str) -> Choice:
 def _measure(
     context: DrafterContext, before: Verdict | None, now: float, should_stop: Callable[[], bool]
 ) -> Verdict:
-    """Run the laps and return their verdict; it means nothing if they were stopped."""
+    """Run the laps and return their verdict, which is invalid if they were stopped."""
     context = _apart(context)
     names = candidates(context.files)
     context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
@@ -164,7 +157,7 @@ def _measure(
 
 
 def _apart(context: DrafterContext) -> DrafterContext:
-    """Give the trials a cache of their own: a chat need not be read again after them."""
+    """Give the trials a cache of their own, so that the target keeps the tokens of a chat."""
     own = context.engine
     engine = Engine(
         own.target.apart(),

@@ -1,7 +1,7 @@
 """Lists the models on this disk, whether they fit in memory, and the drafters for each.
 
-It reads configs, headers and tokenizers only; it loads no weights. The speed of a drafter is known
-only where the choice `auto` has measured it.
+It reads only configs, headers and tokenizers, and loads no weights. The speed of a drafter is known
+only if the choice `auto` has measured it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def list_models() -> list[ModelEntry]:
 
 
 def list_offers() -> list[ModelEntry]:
-    """Return the models that are worth fetching and not on this disk, from small to large."""
+    """Return the recommended models that are not on this disk, from small to large."""
     here = {place.name for place in local_places()}
     wanted = [offer for offer in offers() if offer.repository not in here]
     bandwidth = _bandwidth() if wanted else 0.0
@@ -78,16 +78,12 @@ def list_offers() -> list[ModelEntry]:
 
 @cache
 def _bandwidth() -> float:
-    """Return GB/s of this machine, measured once in a process: another day it may be idle."""
+    """Return GB/s of this machine, measured once per process: another day it may be idle."""
     return measure_bandwidth()
 
 
 def find_model(source: str) -> ModelEntry | None:
-    """Return a model on this disk, or the default one; None for any other source.
-
-    Args:
-        source: The value of `--model`.
-    """
+    """Return a model on this disk or the default one, by the value of `--model`; else None."""
     place = find_local(source)
     if place is not None:
         return model_entry(describe_model(place.path, source, place.name))
@@ -140,8 +136,8 @@ class DrafterFinder:
         Args:
             source: The value of `--model`. For a model that is not on this disk, only the drafters
                 that need no training are listed.
-            options: Their cache and limits are those whose measured speeds are listed; None for
-                a full cache.
+            options: Measured speeds are those with this cache and these limits; None for a full
+                cache.
         """
         target = _described(source)
         if target is None or target.profile is None:
@@ -161,11 +157,9 @@ class DrafterFinder:
         return sorted(entries, key=_rank)
 
     def forget_verdict(self, source: str, options: Options | None = None) -> None:
-        """Forget which drafter is fastest for a model, so that `auto` measures at the next load.
+        """Delete the verdict for a model, so that `auto` measures at the next load.
 
-        Args:
-            source: The value of `--model`; a model that is not on this disk has no verdict.
-            options: As in `find`.
+        The arguments are as in `find`; a model that is not on this disk has no verdict.
         """
         target = _described(source)
         if target is None or target.profile is None:
@@ -180,7 +174,7 @@ class DrafterFinder:
         for model in models:
             if model.profile is None or model.path.samefile(target.path):
                 continue
-            # "default" is a word of `--model` only: `--drafter` needs the path.
+            # "default" is a word only of `--model`: `--drafter` needs the path
             drafter = str(model.path) if model.source == "default" else model.source
             problem = self._problem(model, target, tokenizer)
             yield DrafterEntry(drafter, model.name, "a model that is here", problem)
@@ -271,5 +265,5 @@ def _untrained() -> Sequence[str]:
 
 
 def _rank(entry: DrafterEntry) -> tuple[bool, bool, float]:
-    """Sort `auto` first, then by measured speed, and what cannot draft last."""
+    """Sort `auto` first, then by measured speed, and drafters with a problem last."""
     return entry.drafter != "auto", bool(entry.problem), -(entry.tokens_per_s or 0.0)

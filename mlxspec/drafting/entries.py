@@ -1,6 +1,6 @@
 """Plain records of the models and drafters that a user can choose, made without MLX.
 
-`catalogue.py` makes them; the app shows them, and needs no access to disks or drafters for that.
+`catalogue.py` makes them; the app only shows them, and needs no access to disks or drafters.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ class ModelEntry:
     Attributes:
         source: The value for `--model`; "default" for the default model.
         name: Name to display.
-        size_gb: GB on the disk; where it is not downloaded, GB of the download.
-        is_here: Whether it is on this disk.
-        packing: How its weights are stored, in words; "" where that is not known.
-        architecture: Its family, or "".
-        context_length: Tokens of its context; 0 where that is not known.
-        memory_gb: GB of memory that it needs here, with keys and values of `memory_tokens`; or 0.
-        memory_tokens: Number of tokens that `memory_gb` includes; 0 where the size of keys and
+        size_gb: GB on the disk; GB of the download if the model is not here.
+        is_here: Whether the model is on this disk.
+        packing: Description of how the weights are stored; "" if that is not known.
+        architecture: The family, or "".
+        context_length: Context length in tokens; 0 if it is not known.
+        memory_gb: GB of memory for weights, and keys and values of `memory_tokens`; or 0.
+        memory_tokens: Number of tokens that `memory_gb` includes; 0 if the size of keys and
             values is not known before the model is built.
-        problem: Why it cannot be chosen, or "".
-        drafts: The drafts that it verifies, in words, or that it was not examined yet; "" where
+        problem: Why the model cannot be chosen, or "".
+        drafts: Description of the drafts that it verifies, or that it was not examined yet; "" if
             it is not on this disk or cannot be run.
         is_bound: Whether `memory_gb` is an upper bound: mlx-lm runs the model.
         licence: Licence of a model that is offered for download, else "".
-        expected_tps: Tokens/s of plain decoding that the memory of this machine allows; None where
+        expected_tps: Tokens/s of plain decoding that the memory of this machine allows; None if
             that was not estimated.
     """
 
@@ -52,7 +52,7 @@ class ModelEntry:
     expected_tps: float | None = None
 
     def fit_in(self, memory_gb: float) -> Fit:
-        """Return how it fits the memory that models may use; loading refuses one too large."""
+        """Return how the model fits the memory that models may use; loading refuses "too large"."""
         if self.memory_gb > memory_gb:
             return "too large"
         return "fits" if self.memory_gb <= _COMFORTABLE * memory_gb else "tight"
@@ -65,10 +65,10 @@ class DrafterEntry:
     Attributes:
         drafter: The value for `--drafter`.
         name: Name to display.
-        meaning: What it does, in a few words.
-        problem: Why it cannot draft for the target, or "".
-        tokens_per_s: Speed of the pair where it was measured on this machine, else None.
-        is_fastest: Whether it is the fastest of all that were measured.
+        meaning: Description in a few words.
+        problem: Why the drafter cannot draft for the target, or "".
+        tokens_per_s: Speed with this target on this machine; None if it was not measured.
+        is_fastest: Whether this is the fastest of all measured drafters.
     """
 
     drafter: str

@@ -1,10 +1,10 @@
 """Times drafters against plain decoding: interleaved laps, and the ratios within each lap.
 
-A lap is one short reply per drafter, all to the same prompt. Plain decoding writes the first
-and the last reply of a lap, and each speed of the lap is divided by theirs. So a machine that slows
-down meanwhile slows down both sides of a ratio; and what two replies of plain decoding differ by is
-noise, which is the measure of how far the ratios can be trusted. No prompt comes twice: a drafter
-that learns from text would copy its own reply.
+A lap is one short reply per drafter, all to the same prompt. Plain decoding writes the first and
+the last reply of a lap, and each speed of the lap is divided by the mean of these two. So a machine
+that slows down meanwhile slows down both sides of a ratio. The difference between the two plain
+replies is noise, and it limits how far the ratios can be trusted. Each prompt is used once: a
+drafter that learns from text would copy its own reply.
 """
 
 import time
@@ -17,14 +17,15 @@ from mlxspec.measure.trial import PROMPTS, Trial
 PLAIN = "none"
 MIN_LAPS = 3  # with fewer, no median is safe from one outlier
 _MAX_SECONDS = 15.0
-_CLEARLY_SLOWER = 0.85  # of the fastest: such a drafter leaves after its second lap
+_CLEARLY_SLOWER = 0.85  # of the fastest: a slower drafter leaves after its second lap
 _CLEAR_LEAD = 1.1
-_SPREADS = 3  # a lead of so many spreads needs no further lap
-_LEADING_LAPS = 0.75  # of all laps: a lead in fewer is a matter of prompts, or of luck
+_SPREADS = 3  # a lead of this number of spreads needs no further lap
+_LEADING_LAPS = 0.75  # of all laps: a lead in fewer depends on prompts or on luck
 
 RunTrial = Callable[[str, int, float], Trial]
-"""Runs a trial, given a drafter's name, the index of a prompt and the most seconds; an empty trial
-ends the laps."""
+"""Runs a trial, given a drafter's name, the index of a prompt and the maximum seconds; an empty
+trial ends the laps.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Lap:
 
     @property
     def plain_tps(self) -> float:
-        """Tokens/s of plain decoding between its two replies."""
+        """Mean tokens/s of the two replies of plain decoding."""
         return sum(self.plain) / 2
 
     @property
@@ -54,17 +55,12 @@ class Lap:
         return 1.0 if name == PLAIN else self.speeds[name] / self.plain_tps
 
     def has(self, name: str) -> bool:
-        """Return whether a drafter took part."""
         return name == PLAIN or name in self.speeds
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the laps show.
-
-    Attributes:
-        laps: The complete laps.
-    """
+    """The complete laps, and the figures that follow from them."""
 
     laps: Sequence[Lap] = ()
 
@@ -75,7 +71,7 @@ class Evidence:
 
     @property
     def spread(self) -> float:
-        """Median noise of the laps; 0.1 says that equal speeds differ by 10 % here."""
+        """Median noise of the laps; 0.1 means that equal speeds differ by 10 % here."""
         return median(lap.noise for lap in self.laps) if self.laps else 0.0
 
     @property
@@ -92,7 +88,7 @@ class Evidence:
         return {name: round(plain * median(self._ratios(name)), 2) for name in self.names}
 
     def lead(self, name: str, other: str) -> float:
-        """Return how many times as fast one drafter is as another: the median of their laps."""
+        """Return the ratio of one drafter's speed to another's: the median of their laps."""
         return median(self._leads(name, other))
 
     def is_reliable(self, name: str, other: str) -> bool:
@@ -121,8 +117,8 @@ def run_laps(
     Args:
         names: The drafters besides plain decoding.
         run: Runs a trial.
-        safe: The drafter that stays in all laps, however slow: the others have to beat it.
-        max_seconds: Seconds after which no trial begins.
+        safe: The drafter that stays in all laps even if it is slow: the others have to beat it.
+        max_seconds: Seconds after which no trial starts.
         clock: Returns the time in seconds.
     """
     end = clock() + max_seconds
@@ -144,7 +140,7 @@ def run_laps(
 def _run_lap(
     order: Sequence[str], number: int, run: RunTrial, clock: Callable[[], float], end: float
 ) -> Lap | None:
-    """Return the lap over a prompt, or None where time was up within it."""
+    """Return the lap over a prompt, or None if the time ended within it."""
     trials: list[Trial] = []
     laps_to_go = max(1, MIN_LAPS - number)
     for _ in order:

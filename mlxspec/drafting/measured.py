@@ -1,7 +1,7 @@
 """Stores measurements of this machine, so that each is made once.
 
 One small JSON file in the cache folder holds the cost curves of targets and the speeds of their
-drafters. It only saves time: where it cannot be read or written, they are measured again.
+drafters. It only saves time: if it cannot be read or written, they are measured again.
 """
 
 import os
@@ -15,7 +15,7 @@ from mlxspec.loading import LoadedModel
 from mlxspec.loading.records import Records
 
 _RECORDS = Records("measured.json")
-_WORTH_KEEPING_MS = 5.0  # of one row: for a faster model, to measure again takes no time
+_WORTH_KEEPING_MS = 5.0  # of one row: measuring a faster model again is cheap
 
 
 def machine_key() -> str:
@@ -32,7 +32,7 @@ def load(key: str) -> dict[str, Any] | None:
 
 
 def store(key: str, value: dict[str, Any]) -> None:
-    """Store a value under a key, in place of an earlier one."""
+    """Store a value under a key; it replaces an earlier one."""
     _RECORDS.store(key, value)
 
 
@@ -42,12 +42,7 @@ def clear() -> None:
 
 
 def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
-    """Return a budget that starts with the stored cost curves of such a target.
-
-    Args:
-        loaded: The target.
-        cache: A cache of the kind that it uses.
-    """
+    """Return a budget that starts with the stored cost curves of such a target and cache."""
     key = _cost_key(loaded, cache)
     costs = CostBook()
     costs.read(load(key) or {})

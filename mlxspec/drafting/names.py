@@ -1,4 +1,4 @@
-"""The names of drafters, and what can be such a name: known without MLX, before a load."""
+"""The names of drafters, and which texts can be such a name: known without MLX, before a load."""
 
 from os.path import expanduser
 from pathlib import Path
@@ -24,7 +24,7 @@ def check_drafter(drafter: str, *, has_draft_model: bool) -> None:
     """Raise ValueError for a name that cannot be a drafter, before anything is loaded."""
     parts = parts_of(drafter)
     for part in parts:
-        # One slash is that of a hub id, owner/name: only the download shows if it exists.
+        # a single slash means a hub id, owner/name: only the download shows if it exists
         is_place = Path(expanduser(part)).exists() or part.count("/") == 1
         if part not in WORDS and not (part and is_place):
             raise ValueError(

@@ -15,8 +15,9 @@ from mlxspec.engine.engine import Engine
 from mlxspec.measure.trial import PROMPTS, Trial, run_trial
 
 MIN_ACCEPTANCE_RATE = 0.05
-"""Of first draft tokens; a head after minutes of training reaches 0.25, one loaded with the wrong
-layers 0.01."""
+"""Acceptance rate of first draft tokens; a head after minutes of training reaches 0.25, one loaded
+with the wrong layers 0.01.
+"""
 
 _TOKENS_PER_PROMPT = 64
 _MAX_SECONDS = 3.0
@@ -25,19 +26,14 @@ _NUM_PROMPTS = 2
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of the probe of a head.
-
-    Attributes:
-        acceptance_rate: Share of first draft tokens that the target accepted.
-        rounds: Number of drafts in this share.
-    """
+    """The share of first draft tokens that the target accepted, over a number of rounds."""
 
     acceptance_rate: float
     rounds: int
 
     @property
     def is_wired(self) -> bool:
-        """Whether the head drafts better than at random, as far as so few drafts can show."""
+        """Whether the head drafts better than at random, within the accuracy of so few drafts."""
         return self.acceptance_rate >= MIN_ACCEPTANCE_RATE
 
     def describe(self) -> str:
@@ -46,16 +42,14 @@ class Probe:
 
 
 Run = Callable[[Drafter, str, float], Trial]
-"""Runs a trial, given a drafter, a prompt and the most seconds."""
+"""Runs a trial, given a drafter, a prompt and the maximum seconds."""
 
 
 def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> Probe:
     """Return how often the target accepts the first draft token of a head.
 
-    Args:
-        drafter: The head's drafter.
-        run: Usually `trials_of(engine)`.
-        max_seconds: Seconds for all prompts; each prompt has at least one round.
+    `run` is usually `trials_of(engine)`. `max_seconds` is for all prompts; each prompt has at least
+    one round.
     """
     trial = Trial()
     for prompt in PROMPTS[:_NUM_PROMPTS]:
@@ -66,9 +60,7 @@ def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> P
 def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
     """Return the index of the drafter whose first tokens are accepted most often, and its probe.
 
-    Args:
-        drafters: The same head with each possible layer convention; at least one.
-        run: As in `probe`.
+    The drafters are the same head with each possible layer convention; at least one.
     """
     seconds = _MAX_SECONDS / len(drafters)
     probes = [probe(drafter, run, max_seconds=seconds) for drafter in drafters]
@@ -77,7 +69,7 @@ def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
 
 
 def trials_of(engine: Engine) -> Run:
-    """Return a function that runs trials with one draft token a round, for top-1 acceptance."""
+    """Return a function that runs trials with one draft token per round, for top-1 acceptance."""
 
     def run(drafter: Drafter, prompt: str, max_seconds: float) -> Trial:
         return run_trial(

@@ -1,7 +1,7 @@
 """Builds a drafter from its name: a word, a file, a folder, a hub id, or a list.
 
-none, suffix, table, pool     need only the text; table and pool begin with the table trained for
-                              the target, where there is one
+none, suffix, table, pool     need only the text; table and pool start with the table that was
+                              trained for the target, if there is one
 medusa, eagle3, exit, model   the drafter that was trained for the target
 a path or hub id              the trained head, table or draft model stored there
 a, b, ...                     one pool of all of these
@@ -66,12 +66,12 @@ class DrafterContext:
         make_cache: Returns a cache for a draft model, of the same kind as the target's.
         draft_model: Checkpoint that the word "model" names instead of the trained one, or None.
         lookahead: Longest chain of a draft model.
-        exit_threshold: Probability above which an exit goes on; None for its stored threshold.
+        exit_threshold: Probability above which an exit continues; None for its stored threshold.
         limits: The largest branching and depth of drafts.
         sampling: Sampling params of the trials of `auto`.
         on_progress: Called with the progress of a download.
         say: Called with one line of text for the user.
-        conventions: Best layer convention of a head, an index by source: each is tried once.
+        conventions: Index of the best layer convention of a head, by source: each is tried once.
     """
 
     engine: Engine
@@ -102,7 +102,7 @@ class DrafterContext:
 
     @cached_property
     def table_rows(self) -> Sequence[StoredRows]:
-        """Rows of the table trained for the target; empty where there is no such table."""
+        """Rows of the table trained for the target; empty if there is no such table."""
         file = self.files.get("table")
         return load_table(file.path, self.target.vocab_size) if file else ()
 
@@ -110,7 +110,7 @@ class DrafterContext:
 def table_memory(
     drafter: str, context: DrafterContext, folder: str | PathLike[str]
 ) -> TableMemory | None:
-    """Return the memory of earlier runs for a drafter's table; None where it has no table."""
+    """Return the memory of earlier runs for a drafter's table; None if it has no table."""
     if not set(parts_of(drafter)) & set(_READS_TABLE):
         return None
     path = Path(expanduser(folder)) / f"{context.fingerprint}.safetensors"
@@ -123,10 +123,7 @@ def build_drafter(
 ) -> Drafter:
     """Return the drafter that a word, a path, a hub id or a list names; see `check_drafter`.
 
-    Args:
-        drafter: The name.
-        context: The target and the options.
-        memory: What a table in it learned in earlier runs, or None.
+    `memory` holds what a table in the drafter learned in earlier runs.
 
     Raises:
         MlxspecError: There is no such drafter, or it cannot serve this target.
@@ -232,7 +229,7 @@ def _try_out(
 def check_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
     """Raise VocabularyMismatchError unless both models have the same tokenizer.
 
-    Widths of the logits may differ: checkpoints pad them.
+    The widths of the logits may differ, because checkpoints pad them.
     """
     if not target.tokenizer.same_as(draft.tokenizer):
         raise VocabularyMismatchError(

@@ -57,17 +57,13 @@ BUILDERS: dict[str, Builder] = {
     "eagle3": _eagle3,
     "exit": _exit,
 }
-"""By the kind that a checkpoint states."""
+"""Keyed by the kind that a checkpoint declares."""
 
 
 def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
     """Return the drafter of a head, and one more for every other layer convention it may have.
 
     The config of a format that counts layers in several ways has `capture_alternatives`.
-
-    Args:
-        head: The head.
-        target: Its target.
     """
     build = BUILDERS[head.kind]
     others = head.config.get("capture_alternatives") or ()

@@ -1,13 +1,14 @@
-"""The stored verdict of `auto`: which drafter, on what evidence, and what its replies say since.
+"""The stored verdict of `auto`: the drafter, the evidence, and the speeds of its replies since.
 
-A verdict needs laps enough, a noise that is small, and a lead that is larger than the noise. Where
-one of these is missing, the safe default drafts and the verdict is open: it is measured again
-later. A settled verdict is opened again by its own replies, if they are slower than another drafter
-was measured to be. They do not choose another drafter: the machine may have been busy, which only
-interleaved laps can tell from a drafter that does not pay.
+A verdict needs enough laps, little noise, and a lead that is larger than the noise. If one of these
+is missing, the safe default drafts and the verdict is open: it is measured again later. A settled
+verdict is opened again if its own replies are slower than the measured speed of another drafter.
+The replies do not choose another drafter: the machine may have been busy, and only interleaved laps
+distinguish that from a drafter that does not pay.
 
-Drafts of a sampled reply are accepted less often than those of a greedy one. So a reply that was
-not drawn as the laps were is compared with plain decoding alone, whose speed is the same.
+Drafts of a sampled reply are accepted less often than those of a greedy one. So if laps were greedy
+and a reply is sampled, or the reverse, the reply is compared only with plain decoding, whose speed
+is the same in both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +19,15 @@ from typing import Any
 from mlxspec.drafting.laps import MIN_LAPS, PLAIN, Evidence, leader_of
 
 SAFE = "pool"
-"""Drafts where nothing is certain: it needs no training, and the budget lets it draft only where
-that pays."""
+"""Drafts when no verdict is settled: it needs no training, and the budget lets it draft only if
+that pays.
+"""
 
 RETRY_S = 6 * 3600.0
-"""Seconds until an open verdict is measured again: a busy machine stays so for a while."""
+"""Seconds until an open verdict is measured again: a busy machine stays busy for a while."""
 
 _WIDEST_SPREAD = 0.2
-_TIE = 1.03  # a smaller lead is none
+_TIE = 1.03  # a smaller lead does not count
 _LIVE = 16  # latest replies that count
 _FEWEST_LIVE = 5
 _LIVE_MARGIN = 0.1  # replies of a chat differ from the prompts of the laps
@@ -33,21 +35,20 @@ _LIVE_MARGIN = 0.1  # replies of a chat differ from the prompts of the laps
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which drafter `auto` takes for a target on this machine.
+    """The drafter that `auto` takes for a target on this machine, and why.
 
     Attributes:
-        drafter: Its name.
-        is_settled: Whether the laps decided; False where it is the safe default for now.
-        why: What the laps lacked; "" where they decided.
+        is_settled: Whether the laps decided; False for the safe default until the next measurement.
+        why: What the laps lacked; "" if they decided.
         ratios: Median speed-up over plain decoding, by drafter.
         speeds: Tokens/s by drafter.
         spread: By how much equal speeds differed, as a share.
         laps: Number of laps.
-        at: When it was measured, in seconds since 1970.
+        at: Time of the measurement, in seconds since 1970.
         is_sampled: Whether the laps were sampled; False if they were greedy.
-        live: Speed-ups of its latest replies that were drawn as the laps were.
-        live_unlike: Those of its other latest replies.
-        num_confirmed: How often replies contradicted it and laps confirmed it.
+        live: Speed-ups of the latest replies with the kind of sampling of the laps.
+        live_unlike: Speed-ups of the other latest replies.
+        num_confirmed: How often laps confirmed the drafter after replies contradicted it.
     """
 
     drafter: str
@@ -82,7 +83,7 @@ class Verdict:
         return f"the safe default until it is measured again: {self.why}{how}"
 
     def after_reply(self, speedup: float, *, is_sampled: bool) -> "Verdict":
-        """Return the verdict after one more reply with its drafter; it may be open then."""
+        """Return the verdict after one more reply with its drafter; this can open the verdict."""
         most = _LIVE * 2**self.num_confirmed
         if is_sampled == self.is_sampled:
             new = replace(self, live=(*self.live, speedup)[-most:])
@@ -99,7 +100,7 @@ class Verdict:
 
     @property
     def contradiction(self) -> str:
-        """What the replies say against the verdict, in words."""
+        """How the replies contradict the verdict, in words."""
         measured = self.ratios.get(self.drafter, 1.0)
         return (
             f"its last {len(self._slow_replies)} replies ran at {median(self._slow_replies):.2f} "
@@ -108,7 +109,7 @@ class Verdict:
 
     @property
     def _slow_replies(self) -> tuple[float, ...]:
-        """Speed-ups of the replies that contradict the verdict, or none."""
+        """Speed-ups of the replies that contradict the verdict; empty if none do."""
         others = {name: ratio for name, ratio in self.ratios.items() if name != self.drafter}
         if self._are_slower(self.live, max(others.values(), default=0.0)):
             return self.live
@@ -117,13 +118,13 @@ class Verdict:
         return ()
 
     def _are_slower(self, live: Sequence[float], ratio: float) -> bool:
-        # Each confirmation doubles the number of replies it takes: no chat is measured for ever.
+        # each confirmation doubles the required number of replies, so measurements become rare
         if len(live) < _FEWEST_LIVE * 2**self.num_confirmed:
             return False
         return median(live) * (1 + max(self.spread, _LIVE_MARGIN)) < ratio
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict as values of JSON."""
+        """Return the verdict as values for JSON."""
         return asdict(self)
 
     @classmethod
@@ -184,6 +185,6 @@ def _decide(evidence: Evidence, safe: str) -> tuple[str, str]:
     enough, lead = max(_TIE, 1 + evidence.spread), evidence.lead(leader, safe)
     if leader == safe or max(lead, ratios[leader] / ratios[safe]) <= enough:
         return safe, ""
-    if lead <= enough or not evidence.is_reliable(leader, safe):  # a machine that was busy at times
+    if lead <= enough or not evidence.is_reliable(leader, safe):  # the machine was busy at times
         return safe, f"{leader} leads in some laps and {safe} in others"
     return leader, ""
