@@ -1,1 +1,1 @@
-"""Measurements of replies: where two replies differ first, how far rows drift, short trials."""
+"""Measurements of replies: the first difference of two replies, the drift of rows, short trials."""

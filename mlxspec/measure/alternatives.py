@@ -1,7 +1,7 @@
-"""What else could have stood in a place of a reply: the target's distribution there, on demand.
+"""The target's distribution at a position of a reply: the tokens that could be written there.
 
-It costs one forward, over the text before the place as far as the cache lacks it. Nothing is drawn
-and nothing stored, so no reply changes.
+It costs one forward, over those tokens before the position that the cache lacks. Nothing is drawn
+or stored, so no reply changes.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ def alternatives(
     """Return the k most probable tokens after a text, under the model and under the settings.
 
     Args:
-        engine: The engine that wrote the reply; its cache holds the text before the place then.
+        engine: The engine that wrote the reply; afterwards its cache holds the text.
         prompt: Tokens before the reply.
-        before: Tokens of the reply before the place.
+        before: Tokens of the reply before the position.
         params: The settings of the reply.
-        k: Number of tokens.
-        written: A token that is returned too, last, where it is not among the k.
+        k: Number of tokens, 1 or more.
+        written: A token that is appended if it is not among the k; None for no such token.
 
     Returns:
         The tokens, the most probable under the model first.
 
     Raises:
-        ValueError: `k` is no whole number above 0.
+        ValueError: `k` is not a whole number above 0.
     """
     k = min(checks.whole("k", k, "1 or more", least=1), engine.target.vocab_size)
     with device_turn():

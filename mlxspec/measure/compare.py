@@ -2,8 +2,8 @@
 
 Kernels round a row differently if other rows are in the same forward, and other projects add the
 same numbers in another order. So two greedy replies may differ at a near-tie. The target's logits
-of the row alone tell a near-tie from a mistake. The size of a near-tie is measured there too (see
-`drift.py`).
+of the row alone distinguish a near-tie from a mistake. The size of a near-tie is measured at the
+same position (see `drift.py`).
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def first_difference(
         expected: The reply that `written` should equal.
         near_tie: Largest gap that rounding explains; None to measure it at the difference.
         is_foreign: Whether another project wrote one of the two. It may round the last digit
-            differently, even where nothing drifts here.
+            differently, even if nothing drifts here.
     """
     index = common_length(written, expected)
     if index == len(written) == len(expected):
@@ -87,7 +87,7 @@ def difference_at(
         counts = TokenCounts.of(list(prompt), target.vocab_size).add(list(same))
         logits = np.array(NodeDistributions(sampling, own[None], counts).adjusted[0])
         if near_tie is None:
-            # A penalty multiplies the logits, and with them their drift.
+            # a penalty multiplies the logits, and with them their drift
             scale = max(sampling.repetition_penalty, 1 / sampling.repetition_penalty)
             near_tie = scale * near_tie_after(target, before, engine.context_length)
         if is_foreign:
@@ -106,10 +106,7 @@ def difference_at(
 def proof_of(engine: Engine, num_tokens: int, found: Difference) -> Proof:
     """Return a difference from plain decoding, with the texts of the two tokens.
 
-    Args:
-        engine: Its tokenizer decodes them.
-        num_tokens: Number of tokens of the reply.
-        found: The first difference from the plain reply.
+    `num_tokens` is the length of the drafted reply.
     """
     drafted, plain = (_text(engine, token) for token in (found.token, found.expected))
     return Proof(num_tokens, found.index, found, drafted, plain)

@@ -2,10 +2,10 @@
 
 In exact arithmetic they do not. Kernels compute other numbers of rows in another order and round
 differently: only this may make a drafted greedy reply differ from plain decoding. Two figures are
-measured on a text; both include the rounding that the cache stores.
+measured on a text; both include the rounding of stored keys and values.
 
-`measure_drift` measures what drafts meet: forwards of n rows as a tree. `rounding` measures what
-may excuse a difference: the target reads n rows at a time, as in a prefill. No draft and no tree is
+`measure_drift` measures forwards of n rows as a tree, as drafts have. `rounding` measures what may
+excuse a difference: the target reads n rows at a time, as in a prefill. No draft and no tree is
 involved, so a mistake in these cannot excuse itself. A value that rounding cannot reach excuses
 nothing either.
 """
@@ -49,7 +49,6 @@ class WidthDrift:
     num_flips: int
 
     def __add__(self, other: "WidthDrift") -> "WidthDrift":
-        """Return both measurements of one width together."""
         return WidthDrift(
             self.width,
             self.num_rows + other.num_rows,
@@ -63,7 +62,6 @@ class Drift:
     """The drift at all widths.
 
     Attributes:
-        widths: The drift at each width.
         smallest_gap: Smallest difference of the two best logits of any row alone.
         rounding: Largest difference that rounding alone causes; see the function `rounding`.
     """
@@ -110,10 +108,8 @@ class Text:
     def of(prompt: Sequence[int], reply: Sequence[int], room: int | None) -> "Text":
         """Return the text of a reply; a short reply is repeated.
 
-        Args:
-            prompt: Tokens before the reply, at least one.
-            reply: Tokens of the reply, at least one.
-            room: Context length of the model in tokens; None for no limit.
+        Prompt and reply have at least one token each. `room` is the context length of the model in
+        tokens; None for no limit.
         """
         num_rows = NUM_ROWS if room is None else min(NUM_ROWS, room - len(prompt) + 1)
         repeated = [prompt[-1], *reply] * num_rows
@@ -121,12 +117,7 @@ class Text:
 
 
 def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
-    """Return the drift over some texts; the content of the target's cache changes.
-
-    Args:
-        target: Runs the forwards.
-        texts: The texts, at least one.
-    """
+    """Return the drift over one or more texts; the content of the target's cache changes."""
     seen: dict[int, WidthDrift] = {}
     gaps, roundings = [], []
     for text in texts:
@@ -144,12 +135,9 @@ def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
 def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = None) -> float:
     """Return the largest gap that rounding explains after some tokens, measured on the last ones.
 
-    This takes about sixty forwards of few rows; the target does not change.
-
-    Args:
-        target: Gives the model and the kind of cache.
-        tokens: The tokens before the difference, at least one.
-        room: Context length of the model in tokens; None for no limit.
+    This takes about sixty forwards of few rows. The target, which has the model and the kind of
+    cache, does not change. There is at least one token. `room` is the context length of the model
+    in tokens; None for no limit.
     """
     return near_tie_of(rounding(target, Text.ending(tokens, room)))
 
@@ -157,16 +145,14 @@ def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = No
 def rounding(target: Decoder, text: Text) -> float:
     """Return the largest change of a logit when rows are read n at a time; 0 if it is a mistake.
 
-    Args:
-        target: As in `near_tie_after`.
-        text: The text; a separate cache reads it.
+    A separate cache reads the text, so the target does not change.
     """
     reader = target.apart()
     reader.observe(text.prompt[:-1])
     alone = _read(reader, text, 1)
     widths = [width for width in _READING_WIDTHS if width <= len(text.rows)]
     largest = max((_largest(alone, _read(reader, text, width)) for width in widths), default=0.0)
-    # 0 excuses no difference: a mistake in the kernels must not pass as rounding.
+    # 0 excuses no difference: a mistake in the kernels must not pass as rounding
     is_rounding = largest < _MOST_ROUNDING * np.median(alone.max(axis=-1) - alone.mean(axis=-1))
     return largest if is_rounding else 0.0
 

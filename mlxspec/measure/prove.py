@@ -1,7 +1,7 @@
 """The proof of a reply: decode it again without drafts and compare the two token by token.
 
 Plain decoding stops at the first difference: nothing after it can be compared. The target's logits
-there tell rounding from a mistake (see `compare.py`).
+there distinguish rounding from a mistake (see `compare.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +32,13 @@ def prove(
     """Compare a greedy reply with plain decoding.
 
     Args:
-        engine: The engine that wrote the reply. Its cache is filled anew, because a fault from an
-            earlier turn would be in both texts; it holds the plain reply afterwards.
+        engine: The engine that wrote the reply. Its cache is emptied first, because both texts
+            would repeat a fault of an earlier turn; afterwards it holds the plain reply.
         prompt: Tokens before the reply.
         reply: Tokens of the reply.
         params: The settings of the reply.
-        num_kept: First tokens of the reply that were given, not written; they count as the same.
-        should_stop: Called once a token.
+        num_kept: Number of kept tokens at the start of the reply; they count as the same.
+        should_stop: Called once per token.
         on_progress: Called after each compared token.
 
     Raises:

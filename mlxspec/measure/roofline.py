@@ -14,7 +14,7 @@ class Roofline:
     """The bound that the memory sets to plain decoding.
 
     Attributes:
-        gb_per_s: Bandwidth of the memory when it is read, in GB/s.
+        gb_per_s: Read bandwidth of the memory, in GB/s.
         weight_bytes: Bytes of the weights, which a forward of one row reads once.
     """
 
@@ -32,10 +32,9 @@ class Roofline:
         return 1e3 / self.least_ms
 
     def describe(self, speeds: Mapping[str, float]) -> str:
-        """Return in two sentences the bound, and measured speeds as shares of it.
+        """Return two sentences: the bound, and measured speeds as shares of it.
 
-        Args:
-            speeds: Measured tokens/s by the name of the drafter; `none` decodes plainly.
+        `speeds` are tokens/s by the name of the drafter; `none` is plain decoding.
         """
         bound = (
             f"The memory is read at {self.gb_per_s:.1f} GB/s, so a forward over "

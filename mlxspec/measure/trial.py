@@ -36,7 +36,7 @@ class Trial:
 
     Attributes:
         tokens: Number of emitted tokens.
-        seconds: Time for these, the prefill left out.
+        seconds: Seconds for these, without the prefill.
         rounds: Rounds with a draft.
         hits: Rounds that accepted at least one draft token.
     """
@@ -79,17 +79,8 @@ def run_trial(
 ) -> Trial:
     """Return the figures of one reply; the content of the target's cache changes.
 
-    Args:
-        engine: Its target replies.
-        drafter: The drafter.
-        prompt: The text of a user.
-        max_tokens: Maximum number of emitted tokens.
-        max_seconds: Time limit, prefill included: no round begins after it, but there is always
-            one round.
-        num_draft_tokens: Maximum number of draft nodes per round.
-        budget: Decides the number of nodes; None for the engine's own budget.
-        sampling: The sampling params.
-        clock: Returns seconds.
+    `max_seconds` includes the prefill: no round starts after it, but there is always one round. If
+    `budget` is None, the engine's own budget decides the number of nodes.
     """
     params = GenerationParams(
         max_tokens, sampling, num_draft_tokens=num_draft_tokens, seed=_SEED, ignore_eos=True
