@@ -1,6 +1,6 @@
 """Measures one part: `python -m mlxspec.report PART END`; prints a line of JSON for every finding.
 
-END is a time of `time.monotonic`, which is the same clock in every process.
+END is a value of `time.monotonic`, which is the same clock in every process.
 """
 
 import json

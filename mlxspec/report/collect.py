@@ -1,6 +1,6 @@
 """Runs the parts one after the other, each in a process of its own.
 
-Findings are lines of a file. So a process that crashes (as MLX does where memory is short) or takes
+Findings are lines of a file. So a process that crashes (as MLX does if memory is short) or takes
 too long loses none of its earlier findings. After every part the whole report is saved.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from mlxspec.report.document import Record, Status
 from mlxspec.report.plan import GRACE_S, SECONDS, Part
 
-_ENDS_IN_S = 3.0  # seconds that a process gets to end after a signal
+_ENDS_IN_S = 3.0  # seconds that a process has to end after a signal
 _MOST_WORDS = 300
 
 Save = Callable[[Mapping[str, Record]], None]
@@ -34,10 +34,10 @@ def collect(
     run: Callable[[Part, float], Record] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Record]:
-    """Measure all parts, as far as time allows.
+    """Measure as many parts as time allows.
 
     Args:
-        parts: What to measure.
+        parts: The parts, in order.
         save: Called with the results so far, before the first part and after each.
         say: Called with the progress, as text.
         seconds: Time limit for all parts.
@@ -70,7 +70,7 @@ def collect(
 def command_of(part: Part, seconds: float) -> list[str]:
     """Return the command that measures a part; it prints findings as lines of JSON.
 
-    The start of the process counts: the command gets the end time, not the duration.
+    The command gets the end time instead of the duration, because the start of the process counts.
     """
     end = time.monotonic() + seconds
     return [sys.executable, "-m", "mlxspec.report", part.module, f"{end:.3f}"]
@@ -85,11 +85,8 @@ def run_part(
 ) -> Record:
     """Measure a part in a process of its own.
 
-    Args:
-        part: The part.
-        seconds: Time limit of the part.
-        command: Command of the process; None for `command_of`.
-        grace_s: Seconds that the process may take beyond the limit.
+    The process may take `grace_s` seconds beyond the limit of `seconds`. If `command` is None, the
+    process runs `command_of`.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mlxspec-") as name:
@@ -101,7 +98,7 @@ def run_part(
                 stdout=out,
                 stderr=err,
                 env={**os.environ, **part.settings},
-                start_new_session=True,  # Ctrl-C reaches only this process, and it ends the other
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the other
             )
             status = _wait(process, seconds + grace_s)
         took = time.monotonic() - began

@@ -1,7 +1,7 @@
 """The file of a report: one JSON document; a person can read its first lines before sending it.
 
-The version changes when a figure changes its meaning. A file may come from anybody, so each value
-is checked for its type where it is used.
+The version changes when a figure changes its meaning. Anybody can write such a file, so the type of
+each value is checked where it is used.
 """
 
 import json
@@ -21,7 +21,7 @@ _MOST_BYTES = 4_000_000
 _DIGITS = 5
 _MOST = 1e18  # no figure is larger, and none is negative
 
-_NUMBERS = re.compile(r"\[[-+0-9.eE,\s]*\]")  # a list of them, to stand in one line
+_NUMBERS = re.compile(r"\[[-+0-9.eE,\s]*\]")  # a list of numbers, which is written in one line
 _ABOUT = (
     "What `mlxspec doctor --mac-report` found on one machine; `mlxspec doctor --read-report` "
     "says what it means.",
@@ -56,11 +56,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a file.
-
-    Attributes:
-        records: The result of each part, by its name.
-    """
+    """The content of a file: the result of each part, by its name."""
 
     records: Mapping[str, Record]
 
@@ -68,7 +64,7 @@ class Report:
         """Return the value under nested names; None if there is none.
 
         Raises:
-            ReportError: A value on the way has no names.
+            ReportError: A value on the way is not a dict.
         """
         here: Any = self.records[part].found if part in self.records else {}
         for name in names:
@@ -120,7 +116,7 @@ class Report:
         """Return named values; an empty dict if there is no value.
 
         Raises:
-            ReportError: The value has no names.
+            ReportError: The value is not a dict.
         """
         found = self.value(part, *names)
         if found is None:
@@ -217,7 +213,7 @@ def _damaged(part: str, names: Sequence[str]) -> ReportError:
 
 
 def _read_json(path: Path) -> Any:
-    """Return the document in a file; None if it is no JSON, or too large for a report."""
+    """Return the document in a file; None if it is not JSON, or too large for a report."""
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     try:

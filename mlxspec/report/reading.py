@@ -39,12 +39,7 @@ _SLOWER = 1.05  # a difference of 5 % is noise
 
 @dataclass(frozen=True)
 class Line:
-    """One assumption, compared with a report.
-
-    Attributes:
-        kind: Result of the comparison.
-        text: The assumption, with figures.
-    """
+    """One assumption with its figures, compared with a report."""
 
     kind: Kind
     text: str
@@ -156,7 +151,7 @@ def _agreement(report: Report, place: tuple[str, ...], who: str) -> Line:
 
 
 def _gaps(report: Report, place: tuple[str, ...]) -> list[float]:
-    """Return all gaps; an empty list if one is missing, because a reply ended there."""
+    """Return all gaps; an empty list if one is missing because a reply ended there."""
     found = report.value(*place, "gaps")
     is_short = isinstance(found, list) and None in found
     return [] if is_short else report.numbers(*place, "gaps")

@@ -2,7 +2,7 @@
 
 A report holds figures, but also texts of devices, libraries and errors, and an error may name a
 file. A path is removed up to the next character that cannot be in a path, because the name of a
-folder may hold a space: better remove a word too many than leave a name.
+folder may contain a space: removing a word too many is better than leaving a name.
 """
 
 import getpass
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-_LEAST = 3  # letters: a shorter name is not removed, because many texts hold it by chance
+_LEAST = 3  # letters: a shorter name is not removed, because many texts contain it by chance
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|(?<=[\s'\"(=\[<:]))(?:~|\.{0,2})/[^:,;()'\"<>\n]*", re.MULTILINE)
 _WORDS = (_ADDRESS, "<address>"), (_PATH, "<path>")

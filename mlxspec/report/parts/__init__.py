@@ -1,1 +1,1 @@
-"""The measurements: one module each; its `measure` yields findings as soon as it has them."""
+"""The measurements, one module each; its `measure` yields findings as soon as it has them."""

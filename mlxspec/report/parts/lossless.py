@@ -1,7 +1,7 @@
 """Checks whether drafts change the output of the default model: `mlxspec verify` in limited time.
 
-Where time is short, the end of each list is left out: of the questions, then of the samples. The
-figures include the numbers that were done.
+If time is short, the end of each list is left out: of the questions, then of the samples. The
+figures include the numbers of those that were done.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 
 class Shares:
-    """Gives every list an equal share of the remaining time, and stops the list at its end."""
+    """Gives every list an equal share of the remaining time, and stops the list when that ends."""
 
     def __init__(self, time: Allowance, num_lists: int) -> None:
         self.give(time, num_lists)
 
     def give(self, time: Allowance, num_lists: int) -> None:
-        """Begin again, with this time for `num_lists` lists."""
+        """Start again, with this time for `num_lists` lists."""
         self._time, self._num_lists = time, num_lists
 
     def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:

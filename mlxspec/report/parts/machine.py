@@ -1,4 +1,4 @@
-"""The machine: chip, system, memory, libraries, and the settings that are in force."""
+"""The machine: chip, system, memory, libraries, and the settings in force."""
 
 import os
 import platform
@@ -51,7 +51,7 @@ def _version(package: str) -> str:
 
 
 def _power() -> str:
-    """Return the power source of a Mac; on a battery it may be slower."""
+    """Return the power source of a Mac; on battery the machine may be slower."""
     try:
         told = subprocess.check_output(["pmset", "-g", "batt"], text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):

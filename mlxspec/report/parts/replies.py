@@ -1,6 +1,6 @@
-"""Measures a few replies of every drafter: speed, acceptance, and the same text as plain decoding?
+"""Measures a few replies of every drafter: speed, acceptance, and agreement with plain decoding.
 
-The budget chooses the number of nodes, as in a chat. Where a reply differs from plain decoding, its
+The budget chooses the number of nodes, as in a chat. If a reply differs from plain decoding, its
 gap is stored; the reader of the report decides whether rounding explains it.
 """
 
@@ -21,18 +21,13 @@ from mlxspec.params import Options
 from mlxspec.report.allowance import Allowance, Finding
 from mlxspec.report.parts.lossless import agreement_dict, drafters_of
 
-_NUM_QUESTIONS = 3  # one of a category each
+_NUM_QUESTIONS = 3  # one per category
 _TASK = Task(max_tokens=96)
 _WARM_UP_TOKENS = 4
 
 
 class Noting:
-    """An arm that stores its replies; each begins with a new drafter.
-
-    Attributes:
-        name: Name of the arm.
-        replies: The replies so far.
-    """
+    """An arm that stores its replies; each starts with a new drafter."""
 
     def __init__(self, arm: Arm) -> None:
         self.name = arm.name
