@@ -25,7 +25,6 @@ class EarlierReplies:
     replies: tuple[tuple[int, ...], ...] = ()
 
     def after(self, tokens: Sequence[int]) -> "EarlierReplies":
-        """Return the replies after one more."""
         return EarlierReplies((*self.replies, tuple(tokens))[-_MOST:])
 
     def num_copied(self, tokens: Sequence[int], num_kept: int = 0) -> int:

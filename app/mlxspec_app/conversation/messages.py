@@ -28,10 +28,9 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Text that one emitted token released.
+    """Text that one emitted token released, with p and q, if known.
 
-    `kind` is None outside of replies. The probabilities p and q are None if unknown. `source` is
-    the drafter that proposed the token, or "".
+    `kind` is None outside of replies; `source` is "" for a token that was not drafted.
     """
 
     text: str
@@ -44,7 +43,6 @@ class Span:
 
     @classmethod
     def of(cls, token: EmittedToken, r: int, source: str) -> "Span":
-        """Return the text of a token that round `r` emitted."""
         p, q = token.target_prob, token.draft_prob
         return cls(token.text, token.kind, r, p, q, source, token.channel)
 

@@ -12,10 +12,7 @@ from mlxspec_app.conversation.session import (
 
 
 class ReadOnly:
-    """Answers the orders of `conversation.session.Session` that need a model.
-
-    `news` holds the events for the next `drain`.
-    """
+    """Answers the orders of `Session` that need a model; `drain` returns these answers, `news`."""
 
     def __init__(self, what: str) -> None:
         """Describe the session for every answer, such as "this is a recording"."""

@@ -25,7 +25,6 @@ class Round:
 
     @property
     def accepted(self) -> int:
-        """Number of accepted draft nodes."""
         return len(self.verdict.path) if isinstance(self.verdict, DraftVerified) else 0
 
     @property
@@ -56,11 +55,7 @@ class Round:
 
 @dataclass(frozen=True)
 class MarkedToken:
-    """A token of a round and the verdict on it.
-
-    `label` is its text, short and without control characters. The probabilities p and q are None if
-    unknown.
-    """
+    """A token of a round and the verdict on it; `label` is short, without control characters."""
 
     label: str
     mark: Mark

@@ -74,6 +74,5 @@ class ChatState:
 
     @property
     def last_round(self) -> Round | None:
-        """The last finished round of the last reply."""
         reply = self.reply
         return reply.rounds[-1] if reply is not None and reply.rounds else None

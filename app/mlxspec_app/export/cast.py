@@ -119,7 +119,6 @@ class Page:
             self._wrapped.append(safe_text(span.text), len(self._looks) - 1)
 
     def row(self, number: int) -> str:
-        """Return a row as it is written to the terminal."""
         row = self._wrapped.rows[number]
         text = self._wrapped.lines[row.line].text
         # Spaces may stand past the edge, where a terminal would start a new row: cut them off.
@@ -132,7 +131,6 @@ class Page:
         return "".join(pieces) + RESET
 
     def cells(self, number: int) -> int:
-        """Return how many columns a row takes."""
         row = self._wrapped.rows[number]
         return cell_len(self._wrapped.row_text(row)) - self._excess(row)
 

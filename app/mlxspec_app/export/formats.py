@@ -23,7 +23,6 @@ class Format:
     module: str
 
     def render(self, recording: Recording) -> str:
-        """Return the text of the file."""
         text: str = import_module(f"mlxspec_app.export.{self.module}").render(recording)
         return text
 

@@ -8,13 +8,10 @@ SPEEDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class Playhead:
-    """Counts recorded seconds at a speed; an infinite speed plays everything at once.
-
-    `now` is in recorded seconds, `speed` in recorded seconds per second.
-    """
+    """Counts recorded seconds at a speed; an infinite speed plays everything at once."""
 
     def __init__(self, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """Start at 0; `clock` returns the time in seconds."""
+        """Start at 0; `clock` is in seconds, `speed` in recorded seconds per second."""
         self.now = 0.0
         self.paused = False
         self.speed = speed

@@ -112,7 +112,6 @@ class Timeline:
         return bisect_right(self._times, seconds)
 
     def rounds_done(self, position: int) -> int:
-        """Return the number of rounds committed at a position."""
         return bisect_right(self._stops["round"], position)
 
     def move(self, position: int, unit: Unit, direction: Literal[1, -1]) -> int:

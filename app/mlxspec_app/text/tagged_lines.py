@@ -87,7 +87,6 @@ class TaggedLines:
         return len(self._ends)
 
     def append(self, text: str, tag: int = 0) -> None:
-        """Add a piece at the end."""
         head, *rest = text.split("\n")
         self.lines[-1].append(head, tag)
         for part in rest:

@@ -85,7 +85,6 @@ class WrappedText:
             self._wrap(number, line.text, 0)
 
     def row_at(self, line: int, character: int) -> int:
-        """Return the index of the row of a character."""
         place = Place(line, character)
         return bisect_right(self.rows, place, key=lambda row: Place(row.line, row.start)) - 1
 
