@@ -1,12 +1,14 @@
 """From the fields of a request to the settings of its replies."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params import GenerationParams
 from mlxspec_server.body import Body
+from mlxspec_server.fields import refuse_others
+from mlxspec_server.formats import grammar_of
 from mlxspec_server.refusals import Refusal
 
 MOST_REPLIES = 16
@@ -14,7 +16,27 @@ _SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"),
     *("frequency_penalty", "xtc_probability", "xtc_threshold"),
 )
-_FILES = "the server answers with the models that it was given"
+_NAMES = (
+    (
+        ("max_output_tokens", "max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"),
+        "max_tokens",
+    ),
+    (("stop", "stop_sequences"), "stop"),
+    (("seed", "random_seed"), "seed"),
+    (("stop_token_ids",), "stop_tokens"),
+    (("ignore_eos",), "ignore_eos"),
+    (("num_draft_tokens",), "num_draft_tokens"),
+)
+"""The fields of a setting, of which the first given one counts, and its own name."""
+
+_USUAL: dict[str, tuple[tuple[Any, Any], ...]] = {
+    "max_tokens": ((-1, 2**31),),
+    "seed": ((-1, None),),
+    "stop": (("", ()),),
+    "repetition_penalty": ((0, 1.0),),
+}
+"""What other programs send where they have no wish, and what it is here: llama.cpp's -1 of a length
+up to the context and of a random seed, mlx-lm's 0 of a penalty that is off."""
 
 
 @dataclass(frozen=True)
@@ -40,93 +62,85 @@ class Ask:
         return [(self.params.seed + index) % 2**64 for index in range(self.num_replies)]
 
 
-def ask_of(
-    body: Body,
-    defaults: GenerationParams,
-    *,
-    most: Sequence[str] = ("max_completion_tokens", "max_tokens"),
-    stop: str = "stop",
-    num_logprobs: int | None = None,
-) -> Ask:
+def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None = None) -> Ask:
     """Return what a request asks for.
 
     Args:
         body: Its fields.
         defaults: Settings where it names none.
-        most: Names of the field with the most tokens, the first given one counts.
-        stop: Name of the field with the texts that end a reply.
         num_logprobs: As in `Ask`.
 
     Raises:
         Refusal: A field is of the wrong type, out of range, or not supported.
     """
-    for name in ("draft_model", "adapter", "adapters", "adapter_path"):
-        body.refuse(name, _FILES)
-    given: dict[str, Any] = {}
-    for name, kind in (
-        (body.first(*most), "max_tokens"),
-        (stop, "stop"),
-        ("seed", "seed"),
-        ("num_draft_tokens", "num_draft_tokens"),
-        ("chat_template_kwargs", "chat_template_args"),
-    ):
+    refuse_others(body)
+    params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
+    for names, kind in _NAMES:
+        name = body.first(*names)
         if name in body:
-            given[kind] = body.get(name)
-    if isinstance(given.get("seed"), int):
-        given["seed"] %= 2**64  # some clients draw a negative one
-    given |= {"prediction": _prediction(body)} if "prediction" in body else {}
-    seed = random.SystemRandom().getrandbits(32)
-    try:
-        sampling = {name: body.get(name) for name in _SAMPLING if name in body}
-        if "logit_bias" in body:
-            sampling["logit_bias"] = _bias(body.object("logit_bias"))
-        params = replace(
-            defaults,
-            sampling=replace(defaults.sampling, **sampling),
-            **({"seed": seed} | given),
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise Refusal(400, str(error)) from error
-    if schema := schema_of(body.object("response_format")):
-        params = fitting(params, schema)
+            params = _with(params, name, kind, body.get(name))
+    for name in (name for name in _SAMPLING if name in body):
+        params = _with(params, name, name, body.get(name))
+    if "logit_bias" in body:
+        params = _with(params, "logit_bias", "logit_bias", _bias(body.object("logit_bias")))
+    if "prediction" in body:
+        params = _with(params, "prediction", "prediction", _prediction(body))
+    stated = body.object("chat_template_kwargs")
+    args = {**defaults.chat_template_args, **hints_of(body), **stated}
+    params = _with(params, "chat_template_kwargs", "chat_template_args", args)
     return Ask(
         model=body.text("model"),
-        params=params,
+        params=replace(params, grammar=grammar_of(body) or params.grammar),
         is_streamed=body.is_on("stream"),
         num_replies=body.whole("n", 1, 1, MOST_REPLIES),
         num_logprobs=num_logprobs,
     )
 
 
-def schema_of(format: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the JSON schema of a response format; None for text.
+def _with(params: GenerationParams, name: str, kind: str, value: Any) -> GenerationParams:
+    """Return settings with one of a request.
+
+    Args:
+        params: The settings.
+        name: The name of the field in the request.
+        kind: That of the setting.
+        value: What the field says.
 
     Raises:
-        Refusal: The format is not known, or has no schema.
+        Refusal: The value is of the wrong type or out of range.
     """
-    kind = format.get("type", "text")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return {"type": "object"}
-    stated = format.get("json_schema", format) if kind == "json_schema" else None
-    schema = stated.get("schema") if isinstance(stated, Mapping) else None
-    if not isinstance(schema, Mapping):
-        allowed = "text, json_object, or json_schema with a schema"
-        raise Refusal(400, f"response_format must be {allowed}", "response_format")
-    return schema
-
-
-def fitting(params: GenerationParams, schema: Mapping[str, Any]) -> GenerationParams:
-    """Return settings of a reply that fits a schema.
-
-    Raises:
-        Refusal: The schema is none.
-    """
+    for usual, settled in _USUAL.get(kind, ()):
+        if value == usual and type(value) is not bool:
+            value = settled
     try:
-        return replace(params, grammar=Grammar.json_schema(dict(schema)))
-    except ValueError as error:
-        raise Refusal(400, str(error), "response_format") from error
+        if kind == "stop" and isinstance(value, list):
+            value = [text for text in value if text != ""]
+        if kind == "seed" and type(value) is int:
+            value %= 2**64  # some clients draw a negative one
+        if kind in ("logit_bias", *_SAMPLING):
+            return replace(params, sampling=replace(params.sampling, **{kind: value}))
+        return params if value is None else replace(params, **{kind: value})
+    except (ValueError, TypeError, OverflowError) as error:
+        message = str(error) if kind == name else f"{name}: {error}"
+        raise Refusal(400, message, name) from error
+
+
+def hints_of(body: Body) -> dict[str, Any]:
+    """Return what a request says of thinking and style, as variables that templates read.
+
+    Where the model's template reads none of them, the model has no such choice.
+    """
+    reasoning, config = Body(body.object("reasoning")), Body(body.object("output_config"))
+    effort = body.text("reasoning_effort") or reasoning.text("effort") or config.text("effort")
+    verbosity = body.text("verbosity") or Body(body.object("text")).text("verbosity")
+    found: dict[str, Any] = {"reasoning_effort": effort, "verbosity": verbosity}
+    found = {name: text for name, text in found.items() if text}
+    if thinking := Body(body.object("thinking")).text("type"):
+        found["enable_thinking"] = thinking != "disabled"
+    for name in ("think", "enable_thinking"):
+        if name in body:
+            found["enable_thinking"] = body.is_on(name)
+    return found
 
 
 def _prediction(body: Body) -> str:
@@ -134,8 +148,9 @@ def _prediction(body: Body) -> str:
     stated = body.get("prediction")
     content = stated.get("content") if isinstance(stated, Mapping) else stated
     if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        content = "".join(part for part in parts if isinstance(part, str))
+        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        texts = [part for part in parts if isinstance(part, str)]
+        content = "".join(texts) if len(texts) == len(parts) else None
     if not isinstance(content, str):
         raise Refusal(400, "prediction must have a content, which is a text", "prediction")
     return content
@@ -144,6 +159,6 @@ def _prediction(body: Body) -> str:
 def _bias(stated: Mapping[str, Any]) -> dict[int, float]:
     try:
         return {int(token): float(bias) for token, bias in stated.items()}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         message = "logit_bias must give a number for token ids"
         raise Refusal(400, message, "logit_bias") from error

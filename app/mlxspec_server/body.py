@@ -1,12 +1,15 @@
 """The body of a request: JSON of limited size, and its fields with their types checked."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from starlette.requests import Request
 
 from mlxspec_server.refusals import Refusal
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, whole ones too
 
 
 async def received_body(request: Request, most: int) -> bytes:
@@ -29,12 +32,25 @@ async def received_body(request: Request, most: int) -> bytes:
 
 def _parsed(received: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(received, parse_constant=_no_number)
+        found = json.loads(str(received, "utf-8-sig"), parse_constant=_no_number)
+        if isinstance(found, dict) and _HALF.search(received):
+            _refuse_halves(found)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the body is no JSON that can be read: {_short(error)}") from error
     if not isinstance(found, dict):
         raise Refusal(400, "the body must be a JSON object")
     return found
+
+
+def _refuse_halves(found: Mapping[str, Any]) -> None:
+    """Refuse texts with half a character, which no reply or refusal could tell again."""
+    for name, value in found.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            shown = ascii(name)[1:-1][:60]
+            message = f"{shown} is not UTF-8: it has half a character; send whole ones"
+            raise Refusal(400, message, shown) from error
 
 
 def _no_number(word: str) -> NoReturn:

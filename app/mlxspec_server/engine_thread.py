@@ -67,6 +67,9 @@ class Ticket:
 
     def tell(self, event: Event) -> None:
         """Deliver an event."""
+        if not hasattr(event, "emit"):
+            self.deliver(event, ())
+            return
         logprobs, self._logprobs = self._logprobs, []
         self.deliver(event, logprobs)
 

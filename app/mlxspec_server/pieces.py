@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 from mlxspec.trace.events import Channel, Event, FinishReason, GenerationFinished
@@ -66,27 +67,35 @@ class ReplyPieces:
         self._marks = marks or {}
         self._channel: Channel = "answer"
         self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []  # of tokens whose text is held back
 
     def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
         """Return the pieces of an event; most events but those of rounds have none."""
         found: list[Piece] = []
+        rows = iter(logprobs)
         for token in getattr(event, "emit", ()):
             self._tokens.append(token.token)
+            self._logprobs += islice(rows, 1)
             if token.channel != "mark":
                 self._channel = token.channel
-                found += self._said(token.text + self._marks.get(token.token, ""))
+                said = self._said(token.text + self._marks.get(token.token, ""))
+                found += self._with_logprobs(said)
         if isinstance(event, GenerationFinished):
-            found += self._said(event.text)
+            last = self._said(event.text)
             if self._splitter is not None:
                 rest = self._splitter.finish(is_cut=event.reason != "stop")
-                found += [self._piece(part) for part in rest]
+                last += [self._piece(part) for part in rest]
             tokens = tuple(self._tokens)
             end = Piece(self._index, "end", reason=event.reason, stats=event.stats, tokens=tokens)
-            found.append(end)
-        if logprobs:
-            first = found[0] if found else Piece(self._index, "text")
-            found = [replace(first, logprobs=tuple(logprobs)), *found[1:]]
+            found += self._with_logprobs([*last, end])
         return found
+
+    def _with_logprobs(self, pieces: list[Piece]) -> list[Piece]:
+        """Return pieces of which the first tells the logprobs of the tokens up to its text."""
+        if not pieces or not self._logprobs:
+            return pieces
+        told, self._logprobs = tuple(self._logprobs), []
+        return [replace(pieces[0], logprobs=told), *pieces[1:]]
 
     @property
     def is_over(self) -> bool:

@@ -214,6 +214,19 @@ def test_logprobs_are_the_targets_own(client, is_streamed):
         text.append(token)
 
 
+@pytest.mark.parametrize("bias", [{}, {"3": 100}, {"200": 100}])
+def test_each_token_of_a_completion_has_its_own_logprob_among_the_likeliest(client, bias):
+    body = {"prompt": "a", "logprobs": 5, "logit_bias": bias}
+    choice = asked(client, "/v1/completions", body).json()["choices"][0]
+    told = choice["logprobs"]
+    for name, logprob, top in zip(*list(told.values())[:3], strict=True):
+        assert len(top) >= 5
+        assert top[name] == logprob
+    assert told["text_offset"][0] == 0
+    assert told["text_offset"] == sorted(told["text_offset"])
+    assert len(told["tokens"]) == LENGTH
+
+
 def test_a_prediction_is_told_where_it_was_sent_and_there_alone(client):
     fresh = [{"role": "user", "content": "Predict"}]
     true = true_text(fresh)

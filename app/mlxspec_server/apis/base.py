@@ -93,6 +93,11 @@ def token_text(writing: Writing, token: int) -> tuple[str, list[int]]:
     return raw.decode("utf-8", "replace"), list(raw)
 
 
+def finite(logprob: float) -> float:
+    """Return a logprob that JSON can write: a forbidden token has none."""
+    return max(logprob, -9999.0)
+
+
 def logprob_row(writing: Writing, found: TokenLogprob) -> dict[str, Any]:
     """Return a token's logprobs as OpenAI's chat API tells them."""
     return _row(writing, found.token, found.logprob) | {
@@ -102,4 +107,4 @@ def logprob_row(writing: Writing, found: TokenLogprob) -> dict[str, Any]:
 
 def _row(writing: Writing, token: int, logprob: float) -> dict[str, Any]:
     text, raw = token_text(writing, token)
-    return {"token": text, "logprob": max(logprob, -9999.0), "bytes": raw}
+    return {"token": text, "logprob": finite(logprob), "bytes": raw}

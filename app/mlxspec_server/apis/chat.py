@@ -31,8 +31,6 @@ MOST_LOGPROBS = 20
 
 def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
     """Return what a request for a chat completion asks for."""
-    body.refuse("audio", "only text is written")
-    body.refuse("modalities", "only text is written", allowed=(["text"],))
     num_logprobs = None
     if body.is_on("logprobs"):
         num_logprobs = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
@@ -43,8 +41,6 @@ def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 def chat_turns(body: Body) -> Chat:
     """Return the chat; a last message of the assistant is continued, unless a field says not to."""
-    body.refuse("functions", "send tools", allowed=([],))
-    body.refuse("function_call", "send tool_choice", allowed=("auto", "none"))
     goes_on = body.is_on("continue_final_message", not body.is_on("add_generation_prompt"))
     chat = Chat.of(body.items("messages"), goes_on=goes_on)
     is_wanted = not body.is_on("add_generation_prompt", True) or "continue_final_message" in body

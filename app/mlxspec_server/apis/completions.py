@@ -13,6 +13,7 @@ from mlxspec_server.apis.base import (
     event,
     failure,
     figures_of,
+    finite,
     now,
     token_text,
 )
@@ -27,9 +28,6 @@ _MOST_LOGPROBS = 20
 
 def completion_ask(body: Body, defaults: GenerationParams) -> Ask:
     """Return what a request for a completion asks for."""
-    body.refuse("suffix", "text is written at the end alone")
-    body.refuse("echo", "the prompt is not told again", allowed=(False,))
-    body.refuse("best_of", "each reply is told: ask for n", allowed=(1, body.get("n")))
     num_logprobs = None
     if "logprobs" in body and body.get("logprobs") is not False:
         num_logprobs = body.whole("logprobs", 0, 0, _MOST_LOGPROBS)
@@ -44,6 +42,7 @@ class Completion:
         self._head = {"id": f"cmpl-{writing.name}", "object": "text_completion"}
         self._head |= {"created": now(), "model": writing.loaded.offer.name}  # type: ignore[dict-item]
         self._ends: list[Piece] = []
+        self._lengths: dict[int, int] = {}  # characters told of each reply
 
     def begin(self) -> Lines:
         return []
@@ -53,7 +52,7 @@ class Completion:
             self._ends.append(piece)
         reason = REASONS.get(piece.reason, "length") if piece.kind == "end" else None
         choice = {"index": piece.index, "text": piece.text, "finish_reason": reason}
-        choice["logprobs"] = self._logprobs(piece.logprobs)
+        choice["logprobs"] = self._logprobs([piece])
         return [event(self._head | {"choices": [choice]})]
 
     def end(self) -> Lines:
@@ -71,26 +70,51 @@ class Completion:
         choices = []
         for end in ends_of(pieces):
             own = [piece for piece in pieces if piece.index == end.index]
-            rows = [row for piece in own for row in piece.logprobs]
             choices.append(
                 {
                     "index": end.index,
                     "text": "".join(piece.text for piece in own),
                     "finish_reason": REASONS.get(end.reason, "length"),
-                    "logprobs": self._logprobs(rows),
+                    "logprobs": self._logprobs(own),
                 }
             )
         return self._head | {"choices": choices, **figures_of(self._writing, ends_of(pieces))}
 
-    def _logprobs(self, rows: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if self._writing.ask.num_logprobs is None:
             return None
-        tops = [{self._text(token): p for token, p in row.top} for row in rows]
+        rows: list[TokenLogprob] = []
+        offsets: list[int] = []
+        for piece in pieces:
+            start = self._lengths.get(piece.index, 0)
+            self._lengths[piece.index] = start + len(piece.text)
+            before = ""
+            for row in piece.logprobs:
+                offsets.append(start + min(len(before), len(piece.text)))
+                before += token_text(self._writing, row.token)[0]
+            rows += piece.logprobs
         return {
-            "tokens": [self._text(row.token) for row in rows],
-            "token_logprobs": [row.logprob for row in rows],
-            "top_logprobs": tops,
+            "tokens": [self._name(row.token) for row in rows],
+            "token_logprobs": [finite(row.logprob) for row in rows],
+            "top_logprobs": [self._top(row) for row in rows],
+            "text_offset": offsets,
         }
 
-    def _text(self, token: int) -> str:
-        return token_text(self._writing, token)[0]
+    def _top(self, row: TokenLogprob) -> dict[str, float]:
+        """Return the likeliest tokens by their names, and the one that was drawn."""
+        found = {self._name(row.token): finite(row.logprob)}
+        for token, logprob in row.top:
+            name = self._name(token)
+            # Two tokens may have one text: the drawn one keeps it, then the likeliest.
+            key = f"token_id:{token}" if name in found and token != row.token else name
+            found[key] = finite(logprob)
+        return found
+
+    def _name(self, token: int) -> str:
+        """Return the text of a token, its name or its bytes where it has no text of its own."""
+        tokenizer = self._writing.loaded.engine.tokenizer
+        raw = tokenizer.token_bytes(token)
+        try:
+            return raw.decode() or tokenizer.decode([token], keep_special=True)
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)

@@ -26,7 +26,15 @@ def message_ask(body: Body, defaults: GenerationParams) -> Ask:
     if "max_tokens" not in body:
         raise Refusal(400, "max_tokens is required", "max_tokens")
     body.refuse("n", "a request has one message", allowed=(1,))
-    return ask_of(body, defaults, most=("max_tokens",), stop="stop_sequences")
+    for name in ("logprobs", "top_logprobs"):
+        body.refuse(name, "ask /v1/chat/completions", allowed=(False, 0))
+    # Thinking of earlier turns is never read, so that it may be cleared changes nothing.
+    edits = Body(body.object("context_management")).items("edits")
+    kinds = [edit.get("type") if isinstance(edit, Mapping) else edit for edit in edits]
+    if not all(isinstance(kind, str) and kind.startswith("clear_thinking") for kind in kinds):
+        why = "context_management is not supported: the server reads all that a request holds"
+        raise Refusal(400, why, "context_management")
+    return ask_of(body, defaults)
 
 
 def message_tools(body: Body) -> ToolChoice:

@@ -1,12 +1,11 @@
 """OpenAI's responses: `/v1/responses`, without a store: each request states its whole chat."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now
-from mlxspec_server.asking import Ask, ask_of, fitting, schema_of
+from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body
 from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
@@ -21,17 +20,12 @@ _LOGPROBS = "message.output_text.logprobs"
 
 def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     """Return what a request for a response asks for."""
-    body.refuse("previous_response_id", "nothing is stored: send the whole chat as input")
-    body.refuse("conversation", "nothing is stored: send the whole chat as input")
-    body.refuse("background", "a reply is told while it is written", allowed=(False,))
+    body.refuse("prompt", "nothing is stored: send its text as instructions")
     body.refuse("n", "a request has one response", allowed=(1,))
     if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
         why = f"{_LOGPROBS} is not told: ask /v1/chat/completions for logprobs"
         raise Refusal(400, why, "include")
-    ask = ask_of(body, defaults, most=("max_output_tokens",))
-    if schema := schema_of(Body(body.object("text")).object("format")):
-        ask = replace(ask, params=fitting(ask.params, schema))
-    return ask
+    return ask_of(body, defaults)
 
 
 def response_chat(body: Body) -> Chat:

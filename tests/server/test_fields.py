@@ -1,0 +1,257 @@
+"""Every field that programs send: honoured, harmless, or refused by its name; never a fault."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from mlxspec.params import GenerationParams, Grammar
+from mlxspec.trace.events import EmittedToken
+from mlxspec_server.apis.chat import chat_ask
+from mlxspec_server.apis.completions import completion_ask
+from mlxspec_server.apis.messages import message_ask
+from mlxspec_server.apis.responses import response_ask
+from mlxspec_server.body import Body
+from mlxspec_server.pieces import ReplyPieces, TokenLogprob
+from mlxspec_server.refusals import Refusal
+
+APIS = {
+    "chat": (chat_ask, {}),
+    "completions": (completion_ask, {}),
+    "responses": (response_ask, {}),
+    "messages": (message_ask, {"max_tokens": 9}),
+}
+DEFAULTS = GenerationParams(seed=3)
+
+
+def settings(api, **fields):
+    """The settings that fields leave, without the drawn seed."""
+    ask, needed = APIS[api]
+    found = ask(Body({**needed, "seed": 3, **fields}), DEFAULTS)
+    return found.params
+
+
+def usual(api):
+    return settings(api)
+
+
+def refusal(api, **fields):
+    try:
+        settings(api, **fields)
+    except Refusal as refused:
+        return refused
+    return None
+
+
+each_api = pytest.mark.parametrize("api", APIS)
+
+
+# ---- honoured --------------------------------------------------------------------------------
+
+
+SETTINGS = [
+    ({"max_tokens": 7}, {"max_tokens": 7}),
+    ({"max_tokens": -1}, {"max_tokens": 2**31}),
+    ({"stop": ["a", ""]}, {"stop": ("a",)}),
+    ({"stop": ""}, {"stop": ()}),
+    ({"stop_sequences": ["a"]}, {"stop": ("a",)}),
+    ({"seed": -2}, {"seed": 2**64 - 2}),
+    ({"stop_token_ids": [4]}, {"stop_tokens": (4,)}),
+    ({"ignore_eos": True}, {"ignore_eos": True}),
+    ({"num_draft_tokens": 2}, {"num_draft_tokens": 2}),
+    ({"reasoning_effort": "low"}, {"chat_template_args": {"reasoning_effort": "low"}}),
+    ({"reasoning": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
+    ({"output_config": {"effort": "low"}}, {"chat_template_args": {"reasoning_effort": "low"}}),
+    ({"thinking": {"type": "disabled"}}, {"chat_template_args": {"enable_thinking": False}}),
+    ({"think": True}, {"chat_template_args": {"enable_thinking": True}}),
+    ({"verbosity": "low"}, {"chat_template_args": {"verbosity": "low"}}),
+    ({"prediction": {"type": "content", "content": "a"}}, {"prediction": "a"}),
+]
+SAMPLING = [
+    *({name: 0.25} for name in ("temperature", "top_p", "min_p", "xtc_probability")),
+    *({name: 0.25} for name in ("xtc_threshold", "presence_penalty", "frequency_penalty")),
+    *({"repetition_penalty": 1.5}, {"top_k": 3}, {"logit_bias": {"4": 1}}),
+]
+OFF = [
+    ({"temperature": 1e-8}, {"temperature": 0}),
+    ({"top_p": 0}, {"top_p": 0}),
+    ({"top_k": -1}, {"top_k": 0}),
+    ({"repetition_penalty": 0}, {"repetition_penalty": 1}),
+]
+
+
+@each_api
+def test_a_field_changes_its_setting(api):
+    for fields, changed in SETTINGS:
+        found = settings(api, **fields)
+        assert found == replace(usual(api), **changed), fields
+
+
+@each_api
+def test_a_field_changes_how_tokens_are_drawn(api):
+    kept = {"logit_bias": {4: 1}}
+    for fields, changed in [*((one, one) for one in SAMPLING), *OFF]:
+        sampling = settings(api, **fields).sampling
+        changed = kept if "logit_bias" in fields else changed
+        assert sampling == replace(usual(api).sampling, **changed), fields
+
+
+def test_what_a_template_reads_is_the_requests_before_the_servers():
+    own = replace(DEFAULTS, chat_template_args={"enable_thinking": False, "a": 1})
+    fields = {"think": True, "chat_template_kwargs": {"b": 2}}
+    found = chat_ask(Body(fields), own).params.chat_template_args
+    assert found == {"enable_thinking": True, "a": 1, "b": 2}
+
+
+def test_a_seed_of_minus_one_is_drawn():
+    assert len({settings("chat", seed=-1).seed for _ in range(8)}) > 1
+
+
+PLACES = [
+    lambda s: {"response_format": {"type": "json_schema", "json_schema": {"schema": s}}},
+    lambda s: {"response_format": {"type": "json_schema", "schema": s}},
+    lambda s: {"response_format": {"type": "json_object", "schema": s}},
+    lambda s: {"text": {"format": {"type": "json_schema", "name": "x", "schema": s}}},
+    lambda s: {"output_config": {"format": {"type": "json_schema", "schema": s}}},
+    lambda s: {"output_format": {"type": "json_schema", "schema": s}},
+    lambda s: {"guided_json": s},
+    lambda s: {"guided_json": json.dumps(s)},
+    lambda s: {"json_schema": s},
+    lambda s: {"structured_outputs": {"json": s}},
+]
+GRAMMARS = [
+    ({"response_format": {"type": "json_object"}}, Grammar.json_schema({"type": "object"})),
+    ({"guided_regex": "a+"}, Grammar.regex("a+")),
+    ({"regex": "a+"}, Grammar.regex("a+")),
+    ({"guided_choice": ["a", "b"]}, Grammar.choices(["a", "b"])),
+    ({"structured_outputs": {"choice": ["a"]}}, Grammar.choices(["a"])),
+    ({"guided_grammar": 'start: "a"'}, Grammar.lark('start: "a"')),
+    ({"grammar": 'start: "a"'}, Grammar.lark('start: "a"')),
+    ({"response_format": {"type": "text"}}, None),
+    ({"guided_json": None, "grammar": ""}, None),
+]
+
+
+@each_api
+def test_a_format_is_kept_wherever_it_stands(api):
+    schemas = [{"enum": [12, 21]}, {}, True]
+    stated = [(place(s), Grammar.json_schema(s)) for place in PLACES for s in schemas]
+    for fields, kept in stated + GRAMMARS:
+        assert settings(api, **fields).grammar == kept, fields
+
+
+# ---- harmless --------------------------------------------------------------------------------
+
+HARMLESS = [
+    *({name: "x"} for name in ("user", "safety_identifier", "prompt_cache_key", "service_tier")),
+    *({name: True} for name in ("store", "cache_prompt", "unknown", "timings_per_token")),
+    *({name: {"a": "b"}} for name in ("metadata", "cache_control", "provider")),
+    *({name: None} for name in ("temperature", "stop", "max_tokens", "echo", "grammar")),
+    *({"stop": []}, {"logit_bias": {}}, {"stream_options": None}, {"top_k": 0}, {"min_p": 0}),
+    *({"repetition_penalty": 1.0}, {"n": 1}, {"best_of": 1}, {"suffix": ""}, {"echo": False}),
+    *({"mirostat": 0}, {"typical_p": 1.0}, {"dry_multiplier": 0.0}, {"dry_base": 1.75}),
+    *({"min_tokens": 0}, {"bad_words": []}, {"prompt_logprobs": 0}, {"skip_special_tokens": True}),
+    *({"repetition_context_size": 20}, {"repeat_last_n": 64}, {"repeat_penalty": 1.0}),
+    *({"top_n_sigma": -1}, {"modalities": ["text"]}, {"background": False}, {"lora": []}),
+    *({"functions": []}, {"function_call": "auto"}),
+]
+
+
+@each_api
+def test_a_field_that_changes_no_reply_is_taken(api):
+    for fields in HARMLESS:
+        needed = APIS[api][1]
+        assert settings(api, **{**fields, **needed}) == usual(api), fields
+
+
+# ---- refused ---------------------------------------------------------------------------------
+
+NAMES = (
+    "draft_model adapters adapter lora previous_response_id conversation background echo suffix "
+    "best_of bad_words min_tokens prompt_logprobs allowed_token_ids mirostat typical_p "
+    "dry_multiplier samplers dynatemp_range top_n_sigma tfs_z chat_template documents ebnf "
+    "functions function_call audio n_probs repeat_penalty include_stop_str_in_output "
+    "use_beam_search logits_processors mcp_servers web_search_options"
+)
+
+
+@each_api
+def test_a_field_that_cannot_be_honoured_is_refused_by_its_name(api):
+    for name in NAMES.split():
+        refused = refusal(api, **{name: [7]})
+        assert refused is not None, name
+        assert str(refused).startswith(f"{name} is not supported: ")
+        assert (refused.status, refused.param) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"skip_special_tokens": False}, "skip_special_tokens is not supported"),
+        ({"grammar": 'root ::= "a"'}, "grammar: GBNF and EBNF are not read"),
+        ({"guided_json": "/etc/passwd"}, "guided_json: "),
+        ({"guided_json": '"/etc/passwd"'}, "guided_json: the JSON schema must be an object"),
+        ({"guided_json": {}, "guided_regex": "a"}, "give guided_json or guided_regex"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag is not supported"),
+        ({"response_format": {"schema": {}}}, "response_format must be text"),
+        (
+            {"repetition_penalty": 1.1, "repetition_context_size": 20},
+            "repetition_context_size is not supported: penalties count the whole text",
+        ),
+    ],
+)
+def test_what_is_half_known_is_refused_in_words(fields, message):
+    with pytest.raises(Refusal, match=message):
+        settings("chat", **fields)
+
+
+def test_edits_of_the_context_are_refused_but_for_thinking():
+    edits = [{"type": "clear_thinking_20251015", "keep": "all"}]
+    assert settings("messages", context_management={"edits": edits}) == usual("messages")
+    with pytest.raises(Refusal, match="context_management is not supported"):
+        settings("messages", context_management={"edits": [{"type": "clear_tool_uses_20250919"}]})
+
+
+# ---- of a wrong type -------------------------------------------------------------------------
+
+WRONG = (5, -7, 1.5, 10**400, True, "x", [], [5], [[]], {}, {"a": 5}, {"type": 5}, [{"type": []}])
+TYPED = (
+    "model temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty "
+    "xtc_probability xtc_threshold logit_bias max_tokens stop seed stop_token_ids ignore_eos "
+    "num_draft_tokens chat_template_kwargs prediction n response_format guided_json guided_regex "
+    "guided_choice guided_grammar json_schema grammar structured_outputs text output_config "
+    "output_format reasoning reasoning_effort verbosity thinking think enable_thinking stream "
+    "logprobs top_logprobs include context_management best_of modalities"
+)
+
+
+@each_api
+def test_a_field_of_a_wrong_type_is_taken_or_refused(api):
+    for name in TYPED.split():
+        for value in WRONG:
+            for stated in (value, {"format": value}, {"type": "json_schema", "schema": value}):
+                refused = refusal(api, **{name: stated})
+                assert not refused or (refused.status == 400 and refused.param), (name, refused)
+
+
+# ---- logprobs beside their text --------------------------------------------------------------
+
+
+def test_each_piece_tells_the_logprobs_of_the_tokens_whose_text_it_has():
+    makers = ReplyPieces(0, None)
+    texts = ["a", "", "bc"]
+    emit = [EmittedToken(i, text, "plain", None, None) for i, text in enumerate(texts)]
+    rows = [TokenLogprob(i, -1.0) for i in range(3)]
+    pieces = makers.of(SimpleNamespace(emit=emit), rows)
+    told = [(piece.text, [row.token for row in piece.logprobs]) for piece in pieces]
+    assert told == [("a", [0]), ("bc", [1, 2])]
+
+
+def test_half_a_character_is_refused_by_the_name_of_its_field():
+    for body, name in (('{"model": "\\ud800"}', "model"), ('{"user": {"\\udfff": 1}}', "user")):
+        with pytest.raises(Refusal, match=f"^{name} is not UTF-8"):
+            Body.of(body.encode())
+    assert Body.of(b'{"model": "\\ud83d\\ude00"}').text("model") == "\U0001f600"
+    with pytest.raises(Refusal, match="utf-8"):
+        Body.of(b'{"model": "\xed\xa0\x80"}')
