@@ -81,8 +81,7 @@ def own_arms(
 ) -> list[Arm]:
     """Return the arms that these words name; if `budget` is None, the engine's own budget decides.
 
-    Raises:
-        MlxspecError: A drafter is missing, or does not fit this target.
+    Raises `MlxspecError` if a drafter is missing, or does not fit this target.
     """
     return [_own_arm(name, context, budget) for name in names]
 

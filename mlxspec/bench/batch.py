@@ -118,8 +118,7 @@ def _sound_tokens(reply: BatchReply) -> list[int]:
 def mlx_lm_arm(context: DrafterContext) -> Write:
     """Return mlx-lm's `batch_generate` over the arrays of our model; it drops stop tokens.
 
-    Raises:
-        ImportError: mlx-lm is not installed.
+    Raises `ImportError` if mlx-lm is not installed.
     """
     batch_generate = import_module("mlx_lm.generate").batch_generate
     model, tokenizer = mlx_lm_model(context.loaded.model), mlx_lm_tokenizer(context)
@@ -264,11 +263,7 @@ def own_prompts(context: DrafterContext, count: int) -> list[list[int]]:
 
 
 def parse_counts(text: str) -> list[int]:
-    """Return the numbers in a list such as "1,4,16".
-
-    Raises:
-        ValueError: A word is not a number of 1 or more.
-    """
+    """Return the numbers, 1 or more, in a list such as "1,4,16"; else raise `ValueError`."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if not word.isdecimal() or not int(word):

@@ -28,11 +28,9 @@ CONTEXT_HEADER = (
 
 @dataclass(frozen=True)
 class ContextFigures:
-    """The figures of a reply after a text.
+    """The figures of a reply after a text of `context` tokens.
 
     Attributes:
-        context: Number of tokens before the reply.
-        cache: Description of the cache.
         prompt_s: Seconds to the first tokens; most of it is the prefill.
         ms_per_token: Milliseconds per token after the first ones; None if there are none.
         cache_gb: Size of the cache at the end, in GB.
@@ -50,11 +48,7 @@ class ContextFigures:
 
 
 def context_lengths(text: str) -> list[int]:
-    """Return the lengths in a list such as "1k,8k"; k is 1024.
-
-    Raises:
-        ValueError: A word is not a length.
-    """
+    """Return the lengths in a list such as "1k,8k", with k as 1024; else raise `ValueError`."""
     lengths = []
     for word in text.lower().split(","):
         number, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)

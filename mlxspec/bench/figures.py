@@ -21,13 +21,9 @@ from mlxspec.trace.stats import mean_acceptance_length
 
 @dataclass(frozen=True)
 class Spread:
-    """Ratios to the baseline in one category.
+    """Ratios to the baseline in one category, with `low` and `high` as quartiles.
 
-    Attributes:
-        low: Lower quartile.
-        high: Upper quartile.
-        count: Number of ratios.
-        of_means: Mean speed divided by the baseline's mean speed, as in Spec-Bench.
+    `of_means` is the mean speed divided by the baseline's mean speed, as in Spec-Bench.
     """
 
     median: float
@@ -44,8 +40,6 @@ class ArmFigures:
     Attributes:
         categories: Ratios by category, in the order of the questions.
         mean: Mean of the medians without `copy`; None if nothing could be compared.
-        replies: Number of replies.
-        tokens: Number of tokens in all replies.
         tokens_per_s: Tokens/s after the first tokens.
         ttft_s: Median seconds to the first tokens.
         rows_per_token: Rows computed per token, or None if the arm does not count them.

@@ -13,11 +13,7 @@ from mlxspec.trace.difference import Difference
 
 
 def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
-    """Append rows to a file.
-
-    Raises:
-        ValueError: The file cannot be written.
-    """
+    """Append rows to a file, or raise `ValueError`."""
     lines = [json.dumps(row_dict(row) | {"setup": dict(setup)}) + "\n" for row in rows]
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -29,10 +25,7 @@ def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
 def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
     """Return the rows of a file that belong to a plan and were measured in the same setup.
 
-    Lines that an interruption cut off are ignored.
-
-    Raises:
-        ValueError: The file cannot be read.
+    Lines that an interruption cut off are ignored. Raises `ValueError` if the file cannot be read.
     """
     if not path.exists():
         return []

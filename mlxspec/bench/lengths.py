@@ -40,12 +40,9 @@ _MB = 1e6
 
 @dataclass(frozen=True)
 class ContextCost:
-    """The cost of a round after a text.
+    """The cost of a round after a text of `length` tokens.
 
-    Attributes:
-        length: Number of tokens of the text.
-        cache: Description of the cache.
-        ms: Median milliseconds of a round by its rows; it commits one row.
+    `ms` are median milliseconds of a round by its rows; it commits one row.
     """
 
     length: int
@@ -58,13 +55,8 @@ class ContextCost:
 class Steadiness:
     """The first and the last tenth of a long reply's rounds, counted from when its ring is full.
 
-    Attributes:
-        tokens: Number of emitted tokens.
-        rounds: Number of rounds after the ring is full.
-        first_ms: Median milliseconds of a round in the first tenth.
-        last_ms: Median milliseconds of a round in the last tenth.
-        first_bytes: Memory of MLX after the first tenth, in bytes.
-        last_bytes: Memory of MLX at the end, in bytes.
+    Milliseconds are medians per round. Bytes are MLX's memory after the first tenth and at the end.
+    `tokens` counts the whole reply.
     """
 
     tokens: int
@@ -86,13 +78,8 @@ def context_costs(
 ) -> list[ContextCost]:
     """Time rounds after texts of some lengths; lengths and widths take turns.
 
-    Args:
-        model: The model.
-        lengths: Numbers of tokens before the round; a ring is used beyond the context length.
-        ring: Number of rows of the ring.
-        kv_bits: 8 or 4 for quantised keys and values; None for no quantisation.
-        widths: Numbers of rows of a round.
-        repeats: Number of timings, after one that is not counted.
+    A ring of `ring` rows is used beyond the model's context length. `kv_bits` is 8 or 4, or None
+    for no quantisation. One timing before the `repeats` is not counted.
     """
     most = model.config.max_position_embeddings
     decoders = []
@@ -142,8 +129,7 @@ def _round_ms(decoder: Decoder, width: int) -> float:
 def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadiness:
     """Let an engine write a reply of `num_tokens` tokens, and compare its first and last rounds.
 
-    Raises:
-        ValueError: The tokens do not fill the engine's ring.
+    Raises `ValueError` if the tokens do not fill the engine's ring.
     """
     params = GenerationParams(max_tokens=num_tokens, ignore_eos=True)
     ends, held, tokens = [], [], 0

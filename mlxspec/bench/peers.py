@@ -42,12 +42,9 @@ class MlxLmArm:
     def __init__(
         self, name: str, context: DrafterContext, draft_model: TargetModel | None = None
     ) -> None:
-        """Make an arm; None as `draft_model` is plain decoding.
+        """Make an arm; `ImportError` means that mlx-lm is not installed.
 
-        A draft model drafts chains of `context.lookahead` tokens.
-
-        Raises:
-            ImportError: mlx-lm is not installed.
+        A draft model drafts chains of `context.lookahead` tokens; None is plain decoding.
         """
         self.name = name
         self._generate = import_module("mlx_lm.generate")
@@ -95,8 +92,7 @@ class DsparkArm:
     def __init__(self, name: str, context: DrafterContext, *, drafts: bool) -> None:
         """Make an arm that drafts by lookup, or decodes plainly.
 
-        Raises:
-            ImportError: mlx-dspark, or a package that it needs, is not installed.
+        `ImportError` means that mlx-dspark, or a package that it needs, is not installed.
         """
         self.name = name
         dspark = import_module("mlx_dspark")
@@ -139,11 +135,7 @@ class DsparkArm:
 
 
 def build_peer(name: str, context: DrafterContext) -> Arm:
-    """Return a peer, ready to write.
-
-    Raises:
-        PeerMissingError: The peer is not installed, or cannot run this model.
-    """
+    """Return a peer; `PeerMissingError` if it is not installed, or cannot run this model."""
     try:
         return _BUILDERS[name](name, context)
     except ImportError as error:
@@ -177,8 +169,7 @@ _BUILDERS: dict[str, Callable[[str, DrafterContext], Arm]] = {
 def mlx_lm_model(model: TargetModel) -> nn.Module:
     """Return mlx-lm's model of the same family, with the same arrays as ours.
 
-    Raises:
-        ValueError: Its parameters do not match ours.
+    Raises `ValueError` if its parameters do not match ours.
     """
     if not isinstance(model, Model):
         adapted: Any = model

@@ -33,10 +33,9 @@ class PredictionFigures:
     """The figures of an arm with one prediction.
 
     Attributes:
-        arm: Name of the arm, whose drafter drafts in addition to the prediction.
+        arm: The arm's drafter drafts in addition to the prediction.
         prediction: Description of the prediction; "none" without one.
         ratio: Tokens/s over those of plain decoding, the median of the repeats.
-        accepted: Predicted tokens that were accepted.
         rejected: Predicted tokens that were drafted and not accepted.
         difference: The first difference from the plain reply; None if both are the same.
     """

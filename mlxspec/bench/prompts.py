@@ -43,8 +43,7 @@ class Question:
 def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
     """Return the questions of a file, or the built-in ones.
 
-    Raises:
-        ValueError: The file cannot be read, or a line is not a question.
+    Raises `ValueError` if the file cannot be read, or a line is not a question.
     """
     source = _OWN if path is None else Path(path)
     try:
@@ -65,10 +64,8 @@ def choose_questions(
 ) -> list[Question]:
     """Return at most `limit` questions of each category; a `limit` of None means no limit.
 
-    If `categories` is empty, questions of all categories are returned.
-
-    Raises:
-        ValueError: A category has no questions, or the limit is below 1.
+    If `categories` is empty, all are used. Raises `ValueError` if a category has no questions, or
+    if the limit is below 1.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"the limit is a number of questions, 1 or more; got {limit}")

@@ -17,14 +17,13 @@ _FIRST, _CELL = 18, 17
 
 @dataclass(frozen=True)
 class BenchResult:
-    """A run, finished or not.
+    """A run, finished or not; `is_partial` means that it was interrupted.
 
     Attributes:
         arms: Names of the arms, in the order of the user.
         baseline: Name of the arm that the others are compared with.
         cost: The cost curve, or None if it was not measured.
         notes: Messages on arms and conversations that were left out.
-        is_partial: Whether the run was interrupted.
     """
 
     setup: Setup

@@ -57,12 +57,9 @@ class Row:
 
 
 class Runner:
-    """Runs the conversations with all arms.
+    """Runs the conversations with all arms, the baseline included.
 
-    Attributes:
-        engine: Computes the target's logits where two replies differ.
-        arms: The arms, the baseline included.
-        baseline: Name of the arm that the others are compared with.
+    The engine computes the target's logits where two replies differ.
     """
 
     def __init__(self, engine: Engine, arms: Sequence[Arm], baseline: str) -> None:
@@ -89,9 +86,9 @@ class Runner:
         """Return the rows of a conversation, for all arms that are not in `known`.
 
         Args:
-            case: The conversation.
+            case: Its temperature replaces that of `task`, and its repeat is added to the seed.
             number: Number of conversations before it; it decides which arm writes first.
-            task: Settings of the replies; the case replaces temperature and seed.
+            task: Settings of the replies.
             known: Rows of the conversation from an earlier run.
             tell: Called with the name of each arm before it writes.
 

@@ -14,17 +14,13 @@ from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Grammar, 
 
 @dataclass(frozen=True)
 class Task:
-    """The settings of a reply.
+    """The settings of a reply; other projects use only `max_tokens`, `temperature` and `seed`.
 
     Attributes:
         max_tokens: Maximum number of tokens, the stop token included.
-        temperature: 0 is greedy.
-        top_p: Share of the most probable tokens that are kept; for arms of mlxspec.
-        min_p: Share of the best token's probability that is kept; for arms of mlxspec.
-        num_draft_tokens: Maximum number of draft nodes per round, for drafters of mlxspec.
-        ignores_stop: Whether to continue after stop tokens; other projects have no such setting.
-        prediction: The text that the reply is expected to repeat; for arms of mlxspec.
-        grammar: The texts that the reply may be; for arms of mlxspec.
+        num_draft_tokens: Maximum number of draft nodes per round.
+        ignores_stop: Whether to continue after stop tokens.
+        prediction: The text that the reply is expected to repeat.
     """
 
     max_tokens: int = 256
@@ -124,7 +120,6 @@ class Watch:
 
     @property
     def has_seen(self) -> bool:
-        """Whether any token has arrived."""
         return self._first is not None
 
     def saw(self, num_tokens: int) -> None:
@@ -141,7 +136,6 @@ class Watch:
         rows: int | None = None,
         **more: Any,
     ) -> Reply:
-        """Return the reply with its measurements."""
         first = self._last if self._first is None else self._first
         peak = memory.peak_memory_gb()
         return Reply(

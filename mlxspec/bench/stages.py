@@ -109,13 +109,9 @@ _FIRST, _CELL = 24, 10
 
 @dataclass(frozen=True)
 class RoundProfile:
-    """The time of rounds by stage.
+    """The time of rounds: milliseconds per forward by stage.
 
-    Attributes:
-        forwards: Number of target forwards.
-        tokens: Number of emitted tokens.
-        begin_ms: Milliseconds of the drafter's work on the prompt.
-        ms: Milliseconds per forward by stage.
+    `begin_ms` are the milliseconds of the drafter's work on the prompt.
     """
 
     drafter: str
@@ -127,11 +123,9 @@ class RoundProfile:
 
 @dataclass(frozen=True)
 class ForwardProfile:
-    """The time of a forward of `width` rows.
+    """The time of a forward of `width` rows: milliseconds by part, each evaluated separately.
 
-    Attributes:
-        whole_ms: Milliseconds of a forward that is evaluated at once.
-        ms: Milliseconds by part, each evaluated separately.
+    `whole_ms` are the milliseconds of a forward that is evaluated at once.
     """
 
     width: int

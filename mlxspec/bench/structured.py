@@ -38,10 +38,9 @@ class SchemaQuestion:
 
 @dataclass(frozen=True)
 class StructuredFigures:
-    """The figures of an arm in one category.
+    """The figures of an arm in one category, or in "all".
 
     Attributes:
-        category: The category, or "all".
         ratio: Tokens/s over those of plain decoding: the mean over the questions of each one's
             median over the repeats.
         tokens_per_s: Tokens of all replies over their seconds.
@@ -74,8 +73,7 @@ def choose_schemas(
 ) -> list[SchemaQuestion]:
     """Return the built-in questions of some categories (all if empty), at most `limit` of each.
 
-    Raises:
-        ValueError: There is no such category.
+    Raises `ValueError` if there is no such category.
     """
     rows = map(json.loads, _OWN.read_text(encoding="utf-8").splitlines())
     own = [SchemaQuestion(row["category"], row["prompt"], row["schema"]) for row in rows]
@@ -96,10 +94,8 @@ def measure_structured(
 ) -> list[StructuredFigures]:
     """Return the figures of every arm and of plain decoding, by category and in all.
 
-    The arms are those of mlxspec. Each repeat has the next seed.
-
-    Raises:
-        ValueError: A reply that ended by itself is not JSON.
+    The arms are those of mlxspec. Each repeat has the next seed. Raises `ValueError` if a reply
+    that ended by itself is not JSON.
     """
     found: list[_Pair] = []
     for repeat in range(repeats):

@@ -46,12 +46,8 @@ class Parting:
 class Agreement:
     """The comparison of one drafter's replies with plain decoding.
 
-    Attributes:
-        num_tokens: Number of tokens in all replies.
-        drafted: Number of draft nodes that were verified.
-        accepted: Number of draft nodes that were accepted.
-        partings: The replies that differ from the plain ones.
-        faults: Errors of the drafter, one per reply that had one.
+    `partings` are the replies that differ from the plain ones. `drafted` and `accepted` count draft
+    nodes. `faults` has one error of the drafter for each reply that had one.
     """
 
     drafter: str

@@ -104,7 +104,6 @@ class CheckResult:
 
     Attributes:
         num_nodes: Numbers of draft nodes per round, used in turn.
-        caches: The results with each kind of cache.
         distributions: Samples with the first cache, one entry per drafter, plain decoding first.
         notes: Messages on caches and questions that were left out.
         grammar: Description of the grammar of all replies and samples; "" for none.
@@ -168,7 +167,7 @@ class Estimate:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in words that are as coarse as an estimate."""
+    """Return a text of seconds or minutes, as coarse as an estimate."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} minutes"
@@ -212,9 +211,8 @@ class Checker:
     ) -> None:
         """Prepare; `notes` gets an entry for each question that is left out.
 
-        Raises:
-            MlxspecError: A drafter is missing, or does not fit this target.
-            ValueError: No question fits the model.
+        Raises `MlxspecError` if a drafter is missing or does not fit this target, and `ValueError`
+        if no question fits the model.
         """
         self.context = context
         self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
@@ -266,8 +264,7 @@ class Checker:
     def cases(self) -> list[Case]:
         """Return the distributions to sample from, after prefixes of the plain replies.
 
-        Raises:
-            ValueError: No distribution is worth a test.
+        Raises `ValueError` if no distribution is worth a test.
         """
         num_nodes = self._plan.num_nodes
         prefixes = [

@@ -76,13 +76,7 @@ class JointDistribution:
 
 @dataclass(frozen=True)
 class Case:
-    """One distribution to sample from.
-
-    Attributes:
-        distribution: The exact distribution of the tokens after the prompt.
-        num_nodes: Draft nodes per round.
-        seeds: One seed per sample.
-    """
+    """One exact distribution of the tokens after a prompt, to sample from with these seeds."""
 
     prompt: Tokens
     distribution: JointDistribution
@@ -94,10 +88,7 @@ class Case:
 class DistributionCheck:
     """The samples with one drafter, compared with the exact distribution.
 
-    Attributes:
-        drafted: Number of draft nodes that were verified.
-        accepted: Number of draft nodes that were accepted.
-        num_faults: Number of samples in which the drafter failed.
+    `drafted` and `accepted` count draft nodes, `num_faults` samples in which the drafter failed.
     """
 
     drafter: str
@@ -173,15 +164,8 @@ def cases_of(
 ) -> list[Case]:
     """Return a case for each number of draft nodes, with the prompts that test the most cells.
 
-    Args:
-        target: Computes the distributions.
-        prompts: The prompts to choose from.
-        num_nodes: Numbers of draft nodes per round, one per case.
-        num_draws: Number of samples per case.
-        constrained: Returns the constraint after a prompt; None for any token.
-
-    Raises:
-        ValueError: After every prompt, all samples would count in one cell.
+    Each case has `num_draws` samples. `constrained` returns the constraint after a prompt; None for
+    any token. Raises `ValueError` if, after every prompt, all samples would count in one cell.
     """
 
     def num_pools(distribution: JointDistribution) -> int:

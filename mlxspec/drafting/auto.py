@@ -29,13 +29,10 @@ _WARM_UP_PROMPT = "Good morning!"
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen drafter, and the reason.
+    """The chosen drafter, and a description of the reason.
 
-    Attributes:
-        drafter: Its name for `--drafter`.
-        reason: The reason, in words.
-        speeds: Measured tokens/s by drafter; empty if nothing was measured.
-        key: Key of the stored verdict; "" if the user named the drafter.
+    `speeds` are measured tokens/s by drafter, empty if nothing was measured. `key` is the key of
+    the stored verdict, "" if the user named the drafter.
     """
 
     drafter: str
@@ -44,7 +41,6 @@ class Choice:
     key: str = ""
 
     def as_dict(self) -> dict[str, object]:
-        """Return the choice as values for JSON."""
         return {"drafter": self.drafter, "reason": self.reason, "tokens_per_s": dict(self.speeds)}
 
 
@@ -91,12 +87,8 @@ def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
     """Store the speed-up of a reply with a chosen drafter; return what contradicts it, or "".
 
     If replies are slower than the measured speed of another drafter, the verdict is open again:
-    the drafters should be measured again, now or at the next load.
-
-    Args:
-        choice: Without a key nothing is stored: the user named the drafter.
-        speedup: Speed of the reply over that of plain decoding at its context.
-        is_sampled: Whether the reply was sampled; False if it was greedy.
+    the drafters should be measured again, now or at the next load. `speedup` is relative to plain
+    decoding at the context of the reply. If the user named the drafter, nothing is stored.
     """
     before = stored_verdict(choice.key) if choice.key else None
     if before is None or before.drafter != choice.drafter:
@@ -112,7 +104,7 @@ def forget_verdict(key: str) -> None:
 
 
 def setup_words(cache: str, limits: DraftLimits) -> str:
-    """Return the kind of a cache and the limits of drafts, if any, in words."""
+    """Return a description of a kind of cache and of the limits of drafts, if any."""
     return ", ".join(filter(None, (cache, limits.describe())))
 
 
@@ -121,11 +113,8 @@ def verdict_key(
 ) -> str:
     """Return the key of a verdict: everything on which the speeds of drafters depend.
 
-    Args:
-        fingerprint: Fingerprint of the target.
-        weights: Description of the weight type.
-        setup: Cache and limits, from `setup_words`.
-        files: The trained drafters for the target on this disk.
+    `weights` describes the weight type; `setup` is from `setup_words`; `files` are the trained
+    drafters for the target on this disk.
     """
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
     model = f"{fingerprint}, {weights}, {setup}"

@@ -133,11 +133,9 @@ class DrafterFinder:
     def find(self, source: str, options: Options | None = None) -> list[DrafterEntry]:
         """Return the drafters for a model, best first; those that cannot draft have a reason.
 
-        Args:
-            source: The value of `--model`. For a model that is not on this disk, only the drafters
-                that need no training are listed.
-            options: Measured speeds are those with this cache and these limits; None for a full
-                cache.
+        `source` is the value of `--model`. For a model that is not on this disk, only the drafters
+        that need no training are listed. Measured speeds are those with the cache and limits of
+        `options`; None for a full cache.
         """
         target = _described(source)
         if target is None or target.profile is None:

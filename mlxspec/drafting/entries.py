@@ -18,7 +18,6 @@ class ModelEntry:
 
     Attributes:
         source: The value for `--model`; "default" for the default model.
-        name: Name to display.
         size_gb: GB on the disk; GB of the download if the model is not here.
         is_here: Whether the model is on this disk.
         packing: Description of how the weights are stored; "" if that is not known.
@@ -64,7 +63,6 @@ class DrafterEntry:
 
     Attributes:
         drafter: The value for `--drafter`.
-        name: Name to display.
         meaning: Description in a few words.
         problem: Why the drafter cannot draft for the target, or "".
         tokens_per_s: Speed with this target on this machine; None if it was not measured.

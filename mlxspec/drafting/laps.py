@@ -30,11 +30,9 @@ trial ends the laps.
 
 @dataclass(frozen=True)
 class Lap:
-    """The speeds of one lap.
+    """The speeds of one lap: tokens/s of the drafters besides plain decoding, by name.
 
-    Attributes:
-        plain: Tokens/s of plain decoding, in its first and in its last reply.
-        speeds: Tokens/s of the other drafters, by name.
+    `plain` are tokens/s of plain decoding, in its first and in its last reply.
     """
 
     plain: tuple[float, float]
@@ -114,12 +112,8 @@ def run_laps(
 ) -> Evidence:
     """Return the laps that time allows, until one drafter leads clearly.
 
-    Args:
-        names: The drafters besides plain decoding.
-        run: Runs a trial.
-        safe: The drafter that stays in all laps even if it is slow: the others have to beat it.
-        max_seconds: Seconds after which no trial starts.
-        clock: Returns the time in seconds.
+    `names` are the drafters besides plain decoding. `safe` stays in all laps even if it is slow:
+    the others have to beat it. No trial starts after `max_seconds`.
     """
     end = clock() + max_seconds
     racing, evidence = list(names), Evidence()

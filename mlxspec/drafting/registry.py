@@ -53,7 +53,7 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
 _READS_TABLE = ("table", "pool")
 
 Say = Callable[[str], None]
-"""Called with one line when something takes time or is wrong."""
+"""Called with one line of text when something takes long or is wrong."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,12 @@ class DrafterContext:
     """The target and the options from which drafters are built.
 
     Attributes:
-        engine: The target's engine.
-        loaded: The target.
         make_cache: Returns a cache for a draft model, of the same kind as the target's.
         draft_model: Checkpoint that the word "model" names instead of the trained one, or None.
         lookahead: Longest chain of a draft model.
         exit_threshold: Probability above which an exit continues; None for its stored threshold.
-        limits: The largest branching and depth of drafts.
         sampling: Sampling params of the trials of `auto`.
         on_progress: Called with the progress of a download.
-        say: Called with one line of text for the user.
         conventions: Index of the best layer convention of a head, by source: each is tried once.
     """
 
@@ -123,10 +119,8 @@ def build_drafter(
 ) -> Drafter:
     """Return the drafter that a word, a path, a hub id or a list names; see `check_drafter`.
 
-    `memory` holds what a table in the drafter learned in earlier runs.
-
-    Raises:
-        MlxspecError: There is no such drafter, or it cannot serve this target.
+    `memory` holds what a table in the drafter learned in earlier runs. Raises `MlxspecError` if
+    there is no such drafter, or it cannot serve this target.
     """
     built = [_build(part, context, memory) for part in parts_of(drafter)]
     made = built[0] if len(built) == 1 else PoolDrafter(built)

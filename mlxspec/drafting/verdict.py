@@ -70,7 +70,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The evidence in words."""
+        """A description of the evidence."""
         ranked = sorted(self.ratios, key=self.ratios.__getitem__, reverse=True)
         figures = ", ".join(f"{name} {self.ratios[name]:.2f}" for name in ranked)
         kind = "sampled" if self.is_sampled else "greedy"
@@ -100,7 +100,7 @@ class Verdict:
 
     @property
     def contradiction(self) -> str:
-        """How the replies contradict the verdict, in words."""
+        """A description of how the replies contradict the verdict."""
         measured = self.ratios.get(self.drafter, 1.0)
         return (
             f"its last {len(self._slow_replies)} replies ran at {median(self._slow_replies):.2f} "
@@ -124,7 +124,6 @@ class Verdict:
         return median(live) * (1 + max(self.spread, _LIVE_MARGIN)) < ratio
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict as values for JSON."""
         return asdict(self)
 
     @classmethod
@@ -152,12 +151,8 @@ def conclude(
 ) -> Verdict:
     """Return the verdict that laps allow.
 
-    Args:
-        evidence: The laps.
-        safe: The safe default, which took part in all laps.
-        now: The time, in seconds since 1970.
-        before: The verdict that was open until now, or None.
-        is_sampled: Whether the laps were sampled.
+    The safe default took part in all laps. `now` is in seconds since 1970. `before` is the verdict
+    that was open until now. `is_sampled` says whether the laps were sampled.
     """
     drafter, why = _decide(evidence, safe)
     is_confirmed = before is not None and before.is_contradicted and before.drafter == drafter

@@ -32,19 +32,16 @@ def alternatives(
 ) -> list[Alternative]:
     """Return the k most probable tokens after a text, under the model and under the settings.
 
+    The most probable token under the model is first. Afterwards the engine's cache holds the text.
+    Raises `ValueError` unless `k` is a whole number above 0.
+
     Args:
-        engine: The engine that wrote the reply; afterwards its cache holds the text.
+        engine: The engine that wrote the reply.
         prompt: Tokens before the reply.
         before: Tokens of the reply before the position.
         params: The settings of the reply.
-        k: Number of tokens, 1 or more.
-        written: A token that is appended if it is not among the k; None for no such token.
-
-    Returns:
-        The tokens, the most probable under the model first.
-
-    Raises:
-        ValueError: `k` is not a whole number above 0.
+        k: Number of tokens.
+        written: A token that is appended if it is not among the k.
     """
     k = min(checks.whole("k", k, "1 or more", least=1), engine.target.vocab_size)
     with device_turn():

@@ -34,14 +34,9 @@ def first_difference(
 ) -> Difference | None:
     """Return the first difference of two greedy replies, or None if they are the same.
 
-    Args:
-        engine: Its target computes the logits; the content of its cache changes.
-        prompt: The tokens before both replies.
-        written: A reply.
-        expected: The reply that `written` should equal.
-        near_tie: Largest gap that rounding explains; None to measure it at the difference.
-        is_foreign: Whether another project wrote one of the two. It may round the last digit
-            differently, even if nothing drifts here.
+    The content of the cache of the engine's target changes. `near_tie` is the largest gap that
+    rounding explains; None to measure it at the difference. `is_foreign` means that another project
+    wrote one of the two: it may round the last digit differently, even if nothing drifts here.
     """
     index = common_length(written, expected)
     if index == len(written) == len(expected):
@@ -69,15 +64,10 @@ def difference_at(
 ) -> Difference:
     """Return the target's logits of two tokens that follow the common part of two replies.
 
-    Args:
-        engine: Its target holds the first tokens of prompt and reply, and perhaps more; the target
-            reads the missing ones.
-        prompt: The tokens before both replies.
-        same: The tokens that are the same in both replies.
-        pair: The written token and the expected one, after `same`.
-        sampling: The sampling params; their bias and penalties are part of the logits.
-        near_tie: As in `first_difference`.
-        is_foreign: As in `first_difference`.
+    The shorter of the target's history and prompt + `same` must be a prefix of the other; the
+    target reads the missing tokens. `pair` is the written token and the expected one, after `same`.
+    Bias and penalties of `sampling` are part of the logits. The other arguments are as in
+    `first_difference`.
     """
     target, before = engine.target, [*prompt, *same]
     with device_turn():

@@ -34,10 +34,9 @@ _MOST_ROUNDING = 0.25
 
 @dataclass(frozen=True)
 class WidthDrift:
-    """The drift of rows in forwards of one width.
+    """The drift of rows in forwards of `width` rows.
 
     Attributes:
-        width: Rows in a forward.
         num_rows: Number of rows that were compared.
         largest: Largest difference of any logit to that of the same row alone; 0 is bit-identical.
         num_flips: Number of rows whose best token changed.
@@ -61,9 +60,8 @@ class WidthDrift:
 class Drift:
     """The drift at all widths.
 
-    Attributes:
-        smallest_gap: Smallest difference of the two best logits of any row alone.
-        rounding: Largest difference that rounding alone causes; see the function `rounding`.
+    `smallest_gap` is the smallest difference of the two best logits of any row alone; `rounding` is
+    the largest difference that rounding alone causes (see the function `rounding`).
     """
 
     widths: tuple[WidthDrift, ...]
@@ -90,9 +88,8 @@ class Drift:
 class Text:
     """The tokens on which drift is measured.
 
-    Attributes:
-        prompt: The tokens before; all but the last are prefilled.
-        rows: The tokens of the compared rows: the last one of the prompt and those after it.
+    The rows are the last token of the prompt and the tokens after it; `prompt` is prefilled up to
+    its last token.
     """
 
     prompt: tuple[int, ...]
@@ -135,9 +132,8 @@ def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
 def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = None) -> float:
     """Return the largest gap that rounding explains after some tokens, measured on the last ones.
 
-    This takes about sixty forwards of few rows. The target, which has the model and the kind of
-    cache, does not change. There is at least one token. `room` is the context length of the model
-    in tokens; None for no limit.
+    This takes about sixty forwards of few rows; the target does not change. `tokens` has at least
+    one token. `room` is the context length of the model in tokens; None for no limit.
     """
     return near_tie_of(rounding(target, Text.ending(tokens, room)))
 

@@ -31,18 +31,10 @@ def prove(
 ) -> Proof:
     """Compare a greedy reply with plain decoding.
 
-    Args:
-        engine: The engine that wrote the reply. Its cache is emptied first, because both texts
-            would repeat a fault of an earlier turn; afterwards it holds the plain reply.
-        prompt: Tokens before the reply.
-        reply: Tokens of the reply.
-        params: The settings of the reply.
-        num_kept: Number of kept tokens at the start of the reply; they count as the same.
-        should_stop: Called once per token.
-        on_progress: Called after each compared token.
-
-    Raises:
-        ValueError: The reply is empty, or it was sampled: a second sample may differ.
+    The engine's cache is emptied first, because both texts would repeat a fault of an earlier turn;
+    afterwards it holds the plain reply. The first `num_kept` tokens of the reply are kept tokens
+    and count as the same. `should_stop` is called once per token. Raises `ValueError` if the reply
+    is empty, or if it was sampled: a second sample may differ.
     """
     if not params.is_greedy:
         raise ValueError(

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 class Roofline:
     """The bound that the memory sets to plain decoding.
 
-    Attributes:
-        gb_per_s: Read bandwidth of the memory, in GB/s.
-        weight_bytes: Bytes of the weights, which a forward of one row reads once.
+    `gb_per_s` is the read bandwidth. A forward of one row reads all `weight_bytes` once.
     """
 
     gb_per_s: float

@@ -32,13 +32,9 @@ PROMPTS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The figures of a short reply.
+    """The figures of a short reply; `seconds` do not include the prefill.
 
-    Attributes:
-        tokens: Number of emitted tokens.
-        seconds: Seconds for these, without the prefill.
-        rounds: Rounds with a draft.
-        hits: Rounds that accepted at least one draft token.
+    `rounds` are those with a draft, `hits` those that accepted at least one draft token.
     """
 
     tokens: int = 0

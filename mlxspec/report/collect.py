@@ -36,16 +36,9 @@ def collect(
 ) -> dict[str, Record]:
     """Measure as many parts as time allows.
 
-    Args:
-        parts: The parts, in order.
-        save: Called with the results so far, before the first part and after each.
-        say: Called with the progress, as text.
-        seconds: Time limit for all parts.
-        run: Measures a part within a number of seconds; None for `run_part`.
-        clock: Returns seconds.
-
-    Raises:
-        KeyboardInterrupt: A part was interrupted; the results so far are saved.
+    `save` is called with the results so far, before the first part and after each. `run` measures a
+    part within a number of seconds; None for `run_part`. Raises `KeyboardInterrupt` if a part was
+    interrupted; the results so far are saved.
     """
     end, run = clock() + seconds, run or run_part
     records = {part.name: Record("not run", reason="it was not begun") for part in parts}

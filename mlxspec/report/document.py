@@ -39,13 +39,9 @@ class ReportError(MlxspecError):
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a part.
+    """The result of a part; `found` are findings by name, also those of an unfinished part.
 
-    Attributes:
-        status: How it ended.
-        seconds: Duration in seconds.
-        reason: Why it did not finish, or "".
-        found: Findings by name, also those of an unfinished part.
+    `reason` says why the part did not finish; it is "" if it did.
     """
 
     status: Status
@@ -56,16 +52,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a file: the result of each part, by its name."""
+    """The content of a file: the result of each part, by its name.
+
+    The methods return values under nested names. They raise `ReportError` if a value has the wrong
+    type.
+    """
 
     records: Mapping[str, Record]
 
     def value(self, part: str, *names: str) -> Any:
-        """Return the value under nested names; None if there is none.
-
-        Raises:
-            ReportError: A value on the way is not a dict.
-        """
+        """Return a value; None if there is none."""
         here: Any = self.records[part].found if part in self.records else {}
         for name in names:
             if not isinstance(here, dict):
@@ -76,11 +72,7 @@ class Report:
         return here
 
     def number(self, part: str, *names: str) -> float | None:
-        """Return a number; None if there is no value.
-
-        Raises:
-            ReportError: The value is not a number.
-        """
+        """Return a number; None if there is no value."""
         found = self.value(part, *names)
         if found is None:
             return None
@@ -89,22 +81,14 @@ class Report:
         return float(found)
 
     def text(self, part: str, *names: str) -> str:
-        """Return a text; "" if there is no value.
-
-        Raises:
-            ReportError: The value is not a text.
-        """
+        """Return a text; "" if there is no value."""
         found = self.value(part, *names)
         if found is None or isinstance(found, str):
             return found or ""
         raise _damaged(part, names)
 
     def numbers(self, part: str, *names: str) -> list[float]:
-        """Return numbers; an empty list if there is no value.
-
-        Raises:
-            ReportError: The value is not a list of numbers.
-        """
+        """Return numbers; an empty list if there is no value."""
         found = self.value(part, *names)
         if found is None:
             return []
@@ -113,11 +97,7 @@ class Report:
         return found
 
     def group(self, part: str, *names: str) -> dict[str, Any]:
-        """Return named values; an empty dict if there is no value.
-
-        Raises:
-            ReportError: The value is not a dict.
-        """
+        """Return named values; an empty dict if there is no value."""
         found = self.value(part, *names)
         if found is None:
             return {}
@@ -126,11 +106,7 @@ class Report:
         return found
 
     def curve(self, part: str, *names: str) -> dict[int, float]:
-        """Return milliseconds by rows, 1 first; an empty dict if they were not measured.
-
-        Raises:
-            ReportError: The value is not a cost curve.
-        """
+        """Return milliseconds by rows, 1 first; an empty dict if they were not measured."""
         if self.value(part, *names) is None:
             return {}
         rows, ms = self.numbers(part, *names, "rows"), self.numbers(part, *names, "ms")
@@ -171,8 +147,7 @@ def _head_lines(parts: Mapping[str, Any]) -> list[str]:
 def read_report(path: Path) -> Report:
     """Read a file.
 
-    Raises:
-        ReportError: The file cannot be read, is not a report, has another version, or is damaged.
+    Raises `ReportError` if it cannot be read, is not a report, has another version, or is damaged.
     """
     try:
         document = _read_json(path)

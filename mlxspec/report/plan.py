@@ -16,14 +16,10 @@ _BUFFERS = ("50", "200", "500")
 
 @dataclass(frozen=True)
 class Part:
-    """One process of measurements.
+    """One process of measurements, with a time limit in seconds.
 
-    Attributes:
-        name: Name in the file.
-        seconds: Time limit.
-        doing: What it measures, as shown to the user.
-        module: Name of the module in `parts`; "" for the same name as the part.
-        settings: Environment variables of the process.
+    `doing` is shown to the user. A `module` of "" has the same name as the part. `settings` are
+    environment variables of the process.
     """
 
     name: str

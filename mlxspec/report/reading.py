@@ -49,11 +49,7 @@ class Line:
 
 
 def compare(report: Report) -> list[Line]:
-    """Return a line for every assumption.
-
-    Raises:
-        ReportError: The report is damaged.
-    """
+    """Return a line for every assumption; raises `ReportError` if the report is damaged."""
     parts = (_parts, _device, _first_frame, _lossless, _replies, _drift, _costs, _chip, _buffers)
     return [line for part in parts for line in part(report)]
 

@@ -23,14 +23,11 @@ def runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
 
 
 def chain_matches(places: NDArray[np.intp], hits: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Return the matches of one conversation for `chain_figures`; no chain crosses two answers.
+    """Return the (depths, n_chains) bool matches of one conversation; no chain crosses two answers.
 
     Args:
         places: (n,) positions in a text, ascending; a gap separates two answers.
         hits: Per depth, (n,) whether the token drafted for each position is the target's.
-
-    Returns:
-        (depths, n_chains) bool.
     """
     starts = runs(places, len(hits) - 1)
     return np.stack([hit[starts + depth] for depth, hit in enumerate(hits)])
@@ -39,12 +36,9 @@ def chain_matches(places: NDArray[np.intp], hits: Sequence[NDArray[np.bool_]]) -
 def chain_figures(matches: Sequence[NDArray[np.bool_]]) -> dict[str, object]:
     """Return mean acceptance length (bonus included) and acceptance by depth.
 
-    Args:
-        matches: Per conversation, (depths, n) bool: whether the token drafted at each depth is
-            the target's, for chains that start at each of n positions.
-
-    Raises:
-        MlxspecError: No conversation has a chain.
+    Each conversation has (depths, n) bool matches: whether the token drafted at each depth is the
+    target's, for chains that start at each of n positions. Raises `MlxspecError` if there is no
+    chain.
     """
     if not sum(one.shape[1] for one in matches):
         raise MlxspecError(

@@ -37,9 +37,7 @@ class Acceptance:
     Attributes:
         shape: "tree" for whole drafts, "chain" for their most probable path alone.
         num_draft_tokens: Maximum number of draft nodes per round.
-        num_tokens: Emitted tokens.
         forwards: Target forwards, without the prefill.
-        drafted: Draft nodes.
         accepted_at_depth: Number of forwards that accepted a node at depth 1, 2, ...
         draft_s: Seconds spent drafting.
     """
@@ -79,10 +77,7 @@ class Acceptance:
 class Settings:
     """Values to measure: every combination of nodes, temperature and shape, on the same prompts.
 
-    Attributes:
-        num_draft_tokens: Maximum numbers of draft nodes per round.
-        max_tokens: An answer stops after the round that reaches this number of tokens.
-        seed: Seed of the answers at temperatures above 0.
+    An answer stops after the round that reaches `max_tokens`.
     """
 
     num_draft_tokens: Sequence[int] = (8, 16)
@@ -163,7 +158,6 @@ class LikeliestPath:
         self.drafters = (drafter,)
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        """Start a reply."""
         self.drafters[0].start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -182,7 +176,6 @@ class LikeliestPath:
         return Draft.from_lists([tokens[node] for node in path], range(-1, len(path) - 1), sources)
 
     def update(self, round: Round) -> None:
-        """Pass the round on to the drafter."""
         self.drafters[0].update(round)
 
 

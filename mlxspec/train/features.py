@@ -80,8 +80,7 @@ def compute_features(
 ) -> Features:
     """Return the features of one conversation, with one forward.
 
-    Raises:
-        UnsupportedOperationError: The states of the model are not one vector per token.
+    Raises `UnsupportedOperationError` if the states of the model are not one vector per token.
     """
     tokens = mx.array(conversation.tokens)[None]
     masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
@@ -156,8 +155,7 @@ def shard_paths(folder: Path, kind: str) -> list[Path]:
 def shard_arrays(path: Path) -> dict[str, mx.array]:
     """Return the arrays of a shard, lazy: only those that are used are loaded from the file.
 
-    Raises:
-        MlxspecError: The file is damaged or is not a feature shard.
+    Raises `MlxspecError` if the file is damaged or is not a feature shard.
     """
     arrays, _ = read_safetensors(path)
     missing = [name for name in ("offsets", *_NAMES) if name not in arrays]
@@ -175,10 +173,8 @@ def shards_of_run(features: Path, folder: Path) -> list[Path]:
     """Return the training shards of a run: those that existed when it started.
 
     Later shards would change the order and the vocabulary of an interrupted run, so the run's
-    folder stores the names.
-
-    Raises:
-        MlxspecError: One of them no longer exists, or the names cannot be written.
+    folder stores the names. Raises `MlxspecError` if a shard no longer exists, or the names cannot
+    be written.
     """
     shards = shard_paths(features, "train")
     path = folder / "shards.txt"

@@ -36,11 +36,7 @@ def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
 def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder: Path) -> Objective:
     """Return the objective of a recipe, before the first step.
 
-    Args:
-        loaded: The target.
-        features: Folder of the target's feature shards.
-        recipe: The settings.
-        folder: Folder of the run; the names of the shards that exist now are stored there.
+    The names of the shards that exist now are stored in the folder of the run, `folder`.
 
     Raises:
         MlxspecError: The kind or an option is unknown, there are no feature shards of this
@@ -95,11 +91,7 @@ def _material(
 
 
 def _count_tokens(shards: Iterable[Path], vocab_size: int) -> NDArray[np.int64]:
-    """Return (V,) how often the assistant wrote each token in some feature shards.
-
-    Raises:
-        MlxspecError: A shard is damaged, or holds tokens that the vocabulary does not have.
-    """
+    """Return (V,) how often the assistant wrote each token in some feature shards."""
     counts = np.zeros(vocab_size, np.int64)
     for path in shards:
         arrays = shard_arrays(path)
@@ -148,17 +140,8 @@ def train_head(
 ) -> Progress:
     """Train a drafter, or continue an interrupted run, and write its file.
 
-    Args:
-        loaded: The target.
-        objective: From `build_objective`; its network is changed.
-        features: Folder of the target's feature shards.
-        recipe: The settings.
-        folder: Folder of the checkpoints.
-        out: The file to write.
-        report: Called after every step.
-
-    Raises:
-        MlxspecError: As `train` raises it; or the file cannot be written.
+    The network of the objective (see `build_objective`) changes. Checkpoints go to `folder`. Raises
+    `MlxspecError` as `train` does, or if the file cannot be written.
     """
     memory.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)

@@ -35,7 +35,7 @@ class Material:
     """The inputs from which an objective is built.
 
     Attributes:
-        shards: One or more feature shards of the target, for training.
+        shards: One or more feature shards for training.
         counts: (V,) int64 number of times that the target wrote each token in them.
         target_ids: (n,) int32 tokens that can be drafted.
     """

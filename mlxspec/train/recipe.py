@@ -23,7 +23,7 @@ class Recipe:
     """How to train one drafter.
 
     Attributes:
-        kind: Kind of drafter: "medusa", "eagle3", "exit" or "draft-model".
+        kind: "medusa", "eagle3", "exit" or "draft-model".
         tokens: Assistant tokens to train on; a shorter corpus is repeated.
         batch_tokens: Minimum of assistant tokens per step; conversations are never cut.
         learning_rate: The maximum; after a linear warm-up the rate follows a cosine down to 0.
@@ -34,8 +34,6 @@ class Recipe:
         num_evaluated: Number of held-out conversations in an evaluation.
         patience: Training stops after this number of evaluations without a better mean acceptance
             length; 0 for never.
-        checkpoint_seconds: Seconds between two checkpoints.
-        seed: Seed of the random weights.
         start: File of a drafter of the same kind and target to start from; "" for none.
         options: Settings of the kind.
     """
@@ -75,9 +73,8 @@ class Recipe:
 def load_recipe(path: str | Path) -> Recipe:
     """Return the recipe of a TOML file.
 
-    Raises:
-        MlxspecError: The file cannot be read, is not TOML, contains an unknown setting, or a value
-            of the wrong type or out of range.
+    Raises `MlxspecError` if the file cannot be read, or contains an unknown setting or a wrong
+    value.
     """
     try:
         settings = tomllib.loads(read_text(Path(path)))
@@ -109,10 +106,8 @@ def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a recipe after a check against their types.
 
-    A type is a number, a text, a `Literal`, or one of these or None.
-
-    Raises:
-        MlxspecError: An option is unknown, of the wrong type, or negative.
+    A type is a number, a text, a `Literal`, or one of these or None. Raises `MlxspecError` if an
+    option is unknown, of the wrong type, or negative.
     """
     unknown = sorted(set(recipe.options) - set(types))
     if unknown:

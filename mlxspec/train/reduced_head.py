@@ -27,12 +27,9 @@ _BELOW_1 = 1 - 1e-6
 
 @dataclass(frozen=True)
 class ReducedHead:
-    """Rows of an output head.
+    """Rows of an output head: (n, D) float32 weights, and an (n,) float32 bias or None.
 
-    Attributes:
-        weight: (n, D) float32.
-        bias: (n,) float32, or None.
-        cap: The logits x become cap * tanh(x / cap); None for no cap.
+    With a cap, the logits x become cap * tanh(x / cap).
     """
 
     weight: mx.array
@@ -55,8 +52,7 @@ class ReducedHead:
 def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
     """Return the rows of a target's output head for (n,) int32 tokens.
 
-    Raises:
-        UnsupportedOperationError: The head is more than a matrix with a bias and a cap.
+    Raises `UnsupportedOperationError` if the head is more than a matrix with a bias and a cap.
     """
     rows = model.head_rows(target_ids)
     if isinstance(rows, nn.Module):
@@ -67,11 +63,7 @@ def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
 
 
 def _found(head: Callable[[mx.array], mx.array], width: int) -> ReducedHead:
-    """Return the head that computes the same logits as a function.
-
-    Raises:
-        UnsupportedOperationError: There is no such head.
-    """
+    """Return the head that computes the same logits as a function; raises if there is none."""
     bias = head(mx.zeros((1, width)))[0]
     columns = []
     for start in range(0, width, _UNIT_ROWS):  # the whole head is computed for each of them

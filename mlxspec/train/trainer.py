@@ -84,13 +84,7 @@ def train(
     """Train, or continue an interrupted run of the same recipe.
 
     At the end, the network has the weights with the best mean acceptance length on held-out text.
-
-    Args:
-        objective: Its network is changed.
-        features: Folder of feature shards.
-        recipe: The settings.
-        folder: Folder of the checkpoints.
-        report: Called after every step.
+    Checkpoints go to `folder`. `report` is called after every step.
 
     Raises:
         MlxspecError: There are no shards, one of them is damaged, the folder belongs to another
@@ -162,7 +156,6 @@ class _Run:
             progress.shard, progress.conversation = progress.shard + 1, 0
 
     def step(self, batch: Sequence[Features]) -> None:
-        """Update the weights once."""
         num_tokens = sum(int((conversation.mask > 0).sum()) for conversation in batch)
         total, gradients = 0.0, None
         for conversation in batch:
@@ -235,7 +228,6 @@ class _Run:
         self.progress = progress
 
     def restore_best(self) -> None:
-        """Load the best weights into the network."""
         path = self.folder / "best.safetensors"
         if path.exists():
             self._load(path, read_safetensors(path)[0])

@@ -34,11 +34,8 @@ def fast_walk(
 ) -> Acceptance:
     """Return the acceptance of a drafter along greedy answers; it agrees with `evaluate`.
 
-    Args:
-        make_drafter: Returns the drafter of the next conversation; not one that runs the target,
-            as an early exit does.
-        conversations: Held-out conversations with the target's states.
-        num_draft_tokens: Maximum number of draft nodes per round.
+    The conversations are held out and have the target's states. The drafter must not run the
+    target, as an early exit does.
     """
     num_answers = num_tokens = drafted = 0
     draft_s = 0.0
@@ -112,7 +109,7 @@ def _accepted(tokens: Sequence[int], parents: Sequence[int], text: Sequence[int]
 
 
 def _round_of(features: Features, place: int, length: int) -> Round:
-    """Return a round whose tree was the accepted path alone."""
+    """Return a round whose tree was only the accepted path."""
     nodes = slice(place, place + length + 1)
     return Round(
         tokens=features.tokens[nodes].tolist(),

@@ -1,7 +1,7 @@
 """Measures the cost of products of 1 to 32 rows: with 4-bit, 8-bit and 16-bit weights.
 
 The sizes are those of the layers of the default model and of a model with 7 billion weights.
-Several matrices take turns, as the layers of a model do: one alone would stay in a hardware cache.
+Several matrices take turns, as the layers of a model do: one matrix would stay in a hardware cache.
 """
 
 from collections.abc import Callable, Iterator

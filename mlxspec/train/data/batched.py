@@ -35,7 +35,7 @@ class Request:
     """A request for a reply of 1 to `max_tokens` tokens.
 
     Attributes:
-        prompt: Tokens before the reply, at least one.
+        prompt: At least one token.
         temperature: 0 is greedy (of equal logits, the lowest id).
         seed: From 0 to 2**64 - 1.
         is_over: Called with the reply after each token; returns whether the reply ends there.
@@ -55,11 +55,7 @@ Task = Generator[Request, list[int], T]
 def run_tasks(
     loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
 ) -> Iterator[tuple[int, T]]:
-    """Run tasks in a batch of at most `batch_size` replies.
-
-    Yields:
-        The index and the result of each task, in the order in which tasks end.
-    """
+    """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends."""
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
     run = BatchRun(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
     asking = _Asking(tasks)

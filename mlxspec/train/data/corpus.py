@@ -5,7 +5,7 @@ One safetensors file holds many conversations, one after the other:
     tokens          (N,) unsigned integers, chat template included
     offsets         (conversations + 1,) int64, start of each conversation, then the end of the last
     assistant_mask  (N,) uint8: 0 prompt, 1 written greedily, 2 and more sampled
-    heldout         (conversations,) uint8: 1 where training must not see it
+    heldout         (conversations,) uint8: 1 if training must not see it
 
 A corpus is such a file, or a folder of shards `corpus-00000.safetensors` and so on.
 """
@@ -32,12 +32,9 @@ _NAMES = ("tokens", "offsets", "assistant_mask", "heldout")
 
 @dataclass(frozen=True)
 class Conversation:
-    """One conversation.
+    """One conversation of (n,) int32 tokens; training must not see it if `is_heldout`.
 
-    Attributes:
-        tokens: (n,) int32.
-        mask: (n,) uint8: 0 prompt, 1 written greedily, 2 and more sampled.
-        is_heldout: Whether training must not see it.
+    The (n,) uint8 mask is 0 for the prompt, 1 for greedy tokens, 2 and more for sampled ones.
     """
 
     tokens: NDArray[np.int32]
@@ -115,11 +112,7 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
 
 
 def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None:
-    """Write one or more conversations to a file atomically.
-
-    Raises:
-        MlxspecError: The file cannot be written.
-    """
+    """Write one or more conversations to a file atomically, or raise `MlxspecError`."""
     sizes = [len(conversation.tokens) for conversation in conversations]
     arrays: dict[str, NDArray[Any]] = {
         "tokens": np.concatenate([c.tokens for c in conversations]).astype(np.uint32),

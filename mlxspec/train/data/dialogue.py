@@ -22,7 +22,7 @@ _BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 
 @dataclass(frozen=True)
 class DialogueSettings:
-    """Settings of the conversations.
+    """Settings of the conversations; a share is a number from 0 to 1.
 
     Attributes:
         greedy_share: Share of the answers that are greedy.
@@ -50,7 +50,7 @@ class _Transcript:
 
 
 class DialogueWriter:
-    """Makes tasks, each of which writes one conversation."""
+    """Makes tasks that write one conversation each."""
 
     def __init__(
         self, tokenizer: Tokenizer, settings: DialogueSettings, context: int, vocab_size: int
@@ -65,12 +65,10 @@ class DialogueWriter:
         self._eos = frozenset(tokenizer.eos_token_ids)
 
     def write(self, turns: Sequence[str], rng: np.random.Generator) -> Task[Conversation | Fault]:
-        """Write a conversation; a fault after its first answer only ends it.
+        """Write a conversation, or return the fault for which it is dropped.
 
-        The model writes the user turns that `turns` lacks.
-
-        Returns:
-            The conversation, or the fault for which it is dropped.
+        The model writes the user turns that `turns` lacks. A fault after the first answer only ends
+        the conversation.
         """
         transcript = _Transcript()
         has_second = rng.random() < self._settings.second_turn_share
@@ -92,11 +90,7 @@ class DialogueWriter:
     def _ask(
         self, transcript: _Transcript, rng: np.random.Generator
     ) -> Generator[Request, list[int], str]:
-        """Let the model write the next user turn.
-
-        Raises:
-            DroppedError: The text is not a valid user turn.
-        """
+        """Let the model write the next user turn; raises `DroppedError` if it is not valid."""
         frame = find_user_frame(self._tokenizer, transcript.messages)
         ending = self._turn_ending(frame.footer)
 
@@ -119,11 +113,7 @@ class DialogueWriter:
         return words[0] if words else tokens[len(text)]
 
     def _said(self, reply: list[int], ending: int | str) -> str:
-        """Return the text of a user turn up to its end.
-
-        Raises:
-            DroppedError: There is no end, or the turn is faulty.
-        """
+        """Return the text of a user turn up to its end; raises `DroppedError` if it is faulty."""
         if isinstance(ending, str):
             check_reply(reply, self._special)
             text, found, _ = self._tokenizer.decode(reply).partition(ending)
@@ -142,8 +132,7 @@ class DialogueWriter:
     ) -> Generator[Request, list[int], bool]:
         """Add a user turn and the model's answer; return whether the answer ended by itself.
 
-        Raises:
-            DroppedError: The turn or the answer is faulty; nothing is added.
+        If either is faulty, `DroppedError` is raised and nothing is added.
         """
         if not text:
             raise DroppedError("empty")
@@ -170,7 +159,7 @@ class DialogueWriter:
         return is_ended
 
     def _draw_temperature(self, rng: np.random.Generator) -> tuple[int, float]:
-        """Return the number that the mask gives an answer, and its temperature."""
+        """Return an answer's number in the mask, and its temperature."""
         if rng.random() < self._settings.greedy_share:
             return GREEDY, 0.0
         index = int(rng.integers(len(self._settings.temperatures)))

@@ -43,11 +43,7 @@ def distinct_share(tokens: Sequence[int]) -> float:
 
 
 def check_reply(tokens: Sequence[int], special: frozenset[int]) -> None:
-    """Check the reply of a model, without the token that ended it.
-
-    Raises:
-        DroppedError: The reply is empty, loops or contains a special token.
-    """
+    """Raise `DroppedError` if a reply, without its end, is empty, loops or has a special token."""
     if not tokens:
         raise DroppedError("empty")
     if not special.isdisjoint(tokens):

@@ -59,11 +59,7 @@ def make_corpus(
 ) -> DataProgress:
     """Write a corpus, or the missing shards of one that was interrupted or must grow.
 
-    Args:
-        loaded: The target; it needs a chat template.
-        out: Folder of the shards; it is created if it is missing.
-        settings: Settings of the corpus.
-        on_progress: Called whenever a conversation ends or a shard is complete.
+    `on_progress` is called whenever a conversation ends or a shard is complete.
 
     Raises:
         MlxspecError: The prompt file is wrong, the folder holds a corpus with other settings, or
@@ -87,9 +83,7 @@ def make_corpus(
 def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
     """Return the most bytes that `make_corpus` needs: weights, keys and values, logits.
 
-    Raises:
-        MlxspecError: The prompt file is wrong.
-        UnsupportedOperationError: The model has no usable chat template.
+    It raises what `make_corpus` raises for the prompt file and the chat template.
     """
     config = loaded.config
     length = min(_longest(loaded, settings), config.max_position_embeddings)
@@ -137,11 +131,7 @@ class _Maker:
         self._on_progress(self.progress)
 
     def make(self, shard: int) -> list[Conversation]:
-        """Return the conversations of the next shard, in the order in which they ended.
-
-        Raises:
-            MlxspecError: All of them were dropped.
-        """
+        """Return the conversations of the next shard, in the order in which they ended."""
         missing = self._settings.num_tokens - self.progress.num_tokens
         num_tries = max(_FEWEST_TRIES, -(-missing // _USUAL_TOKENS))
         num_tries = min(num_tries, self._settings.tries_per_shard)

@@ -35,9 +35,8 @@ class UserFrame:
 def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> UserFrame:
     """Return the frame of the user turn that follows `messages`.
 
-    Raises:
-        UnsupportedOperationError: There is no template, it does not write the user's text exactly
-            once, or it writes nothing after it.
+    Raises `UnsupportedOperationError` if there is no template, if it does not write the user's text
+    exactly once, or if it writes nothing after it.
     """
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": mark}]) for mark in _MARKS

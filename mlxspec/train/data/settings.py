@@ -51,12 +51,10 @@ class DataSettings(DialogueSettings):
 
 
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:
-    """Make a folder for a corpus, or check that an existing one has the same settings.
+    """Make a folder with the file of settings, or check that an existing one has the same settings.
 
-    Only the number of tokens may differ. A new folder gets the file of settings.
-
-    Raises:
-        MlxspecError: The folder holds a corpus with other settings, or its file cannot be read.
+    Only the number of tokens may differ. Raises `MlxspecError` if another setting does, or if the
+    file cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, wanted = folder / _FILE, _description(loaded, settings)

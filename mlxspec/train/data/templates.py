@@ -33,7 +33,7 @@ class Templates:
         templates: The turns of the user, per conversation, with names in braces.
         words: Possible words for each name.
         count: Number of conversations to make; fewer are made if some are equal.
-        seed: Seed of the choice of words, 0 or more.
+        seed: 0 or more.
     """
 
     templates: Sequence[Sequence[str]]
@@ -68,11 +68,7 @@ class Templates:
 
 
 def read_templates(path: Path) -> Templates:
-    """Return the templates of a TOML file.
-
-    Raises:
-        MlxspecError: The file cannot be read, is not TOML, or sets something wrong.
-    """
+    """Return the templates of a TOML file; raises `MlxspecError` if the file is wrong."""
     try:
         stated = tomllib.loads(read_text(path))
     except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:

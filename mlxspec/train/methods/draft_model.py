@@ -74,10 +74,10 @@ class DraftModelObjective:
         num_layers: int = 4,
         head_dim: int = 64,
     ) -> None:
-        """Make a student with random layers.
+        """Make a student with random layers, with the target's tokenizer and context length.
 
         Args:
-            target: The student gets its tokenizer, embedding and context length.
+            target: Its embedding is projected to the student's width.
             ids: Tokens whose rows are trained.
             counts: (V,) how often each token occurs in the corpus.
             hidden_size: Width of the student, at most that of the target's embedding; a multiple of
@@ -87,8 +87,7 @@ class DraftModelObjective:
             head_dim: Size of the attention heads, which share one key/value head.
 
         Raises:
-            ValueError: The student is wider than the target, `hidden_size` is not a multiple of
-                `head_dim`, or a size is below 1.
+            ValueError: A size is out of range, or `hidden_size` is not a multiple of `head_dim`.
             UnsupportedOperationError: The target has no embedding to start from.
         """
         vocabulary = mx.arange(target.config.vocab_size)

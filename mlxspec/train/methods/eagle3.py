@@ -49,18 +49,15 @@ class Eagle3Objective:
         decay: float = 0.8,
         state_weight: float = 0.2,
     ) -> None:
-        """Start the head as a copy of the target's last layer.
+        """Start the head as a copy of the target's last layer; the target does not change.
 
         Args:
-            model: The target; its embedding and output head are used and do not change.
+            model: The target.
             target_ids: (draft_vocab,) int32 tokens that can be drafted.
             capture: Layers whose input states are fused; the last should be near the top.
-            depths: Depths of training-time test.
+            depths: Depths of training-time test, 1 or more.
             decay: Weight of each depth relative to the one before.
             state_weight: Weight of the squared distance to the target's own final state.
-
-        Raises:
-            ValueError: `depths` is below 1.
         """
         if depths < 1:
             raise ValueError(f"depths must be 1 or more; got {depths}")

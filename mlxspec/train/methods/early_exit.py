@@ -43,10 +43,10 @@ class ExitObjective:
         threshold: float = DEFAULT_THRESHOLD,
         state_weight: float = 0.2,
     ) -> None:
-        """Make an untrained exit; see `fit_lens`.
+        """Make an untrained exit (see `fit_lens`); the target does not change.
 
         Args:
-            model: The target; its output head is used and does not change.
+            model: The target.
             target_ids: (n,) int32 tokens that can be drafted.
             layer: The layer whose input state the exit uses.
             num_blocks: Residual blocks.
@@ -81,11 +81,8 @@ class ExitObjective:
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's final ones.
 
-        Ten thousand tokens are enough, and more do no harm. The blocks do not change. The
-        conversations are iterated once.
-
-        Raises:
-            ValueError: The conversations hold no assistant token.
+        Ten thousand tokens are enough, and more do no harm. The blocks do not change. Raises
+        `ValueError` if there is no assistant token.
         """
         D = self.network.config.hidden_size
         squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))

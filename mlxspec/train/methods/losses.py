@@ -28,10 +28,8 @@ def target_probs(final: mx.array, head: ReducedHead) -> mx.array:
 def soft_cross_entropy(hidden: mx.array, head: ReducedHead, probs: mx.array) -> mx.array:
     """Return the cross-entropy of the drafter's distributions against the target's, summed.
 
-    Args:
-        hidden: (n, D) the drafter's inputs of the head; only these have a gradient.
-        head: V' rows of the output head.
-        probs: (n, V') the target's probabilities.
+    `hidden` (n, D) are the drafter's inputs of the head; only these have a gradient. `probs`
+    (n, V') are the target's probabilities over the V' rows of the head.
     """
     if not head.is_plain:  # a rare form, whose gradient MLX derives
         logits = head.logits(hidden)

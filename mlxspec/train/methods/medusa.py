@@ -41,19 +41,16 @@ class MedusaObjective:
         decay: float = 0.8,
         labels: Literal["law", "token"] = "law",
     ) -> None:
-        """Make heads whose blocks add nothing yet.
+        """Make heads whose blocks add nothing yet; the target does not change.
 
         Args:
-            model: The target; its output head is used and does not change.
+            model: The target.
             target_ids: (draft_vocab,) int32 tokens that can be drafted.
-            num_heads: Number of heads, and so the depth of a draft.
-            num_blocks: Residual blocks of each head.
+            num_heads: Number of heads, and so the depth of a draft; 1 or more.
+            num_blocks: Residual blocks of each head, 1 or more.
             decay: Weight of each head relative to the one before.
             labels: "law" for the target's distribution over the tokens that can be drafted, or
                 "token" for the token that was written, if it can be drafted.
-
-        Raises:
-            ValueError: `num_heads` or `num_blocks` is below 1.
         """
         if min(num_heads, num_blocks) < 1:
             raise ValueError(
@@ -90,7 +87,7 @@ class MedusaObjective:
     def _labels_of(
         self, features: Features, places: NDArray[np.intp]
     ) -> tuple[mx.array, NDArray[np.bool_]]:
-        """Return (n, draft_vocab) probabilities of tokens places + 2, and which rows have any."""
+        """Return (n, draft_vocab) probabilities of tokens `places` + 2, and which rows have any."""
         if self._labels == "law":
             final = dense_rows(features.final, places + 1)
             return target_probs(final, self._head), np.ones(len(places), np.bool_)

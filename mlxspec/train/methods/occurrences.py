@@ -40,9 +40,7 @@ def observe(
     """Return the occurrences in a corpus, without held-out conversations.
 
     `shards` are files of features; their conversations that are not in the corpus are ignored.
-
-    Raises:
-        MlxspecError: No conversation is left.
+    Raises `MlxspecError` if no conversation is left.
     """
     unseen = {c.tokens.tobytes(): c for c in conversations if not c.is_heldout}
     found: list[Occurrences] = []

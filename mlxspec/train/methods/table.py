@@ -70,12 +70,9 @@ class _Candidates:
 def build_table(
     occurrences: Sequence[Occurrences], vocab_size: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> list[StoredRows]:
-    """Return the rows of a file of at most `max_bytes`.
+    """Return the rows of a file of at most `max_bytes`; raises `ValueError` if no row fits.
 
     This takes about 4 GB of memory for 8 million tokens.
-
-    Raises:
-        ValueError: `max_bytes` is too small for any row.
     """
     if max_bytes <= _HEADER_BYTES:
         raise ValueError(f"max_bytes must be more than {_HEADER_BYTES}, not {max_bytes}")
