@@ -6,9 +6,11 @@ These are plain values. Whether one can be served is found out where the tokeniz
 
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation, Overflow
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +26,14 @@ MAX_LENGTH = 1_000_000
 
 MAX_DEPTH = 64
 
+MAX_MULTIPLE = 100_000
+"""The largest common multiple of all `multipleOf`: each remainder is a state of the grammar."""
+
 NO_GRAMMAR = "-"
 """What a person types for no grammar."""
 
+_MULTIPLE_OF = re.compile(r'"multipleOf"\s*:\s*([-+.0-9eE]+)')
+_MERGES = ('"allOf"', '"$ref"')  # two schemas of one number, whose decimals then count together
 _MAX_VALUES = 100_000
 _MOST_DIGITS = 4000  # Python writes no longer numbers
 _LARGEST = 10**_MOST_DIGITS
@@ -65,6 +72,11 @@ class Grammar:
             raise ValueError(
                 f"the grammar has {len(self.source)} characters; allowed are {MAX_LENGTH}: "
                 "give a smaller one"
+            )
+        if not _is_countable(self.source):
+            raise ValueError(
+                "the values of multipleOf have a common multiple of more than "
+                f"{MAX_MULTIPLE} (decimal points left out): give smaller ones"
             )
 
     @classmethod
@@ -140,6 +152,23 @@ def grammar_of(name: str, value: object) -> Grammar | None:
         formats = ", ".join(map(repr, grammar.unchecked))
         warnings.warn(f"{name}: no text is made to have the format {formats}", stacklevel=2)
     return grammar
+
+
+def _is_countable(source: str) -> bool:
+    """Return whether the remainders of all `multipleOf` are few enough to be told apart."""
+    plain = re.sub(r"\\u00([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), source)
+    try:
+        numbers = [abs(Decimal(number)).normalize() for number in _MULTIPLE_OF.findall(plain)]
+    except InvalidOperation:
+        return True  # no number: the library says so
+    except Overflow:
+        return False
+    exponents = [int(number.as_tuple().exponent) for number in numbers]
+    if any(not -400 < exponent < 400 for exponent in exponents):
+        return False
+    least = min(exponents) if any(name in plain for name in _MERGES) and exponents else 0
+    pairs = zip(numbers, exponents, strict=True)
+    return math.lcm(*(int(one.scaleb(-min(own, least))) for one, own in pairs)) <= MAX_MULTIPLE
 
 
 def _escaped(char: str) -> str:

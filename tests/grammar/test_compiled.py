@@ -123,6 +123,10 @@ def doubled(levels):
         (deep(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} levels"),
         (doubled(40), "has more than|levels deep"),
         ({"const": "x" * (MAX_LENGTH + 1)}, "characters; allowed are"),
+        ({"multipleOf": 99999989}, "common multiple of more than 100000"),
+        ({"anyOf": [{"multipleOf": 9973}, {"multipleOf": 99.67}]}, "common multiple"),
+        ({"allOf": [{"multipleOf": 0.00001}, {"multipleOf": 9973}]}, "common multiple"),
+        ({"multipleOf": 1e300}, "common multiple"),
     ],
 )
 def test_what_is_no_schema_is_refused_by_the_settings(value, message):
@@ -130,6 +134,21 @@ def test_what_is_no_schema_is_refused_by_the_settings(value, message):
     with pytest.raises(ValueError, match=message):
         GenerationParams(grammar=value)
     assert time.perf_counter() - begin < SECONDS
+
+
+@pytest.mark.parametrize("name", ["multipleOf", "multiple\\u004ff"])
+@pytest.mark.parametrize("number", ["99999989", "1e999999999"])
+def test_a_schema_inside_a_grammar_is_bounded_likewise(name, number):
+    with pytest.raises(ValueError, match="common multiple of more than 100000"):
+        Grammar.lark(f'start: %json {{"type": "integer", "{name}": {number}}}')
+
+
+def test_multiples_that_real_schemas_ask_for_are_served():
+    numbers = (0.01, 0.5, 5, 60, 1000)
+    schema = {"properties": {str(number): {"multipleOf": number} for number in numbers}}
+    assert Grammar.json_schema(schema).source
+    assert Grammar.json_schema({"allOf": [{"multipleOf": 0.01}, {"multipleOf": 60}]}).source
+    assert Grammar.json_schema({"multipleOf": 0}).source
 
 
 def test_a_file_that_is_no_schema_is_refused(tmp_path):

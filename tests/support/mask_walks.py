@@ -1,6 +1,7 @@
 """Walks below a text that fits a grammar, and the masks on them, compared with fresh matchers'."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -103,13 +104,16 @@ class Truth:
 
     def text(self, chance, length):
         """Return a random text as tokens; one that is too long is cut."""
-        tokens = []
-        while len(tokens) < length and (allowed := sorted(self.following(tokens) - {self.end})):
-            signs = [token for token in allowed if self._ends(token)]
-            few = signs if signs and chance.random() < 0.4 else allowed
-            tokens.append(chance.choice(few))
+        tokens, ends = [], _ending(self.tokenizer)
+        while len(tokens) < length and (allowed := self.following(tokens) - {self.end}):
+            few = allowed & ends
+            tokens.append(chance.choice(sorted(few if few and chance.random() < 0.4 else allowed)))
         return tokens
 
-    def _ends(self, token):
-        text = self.tokenizer.token_bytes(token).decode(errors="replace")
-        return bool(text) and all(char in _ENDING_SIGNS for char in text)
+
+@cache
+def _ending(tokenizer):
+    """Return the tokens of ending signs alone."""
+    texts = (tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size))
+    signs = set(_ENDING_SIGNS.encode())
+    return {token for token, text in enumerate(texts) if text and set(text) <= signs}
