@@ -52,7 +52,7 @@ def walked_below(text, truth, grammars, grammar, chance, num_looks):
         for _ in range(num_looks):
             after = constraint.allowed(path)
             found.masks += 1
-            if after is None or set(after.tokens()) != truth.following([*text[:num_read], *path]):
+            if not truth.is_same(after, [*text[:num_read], *path]):
                 found.different.append([*text[:num_read], *path])
             path = _next(constraint, path, text[num_read:], chance)
         constraint.forced_run(8)
@@ -70,12 +70,12 @@ def _next(constraint, path, rest, chance):
         after = constraint.allowed(path)
         if after is None:
             return ()
-        tokens = after.tokens()
+        tokens = [] if after.is_complete else np.flatnonzero(after.bits)
         on_text = list(path) == rest[: len(path)] and len(path) < len(rest)
         if on_text and chance.random() < 0.5:
             path = (*path, rest[len(path)])
-        elif tokens:
-            path = (*path, chance.choice(tokens))
+        elif len(tokens):
+            path = (*path, int(chance.choice(tokens)))
     return path
 
 
@@ -86,34 +86,47 @@ class Truth:
         self.matcher, self.tokenizer, self.end = matcher, tokenizer, end
 
     def following(self, tokens):
-        """Return the tokens that may follow a text, the end among them.
+        """Return 1 at each token that may follow a text, the end among them; after the end, none.
 
-        None may after the end; None for a text that is forbidden itself.
+        None for a text that is forbidden itself.
         """
+        size = self.tokenizer.vocab_size
         if self.end in tokens:
-            return set()
+            return np.zeros(size, np.uint8)
         fresh = self.matcher.deep_copy()
         if fresh.try_consume_tokens(tokens) < len(tokens):
             return None
         mask = np.frombuffer(fresh.compute_bitmask(), np.uint8)
         assert not fresh.is_error(), fresh.get_error()
-        found = set(np.flatnonzero(np.unpackbits(mask, bitorder="little")).tolist())
-        may_end = self.tokenizer.vocab_size in found
-        found = {token for token in found if token < self.tokenizer.vocab_size}
-        return found | {self.end} if may_end and found else found
+        found = np.unpackbits(mask, bitorder="little")
+        found, may_end = found[:size].copy(), found[size]
+        found[self.end] |= may_end and found.any()
+        return found
+
+    def is_same(self, after, tokens):
+        """Return whether this may follow a text, and nothing else."""
+        found = self.following(tokens)
+        if after is None or found is None:
+            return False
+        return not found.any() if after.is_complete else np.array_equal(after.bits, found)
 
     def text(self, chance, length):
         """Return a random text as tokens; one that is too long is cut."""
         tokens, ends = [], _ending(self.tokenizer)
-        while len(tokens) < length and (allowed := self.following(tokens) - {self.end}):
+        while len(tokens) < length:
+            allowed = self.following(tokens)
+            allowed[self.end] = 0
             few = allowed & ends
-            tokens.append(chance.choice(sorted(few if few and chance.random() < 0.4 else allowed)))
+            chosen = few if few.any() and chance.random() < 0.4 else allowed
+            if not chosen.any():
+                break
+            tokens.append(int(chance.choice(np.flatnonzero(chosen))))
         return tokens
 
 
 @cache
 def _ending(tokenizer):
-    """Return the tokens of ending signs alone."""
+    """Return 1 at each token of ending signs alone."""
     texts = (tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size))
     signs = set(_ENDING_SIGNS.encode())
-    return {token for token, text in enumerate(texts) if text and set(text) <= signs}
+    return np.array([bool(text) and set(text) <= signs for text in texts], np.uint8)
