@@ -5,8 +5,8 @@
     python -m tests.campaigns.structured --first 400       goes on with the reply of that number
 
 It asks the 24 questions of the bench again and again, half of the replies at temperature 0 and half
-at 1, with changing drafters and numbers of nodes. A reply that did not end by itself is counted,
-and not judged.
+at 1, with changing drafters and numbers of nodes. Each mask has to be that of a matcher that reads
+the whole text anew. A reply that did not end by itself is counted, and not judged.
 """
 
 import argparse
@@ -14,11 +14,13 @@ import json
 from collections import Counter
 from itertools import cycle, islice, product
 
+import numpy as np
 from jsonschema import Draft202012Validator
 
 import mlxspec
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.bench.structured import choose_schemas
+from mlxspec.grammar.constraint import Constraint, mask_of
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import text_of
 
@@ -36,12 +38,33 @@ def main(argv=None):
     args = parser.parse_args(argv)
     ends = Counter()
     numbered = islice(enumerate(cases()), args.first, args.first + args.replies)
+    Constraint._at = compared(Constraint._at)
     with mlxspec.load(args.model, drafter="pool") as engine:
         for drafter, group in groups(numbered, args.batch):
             ends.update(write(engine, drafter, group))
             print(f"{ends.total()}: {dict(ends)}", flush=True)
     print(f"{args.replies} replies: {dict(ends)}")
     return ends
+
+
+def compared(masks_below):
+    """Return a method of `Constraint` that compares what it returns with a fresh matcher's mask."""
+
+    def at(constraint, below):
+        after, fresh = masks_below(constraint, below), constraint._begin()
+        fresh.try_consume_tokens([*constraint._read, *below])
+        size = constraint._vocab_size
+        bits, fault = mask_of(fresh)
+        may_end, bits = bits[size], bits[:size].copy()
+        assert bool(fault) == bool(after.fault), (constraint._read, below, fault, after.fault)
+        assert after.is_complete == bool(may_end and not bits.any()), (constraint._read, below)
+        if may_end:
+            bits[constraint._end_tokens] = 1
+        is_same = fault or after.is_complete or np.array_equal(after.bits, bits)
+        assert is_same, (constraint._read, below)
+        return after
+
+    return at
 
 
 def cases():
