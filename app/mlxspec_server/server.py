@@ -28,7 +28,7 @@ from mlxspec_server.apis.base import Api
 from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chat_turns, chosen_tools
 from mlxspec_server.apis.completions import Completion, completion_ask
 from mlxspec_server.apis.messages import Message, message_ask, message_chat, message_tools
-from mlxspec_server.apis.responses import ResponsesReply, response_ask, response_chat
+from mlxspec_server.apis.responses import ResponsesReply, echo_of, response_ask, response_chat
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Body, received_body
 from mlxspec_server.engine_thread import EngineThread
@@ -158,7 +158,8 @@ class Server:
 
     def _response(self, body: Body) -> tuple[Ask, Begin]:
         ask, chat = response_ask(body, self.settings.params), response_chat(body)
-        return ask, self._in_chat(ask, chat, chosen_tools(body), ResponsesReply)
+        tell = partial(ResponsesReply, echo=echo_of(body))
+        return ask, self._in_chat(ask, chat, chosen_tools(body), tell)
 
     def _message(self, body: Body) -> tuple[Ask, Begin]:
         ask, chat = message_ask(body, self.settings.params), message_chat(body)

@@ -85,6 +85,23 @@ def test_a_completion_goes_on_with_plain_text(client, is_streamed):
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_response_tells_what_was_asked(client, is_streamed):
+    tool = {"type": "function", "name": "go", "parameters": {"type": "object"}}
+    fields = {
+        **{"instructions": "Be", "max_output_tokens": 3, "metadata": {"a": "b"}, "tools": [tool]},
+        **{"tool_choice": "none", "parallel_tool_calls": False, "temperature": 0.5, "top_p": 0.25},
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "string"}}},
+    }
+    for sent in ({}, fields):
+        response = asked(client, "/v1/responses", {"input": "a", "stream": is_streamed, **sent})
+        rows = data_of(response) if is_streamed else [{"response": response.json()}]
+        for found in (row["response"] for row in rows if "response" in row):
+            assert sent.items() <= found.items()
+            assert found["previous_response_id"] is None
+            assert sent or found["text"] == {"format": {"type": "text"}}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_response_is_the_text_of_the_target(client, is_streamed):
     body = {"input": "Hi", "stream": is_streamed}
     response = asked(client, "/v1/responses", body)
@@ -322,6 +339,7 @@ def test_a_format_that_is_not_checked_is_named_in_a_header(client, is_streamed):
         ("completions", {"prompt": "a" * 9000}, 400, "tiny takes 512"),
         ("completions", {"prompt": "a", "echo": True}, 400, "echo is not supported"),
         ("responses", {"input": "a", "previous_response_id": "x"}, 400, "nothing is stored"),
+        ("responses", {"input": "a", "metadata": [5]}, 400, "metadata must be an object"),
         ("responses", {"input": "a", "n": 2}, 400, "n is not supported"),
         ("responses", {"input": "a", "top_logprobs": 2}, 400, "ask /v1/chat/completions"),
         ("responses", {"input": [PICTURE]}, 400, "got a part of type input_image"),

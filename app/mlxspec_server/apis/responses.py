@@ -16,6 +16,15 @@ from mlxspec_server.writing import Writing
 
 _ELSEWHERE = ("_call", "_call_output", "_list_tools", "_approval_request", "_approval_response")
 _LOGPROBS = "message.output_text.logprobs"
+_ECHO = {
+    **{"instructions": None, "max_output_tokens": None, "parallel_tool_calls": True},
+    **{"tool_choice": "auto", "tools": []},
+}
+_ECHO_OBJECTS: dict[str, dict[str, Any]] = {
+    "metadata": {},
+    "reasoning": {"effort": None, "summary": None},
+    "text": {"format": {"type": "text"}},
+}
 
 
 def response_ask(body: Body, defaults: GenerationParams) -> Ask:
@@ -26,6 +35,14 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
         why = f"{_LOGPROBS} is not told: ask /v1/chat/completions for logprobs"
         raise Refusal(400, why, "include")
     return ask_of(body, defaults)
+
+
+def echo_of(body: Body) -> dict[str, Any]:
+    """Return what a response says of its request: the fields, and what stands for others."""
+    found = {name: body.get(name) if name in body else usual for name, usual in _ECHO.items()}
+    for name, usual in _ECHO_OBJECTS.items():
+        found[name] = {**usual, **body.object(name)}
+    return found
 
 
 def response_chat(body: Body) -> Chat:
@@ -65,8 +82,8 @@ def _item(item: Any) -> list[Turn]:
 class ResponsesReply:
     """Tells a reply as a response."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing, self._created = writing, now()
+    def __init__(self, writing: Writing, *, echo: Mapping[str, Any]) -> None:
+        self._writing, self._created, self._echo = writing, now(), echo
         self._pieces: list[Piece] = []
         self._number = -1  # of the event
         self._items: list[dict[str, Any]] = []
@@ -125,13 +142,13 @@ class ResponsesReply:
             "output": [dict(item) for item in self._items],
             "error": None,
             "incomplete_details": None,
-            "instructions": None,
-            "metadata": {},
-            "parallel_tool_calls": True,
             "temperature": params.sampling.temperature,
             "top_p": params.sampling.top_p,
-            "tool_choice": "auto",
-            "tools": [],
+            "background": False,
+            "previous_response_id": None,
+            "store": False,
+            "truncation": "disabled",
+            **self._echo,
         }
         if status == "incomplete":
             found["incomplete_details"] = {"reason": "max_output_tokens"}
