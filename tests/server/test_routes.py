@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mlxspec import __version__
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.served import (
     JSON,
@@ -99,6 +100,14 @@ def test_a_response_tells_what_was_asked(client, is_streamed):
             assert sent.items() <= found.items()
             assert found["previous_response_id"] is None
             assert sent or found["text"] == {"format": {"type": "text"}}
+
+
+def test_openais_completions_name_what_wrote_them(client):
+    for path, body in (("completions", {"prompt": "a"}), ("chat/completions", CHAT)):
+        for is_streamed in (False, True):
+            response = asked(client, f"/v1/{path}", {**body, "stream": is_streamed})
+            for row in data_of(response) if is_streamed else [response.json()]:
+                assert row["system_fingerprint"] == f"mlxspec-{__version__}"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

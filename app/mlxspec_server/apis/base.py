@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from mlxspec import __version__
 from mlxspec_server.figures import timings_of, usage_of
 from mlxspec_server.pieces import Piece, TokenLogprob
 from mlxspec_server.refusals import Refusal
@@ -56,6 +57,12 @@ REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
 def failure(refusal: Refusal) -> Lines:
     """Return what the streams of OpenAI's completions say of an error."""
     return [event(refusal.body(""))]
+
+
+def head_of(writing: Writing, kind: str) -> dict[str, Any]:
+    """Return what each document of OpenAI's completions says of the request."""
+    head = {"id": f"{kind}-{writing.name}", "created": now(), "model": writing.loaded.offer.name}
+    return head | {"system_fingerprint": f"mlxspec-{__version__}"}
 
 
 def figures_of(writing: Writing, ends: Sequence[Piece]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from mlxspec_server.apis.base import (
     event,
     failure,
     figures_of,
+    head_of,
     logprob_row,
-    now,
     reason_of,
     said,
 )
@@ -66,8 +66,7 @@ class ChatCompletion:
 
     def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
         self._writing, self._tells_usage = writing, tells_usage
-        self._head = {"id": f"chatcmpl-{writing.name}", "created": now()}
-        self._head |= {"model": writing.loaded.offer.name}
+        self._head = head_of(writing, "chatcmpl")
         self._ends: list[Piece] = []
         self._num_calls: dict[int, int] = {}
 

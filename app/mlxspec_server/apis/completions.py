@@ -14,7 +14,7 @@ from mlxspec_server.apis.base import (
     failure,
     figures_of,
     finite,
-    now,
+    head_of,
     token_text,
 )
 from mlxspec_server.asking import Ask, ask_of
@@ -39,8 +39,7 @@ class Completion:
 
     def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
         self._writing, self._tells_usage = writing, tells_usage
-        self._head = {"id": f"cmpl-{writing.name}", "object": "text_completion"}
-        self._head |= {"created": now(), "model": writing.loaded.offer.name}  # type: ignore[dict-item]
+        self._head = {**head_of(writing, "cmpl"), "object": "text_completion"}
         self._ends: list[Piece] = []
         self._lengths: dict[int, int] = {}  # characters told of each reply
 
