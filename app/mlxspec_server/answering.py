@@ -64,8 +64,11 @@ class Answers:
         Raises:
             Refusal: It cannot be answered, or not now.
         """
-        running = self._num_asked
-        if running + ask.num_replies > self.settings.batch_size + self.settings.max_waiting:
+        running, most = self._num_asked, self.settings.batch_size + self.settings.max_waiting
+        if ask.num_replies > most:
+            message = f"a request may ask for {most} replies; got {ask.num_replies}: ask for fewer"
+            raise Refusal(400, message, "n")
+        if running + ask.num_replies > most:
             message = f"the server has {running} replies to write: ask again later"
             raise Refusal(429, message, retry_s=_RETRY_S)
         self.counts.add("requests")

@@ -45,9 +45,10 @@ class Ask:
 
     Attributes:
         model: The name of the model, "" for the server's.
-        params: Settings of the first reply; each further one has the next seed.
+        params: Settings of the first reply to a prompt; each further one has the next seed.
         is_streamed: Whether the reply comes as it is written.
-        num_replies: Replies to the prompt.
+        num_replies: Replies to all its prompts, those to the first one first.
+        num_prompts: Its prompts.
         num_logprobs: The likeliest tokens to tell at each position; None to tell none.
     """
 
@@ -55,11 +56,13 @@ class Ask:
     params: GenerationParams
     is_streamed: bool
     num_replies: int = 1
+    num_prompts: int = 1
     num_logprobs: int | None = None
 
     def seeds(self) -> list[int]:
         """Return the seed of each reply."""
-        return [(self.params.seed + index) % 2**64 for index in range(self.num_replies)]
+        num_each = self.num_replies // self.num_prompts
+        return [(self.params.seed + i % num_each) % 2**64 for i in range(self.num_replies)]
 
 
 def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None = None) -> Ask:

@@ -8,13 +8,15 @@ from typing import Any
 Stats = Mapping[str, Any]
 
 
-def usage_of(stats: Sequence[Stats], *, has_prediction: bool) -> dict[str, Any]:
-    """Return the `usage` of OpenAI's API for all replies to a request.
+def usage_of(stats: Sequence[Stats], num_prompts: int, *, has_prediction: bool) -> dict[str, Any]:
+    """Return the `usage` of OpenAI's API for all replies to a request, in their order.
 
     Predicted tokens are told only where the client sent a prediction: drafts of ours are no
     predictions of the client, and are told in `timings`.
     """
-    prompt, written = stats[0]["prompt_tokens"], sum(one["generated_tokens"] for one in stats)
+    firsts = stats[:: len(stats) // num_prompts]  # each prompt counts once
+    prompt = sum(one["prompt_tokens"] for one in firsts)
+    written = sum(one["generated_tokens"] for one in stats)
     details = {"reasoning_tokens": sum(one["reasoning_tokens"] for one in stats)}
     if has_prediction:
         for name in ("accepted_prediction_tokens", "rejected_prediction_tokens"):
@@ -23,7 +25,7 @@ def usage_of(stats: Sequence[Stats], *, has_prediction: bool) -> dict[str, Any]:
         "prompt_tokens": prompt,
         "completion_tokens": written,
         "total_tokens": prompt + written,
-        "prompt_tokens_details": {"cached_tokens": stats[0]["reused_tokens"]},
+        "prompt_tokens_details": {"cached_tokens": sum(one["reused_tokens"] for one in firsts)},
         "completion_tokens_details": details,
     }
 

@@ -70,8 +70,6 @@ def _with_tools_told(turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]
 
 def raw_tokens(loaded: Loaded, prompt: Any) -> list[int]:
     """Return the tokens of a prompt without a template: a text, or token ids."""
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
     if isinstance(prompt, str):
         try:
             return loaded.engine.tokenizer.encode(prompt)
@@ -79,5 +77,6 @@ def raw_tokens(loaded: Loaded, prompt: Any) -> list[int]:
             raise Refusal(400, str(error), "prompt") from error
     is_ids = isinstance(prompt, list) and all(type(token) is int for token in prompt)
     if not is_ids:
-        raise Refusal(400, "prompt must be one text, or one list of token ids", "prompt")
+        message = "prompt must be a text, a list of token ids, or a list of either"
+        raise Refusal(400, message, "prompt")
     return list(prompt)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers, Begin
 from mlxspec_server.apis.base import Api
 from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chat_turns, chosen_tools
-from mlxspec_server.apis.completions import Completion, completion_ask
+from mlxspec_server.apis.completions import Completion, completion_ask, prompts_of
 from mlxspec_server.apis.messages import Message, message_ask, message_chat, message_tools
 from mlxspec_server.apis.responses import ResponsesReply, echo_of, response_ask, response_chat
 from mlxspec_server.asking import Ask
@@ -150,8 +150,8 @@ class Server:
         ask, usage = completion_ask(body, self.settings.params), _tells_usage(body)
 
         def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            prompt = Prompt(raw_tokens(loaded, body.get("prompt")))
-            writing = Writing(self.thread, loaded, ask, prompt)
+            prompts = [Prompt(raw_tokens(loaded, prompt)) for prompt in prompts_of(body)]
+            writing = Writing(self.thread, loaded, ask, prompts)
             return writing, Completion(writing, tells_usage=usage)
 
         return ask, begin
@@ -177,7 +177,7 @@ class Server:
         def begin(loaded: Loaded) -> tuple[Writing, Api]:
             args = ask.params.chat_template_args
             prompt = chat_prompt(loaded, chat, choice.tools, args)
-            writing = Writing(self.thread, loaded, ask, prompt, choice)
+            writing = Writing(self.thread, loaded, ask, [prompt], choice)
             return writing, tell(writing)
 
         return begin

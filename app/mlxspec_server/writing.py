@@ -13,8 +13,9 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from mlxspec.batch.jobs import Job
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import GrammarError, MlxspecError
-from mlxspec.params import Grammar
+from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
@@ -49,7 +50,7 @@ class Writing:
         name: Names the request.
         ask: What it asks for.
         loaded: The model that writes.
-        prompt: Its tokens.
+        num_prompt_tokens: Tokens of its prompts.
     """
 
     def __init__(
@@ -57,18 +58,19 @@ class Writing:
         thread: EngineThread,
         loaded: Loaded,
         ask: Ask,
-        prompt: Prompt,
+        prompts: Sequence[Prompt],
         choice: ToolChoice = NO_TOOLS,
     ) -> None:
-        """Check the prompt and compile its grammar; nothing is written before `pieces`.
+        """Check the prompts and compile their grammar; nothing is written before `pieces`.
 
         Any thread may do it.
 
         Raises:
-            Refusal: The prompt or a setting does not fit the model.
+            Refusal: A prompt or a setting does not fit the model.
         """
         self.name = token_hex(12)
-        self.ask, self.loaded, self.prompt = ask, loaded, prompt.tokens
+        self.ask, self.loaded = ask, loaded
+        self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
         self._thread = thread
         self._queue: asyncio.Queue[Heard] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,22 +80,17 @@ class Writing:
             if format is None:
                 raise cannot_demand()
             params = format.demanding(params, choice)
-        try:
-            job = replace(loaded.engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
-        except (MlxspecError, ValueError) as error:
-            raise Refusal(400, str(error)) from error
-        if params.grammar and not choice.demanded:
-            job = _read_begun(job, loaded.engine.tokenizer)
+        is_begun_read = params.grammar is not None and not choice.demanded
+        jobs = [_job(loaded.engine, prompt, params, is_begun_read) for prompt in prompts]
         self.headers = _headers_of(params.grammar)
         marks = {token: name for name, token in format.special.items()} if format else {}
         self._makers = [
             ReplyPieces(index, _splitter(format, choice), marks) for index in range(ask.num_replies)
         ]
-        seeds = ask.seeds()
-        jobs = [replace(job, params=replace(job.params, seed=seed)) for seed in seeds]
+        jobs = [job for job in jobs for _ in range(ask.num_replies // ask.num_prompts)]
         self._tickets = [
-            Ticket(f"{self.name}-{i}", own, self._deliver_to(i), ask.num_logprobs)
-            for i, own in enumerate(jobs)
+            Ticket(f"{self.name}-{i}", _seeded(job, seed), self._deliver_to(i), ask.num_logprobs)
+            for i, (job, seed) in enumerate(zip(jobs, ask.seeds(), strict=True))
         ]
 
     async def pieces(
@@ -163,6 +160,19 @@ def _headers_of(grammar: Grammar | None) -> dict[str, str]:
     unchecked = grammar.unchecked if grammar else ()
     names = ", ".join(quote(name) for name in unchecked)  # from a client: no line may end in it
     return {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
+
+
+def _job(engine: Engine, prompt: Prompt, params: GenerationParams, is_begun_read: bool) -> Job:
+    """Return a checked job, the beginning of its reply read by its grammar where that is told."""
+    try:
+        job = replace(engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
+    except (MlxspecError, ValueError) as error:
+        raise Refusal(400, str(error)) from error
+    return _read_begun(job, engine.tokenizer) if is_begun_read else job
+
+
+def _seeded(job: Job, seed: int) -> Job:
+    return replace(job, params=replace(job.params, seed=seed))
 
 
 def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:

@@ -30,7 +30,7 @@ SECOND = FIRST | {
 
 
 def test_usage_counts_a_prompt_once_and_what_every_reply_to_it_wrote():
-    assert usage_of([FIRST, SECOND], has_prediction=True) == {
+    assert usage_of([FIRST, SECOND], 1, has_prediction=True) == {
         "prompt_tokens": 40,
         "completion_tokens": 31,
         "total_tokens": 71,
@@ -41,6 +41,14 @@ def test_usage_counts_a_prompt_once_and_what_every_reply_to_it_wrote():
             "rejected_prediction_tokens": 3,
         },
     }
+
+
+def test_usage_counts_each_of_several_prompts():
+    longer = {"prompt_tokens": 50, "reused_tokens": 5}
+    stats = [FIRST, SECOND, FIRST | longer, SECOND | longer]
+    found = usage_of(stats, 2, has_prediction=False)
+    cached = found["prompt_tokens_details"]["cached_tokens"]
+    assert (found["prompt_tokens"], cached, found["completion_tokens"]) == (90, 35, 62)
 
 
 def test_timings_tell_the_reading_of_a_prompt_from_the_writing_after_it():

@@ -25,7 +25,7 @@ REFUSED = [
     (f"/v1/chat/completions?q={SECRET}", {"messages": MESSAGES, "temperature": SECRET}),
     ("/v1/chat/completions", {"messages": MESSAGES, "model": SECRET}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": SECRET}]}]}),
-    ("/v1/completions", {"prompt": [SECRET, SECRET]}),
+    ("/v1/completions", {"prompt": [SECRET, 5]}),
     ("/v1/messages", {"messages": MESSAGES}),
     ("/v1/responses", {"input": [{"type": SECRET}]}),
 ]

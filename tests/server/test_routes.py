@@ -86,6 +86,42 @@ def test_a_completion_goes_on_with_plain_text(client, is_streamed):
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
+def test_each_prompt_of_a_list_has_its_replies_in_order(client, is_streamed):
+    body = {
+        "prompt": ["Once", TOKENIZER.encode("Hi")],
+        "n": 2,
+        "stream": is_streamed,
+        "temperature": 0,
+    }
+    told = {"stream_options": {"include_usage": True}}
+    response = asked(client, "/v1/completions", {**body, **told})
+    rows = data_of(response) if is_streamed else [response.json()]
+    texts = [""] * 4
+    for choice in (choice for row in rows for choice in row["choices"]):
+        texts[choice["index"]] += choice["text"]
+    assert texts == [true_text("Once")] * 2 + [true_text("Hi")] * 2
+    usage = rows[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (6, 4 * LENGTH)
+
+
+def test_each_prompt_of_a_list_is_drawn_as_one_alone(client):
+    drawn = {"temperature": 1, "seed": 5, "n": 2}
+    whole = asked(client, "/v1/completions", {**drawn, "prompt": ["a", "b"]}).json()["choices"]
+    alone = [asked(client, "/v1/completions", {**drawn, "prompt": p}).json() for p in "ab"]
+    texts = [choice["text"] for one in alone for choice in one["choices"]]
+    assert [choice["text"] for choice in whole] == texts
+    assert len(set(texts)) == 4
+
+
+def test_openais_completions_name_what_wrote_them(client):
+    for path, body in (("completions", {"prompt": "a"}), ("chat/completions", CHAT)):
+        for is_streamed in (False, True):
+            response = asked(client, f"/v1/{path}", {**body, "stream": is_streamed})
+            for row in data_of(response) if is_streamed else [response.json()]:
+                assert row["system_fingerprint"] == f"mlxspec-{__version__}"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_response_tells_what_was_asked(client, is_streamed):
     tool = {"type": "function", "name": "go", "parameters": {"type": "object"}}
     fields = {
@@ -100,14 +136,6 @@ def test_a_response_tells_what_was_asked(client, is_streamed):
             assert sent.items() <= found.items()
             assert found["previous_response_id"] is None
             assert sent or found["text"] == {"format": {"type": "text"}}
-
-
-def test_openais_completions_name_what_wrote_them(client):
-    for path, body in (("completions", {"prompt": "a"}), ("chat/completions", CHAT)):
-        for is_streamed in (False, True):
-            response = asked(client, f"/v1/{path}", {**body, "stream": is_streamed})
-            for row in data_of(response) if is_streamed else [response.json()]:
-                assert row["system_fingerprint"] == f"mlxspec-{__version__}"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -343,12 +371,13 @@ def test_a_format_that_is_not_checked_is_named_in_a_header(client, is_streamed):
             400,
             "content may be text alone; got a part of type image_url",
         ),
-        ("completions", {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
+        ("completions", {"prompt": ["a", 5]}, 400, "prompt must be a text"),
+        ("completions", {"prompt": ["a"] * 97}, 400, "may ask for 96 replies; got 97"),
+        ("responses", {"input": "a", "metadata": [5]}, 400, "metadata must be an object"),
         ("completions", {"prompt": [99999]}, 400, "not in the vocabulary"),
         ("completions", {"prompt": "a" * 9000}, 400, "tiny takes 512"),
         ("completions", {"prompt": "a", "echo": True}, 400, "echo is not supported"),
         ("responses", {"input": "a", "previous_response_id": "x"}, 400, "nothing is stored"),
-        ("responses", {"input": "a", "metadata": [5]}, 400, "metadata must be an object"),
         ("responses", {"input": "a", "n": 2}, 400, "n is not supported"),
         ("responses", {"input": "a", "top_logprobs": 2}, 400, "ask /v1/chat/completions"),
         ("responses", {"input": [PICTURE]}, 400, "got a part of type input_image"),

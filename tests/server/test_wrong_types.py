@@ -25,7 +25,7 @@ CHAT = {
 ALLOWED = {"mode": "auto", "tools": [{"type": "function", "name": "go"}]}
 REQUESTS = {
     "/v1/chat/completions": CHAT,
-    "/v1/completions": {"prompt": "a", "logprobs": 1, "max_tokens": 1},
+    "/v1/completions": {"prompt": ["a", [72]], "logprobs": 1, "max_tokens": 1},
     "/v1/messages": {
         "system": [{"type": "text", "text": "Be"}],
         "messages": [

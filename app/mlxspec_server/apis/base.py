@@ -65,11 +65,11 @@ def head_of(writing: Writing, kind: str) -> dict[str, Any]:
     return head | {"system_fingerprint": f"mlxspec-{__version__}"}
 
 
-def figures_of(writing: Writing, ends: Sequence[Piece]) -> dict[str, Any]:
-    """Return `usage` and `timings` as OpenAI's completions tell them, from the ends of replies."""
-    stats = [end.stats for end in ends]
+def figures_of(writing: Writing, pieces: Iterable[Piece]) -> dict[str, Any]:
+    """Return `usage` and `timings` as OpenAI's completions tell them."""
+    stats = [end.stats for end in ends_of(pieces)]
     has_prediction = writing.ask.params.prediction is not None
-    usage = usage_of(stats, has_prediction=has_prediction)
+    usage = usage_of(stats, writing.ask.num_prompts, has_prediction=has_prediction)
     return {"usage": usage, "timings": timings_of(stats[0], writing.loaded.drafter)}
 
 

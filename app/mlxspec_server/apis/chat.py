@@ -113,7 +113,7 @@ class ChatCompletion:
         count = self._writing.ask.num_replies
         choices = [self._choice(i, [p for p in pieces if p.index == i]) for i in range(count)]
         body = self._head | {"object": "chat.completion", "choices": choices}
-        return body | figures_of(self._writing, ends_of(pieces))
+        return body | figures_of(self._writing, pieces)
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": said(pieces, "text")}

@@ -1,6 +1,7 @@
 """OpenAI's older completions of plain text: `/v1/completions`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlxspec.params import GenerationParams
@@ -31,7 +32,15 @@ def completion_ask(body: Body, defaults: GenerationParams) -> Ask:
     num_logprobs = None
     if "logprobs" in body and body.get("logprobs") is not False:
         num_logprobs = body.whole("logprobs", 0, 0, _MOST_LOGPROBS)
-    return ask_of(body, defaults, num_logprobs=num_logprobs)
+    ask, num_prompts = ask_of(body, defaults, num_logprobs=num_logprobs), len(prompts_of(body))
+    return replace(ask, num_replies=ask.num_replies * num_prompts, num_prompts=num_prompts)
+
+
+def prompts_of(body: Body) -> list[Any]:
+    """Return the prompts of a request: one, or those of a list, not yet checked."""
+    stated = body.get("prompt")
+    is_list = isinstance(stated, list) and all(isinstance(one, str | list) for one in stated)
+    return stated if is_list and stated else [stated]
 
 
 class Completion:
@@ -77,7 +86,7 @@ class Completion:
                     "logprobs": self._logprobs(own),
                 }
             )
-        return self._head | {"choices": choices, **figures_of(self._writing, ends_of(pieces))}
+        return self._head | {"choices": choices, **figures_of(self._writing, pieces)}
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if self._writing.ask.num_logprobs is None:

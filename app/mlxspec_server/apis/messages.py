@@ -99,7 +99,7 @@ class Message:
         self._has_calls = False
 
     def begin(self) -> Lines:
-        usage = {"input_tokens": len(self._writing.prompt), "output_tokens": 0}
+        usage = {"input_tokens": self._writing.num_prompt_tokens, "output_tokens": 0}
         message = {**self._head(), "content": [], "stop_reason": None, "usage": usage}
         return [_event("message_start", message=message)]
 
