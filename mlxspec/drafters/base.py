@@ -2,7 +2,7 @@
 
 A drafter proposes; it cannot change the target's distribution. Its draft is a guess, or a sample
 from a distribution q that it states exactly: see `Draft`. After each round it gets everything that
-the target computed, so it can learn from rejected nodes too.
+the target computed, so it can also learn from rejected nodes.
 """
 
 from collections.abc import Sequence
@@ -50,16 +50,12 @@ class Drafter(Protocol):
     num_top_tokens: int
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        """Begin a reply to `prompt`, all tokens of the conversation so far.
+        """Start a reply to `prompt`, all tokens of the conversation so far, at least one.
 
-        The drafter may use what it learned in earlier replies of the session. The last token of
-        the prompt is the first root.
-
-        Args:
-            prompt: Token ids, at least one.
-            sampling: The target's sampling params. More sampled tokens are accepted if the drafter
-                applies them too.
-            key: Random key for this drafter alone, independent of the engine's.
+        The last token of the prompt is the first root. The drafter may use what it learned in
+        earlier replies of the session. More sampled tokens are accepted if it applies `sampling`,
+        the target's sampling params, to its own logits. `key` is independent of the engine's random
+        key.
         """
 
     def propose(self, root: int, budget: int) -> Draft:
@@ -78,8 +74,8 @@ class SamplingDrafter(Drafter, Protocol):
     """A drafter that can sample its tokens above temperature 0.
 
     Attributes:
-        samples: Whether it samples above temperature 0. False makes every draft a function of the
-            past, as a pool requires. `start` reads it.
+        samples: Whether it does. False makes every draft a function of the past, as a pool
+            requires. `start` reads it.
     """
 
     samples: bool
@@ -96,17 +92,15 @@ class CoupledDrafter(SamplingDrafter, Protocol):
     def couple(self, noise: Noise | None) -> None:
         """Set the noise of later replies; called before `start`.
 
-        Args:
-            noise: The target's noise, at any position; None to draw with the key of each `start`.
+        With None, the drafter draws with the key of each `start`.
         """
 
 
 @runtime_checkable
 class LimitedDrafter(Drafter, Protocol):
-    """A drafter with limits of the width and depth of its drafts.
+    """A drafter with limits on the width and depth of its drafts.
 
-    Attributes:
-        limits: The limits; read in every round, before any token is drawn.
+    It reads `limits` in every round, before any token is drawn.
     """
 
     limits: DraftLimits
@@ -126,7 +120,7 @@ class TextDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class TargetDrafter(Drafter, Protocol):
-    """A drafter that needs more than the text, of which each sequence of a batch can have its own.
+    """A drafter that needs more than the text; each sequence of a batch can have its own.
 
     Attributes:
         stages_in_target: Whether drafting leaves rows staged in the target, so that sequences
@@ -138,8 +132,7 @@ class TargetDrafter(Drafter, Protocol):
     def fresh_for(self, target: Decoder) -> Drafter:
         """Return a new drafter with the same settings and no text.
 
-        Args:
-            target: Another decoder of the target's model; nothing is read from it here.
+        `target` is another decoder of the target's model; nothing is read from it here.
 
         Raises:
             ValueError: A drafter inside it serves one sequence only.
@@ -152,13 +145,11 @@ def stages_in_target(drafter: Drafter) -> bool:
 
 
 class WrappingDrafter:
-    """What a drafter of one reply passes on, which drafts beside another drafter.
+    """The common part of drafters that serve one reply and wrap another drafter.
 
     Attributes:
-        name: The word of the wrapping drafter, behind that of the other one.
-        num_top_tokens: What the other drafter needs.
-        drafters: The other drafter, in a tuple.
-        limits: See `LimitedDrafter`.
+        name: The name of the wrapped drafter, "+" and the word of this one.
+        drafters: The wrapped drafter, in a tuple.
     """
 
     limits = FREE
@@ -171,7 +162,7 @@ class WrappingDrafter:
 
     @property
     def samples(self) -> bool:
-        """Whether the other drafter samples; see `SamplingDrafter`."""
+        """Whether the wrapped drafter samples; see `SamplingDrafter`."""
         return getattr(self._beside, "samples", False)
 
     @samples.setter
@@ -181,11 +172,10 @@ class WrappingDrafter:
 
     @property
     def stages_in_target(self) -> bool:
-        """Whether the other drafter leaves rows staged in the target."""
         return stages_in_target(self._beside)
 
     def couple(self, noise: Noise | None) -> None:
-        """Set the noise of the other drafter, if it takes any."""
+        """Set the noise of the wrapped drafter, if it is a `CoupledDrafter`."""
         if isinstance(self._beside, CoupledDrafter):
             self._beside.couple(noise)
 
@@ -193,12 +183,10 @@ class WrappingDrafter:
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
     """Return a new drafter with the same settings, for one more sequence.
 
-    Args:
-        drafter: The drafter.
-        target: The decoder of that sequence; None where only the text is given to it.
+    `target` is the decoder of that sequence; None if the new drafter gets only the text.
 
     Raises:
-        ValueError: It needs more than it is given, or cannot be made anew.
+        ValueError: The drafter needs more than that, or cannot be copied.
     """
     if target is not None and isinstance(drafter, TargetDrafter):
         fresh: Drafter = drafter.fresh_for(target)
@@ -224,7 +212,7 @@ def limit(drafter: Drafter, limits: DraftLimits) -> None:
 
 
 def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:
-    """Return the readers of hidden states: the drafter itself, or those of drafters inside it."""
+    """Return the readers of hidden states among the drafter and the drafters inside it."""
     if isinstance(drafter, HiddenStateReader):
         return (drafter,)
     parts: Sequence[Drafter] = getattr(drafter, "drafters", ())

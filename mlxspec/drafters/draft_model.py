@@ -1,11 +1,11 @@
 """The draft model: a second, smaller language model drafts; it has its own cache.
 
 At temperature 0, or where `samples` is False, the draft is a chain, the draft model's greedy text.
-Else its tokens are drawn from the draft model's distribution q under the target's sampling params,
-and the draft states q for verification (Leviathan et al. 2023, https://arxiv.org/abs/2211.17192).
-If the budget is larger than the longest chain, the rest goes into branches at the root, drawn
-without replacement. Drafting needs no host synchronisation: each drawn token is the lazy input of
-the next forward.
+Otherwise its tokens are drawn from the draft model's distribution q under the target's sampling
+params, and the draft states q for verification (Leviathan et al. 2023,
+https://arxiv.org/abs/2211.17192). If the budget is larger than the longest chain, the rest goes
+into branches at the root, drawn without replacement. Drafting needs no host synchronisation: each
+drawn token is the lazy input of the next forward.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,7 @@ class DraftModelDrafter:
         decoder: The draft model with its own cache; its history is always a prefix of the
             conversation.
         lookahead: Length of the longest path.
-        samples: Whether it samples above temperature 0; see `SamplingDrafter`.
-        limits: See `LimitedDrafter`; a depth replaces `lookahead`.
+        limits: A depth replaces `lookahead`.
     """
 
     name = "model"
@@ -49,17 +48,10 @@ class DraftModelDrafter:
         *,
         samples: bool = True,
     ) -> None:
-        """Make a drafter.
+        """Make a drafter; raise ValueError if `lookahead` is less than 1.
 
-        Args:
-            decoder: The draft model.
-            target_vocab_size: Width of the target's logits; that of the draft model may differ by
-                padding.
-            lookahead: Length of the longest path.
-            samples: Whether to sample above temperature 0.
-
-        Raises:
-            ValueError: `lookahead` is less than 1.
+        `target_vocab_size` is the width of the target's logits; the draft model's may differ by
+        padding.
         """
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
@@ -101,7 +93,7 @@ class DraftModelDrafter:
         return self._tree(shape)
 
     def update(self, round: Round) -> None:
-        """Commit the rows of accepted draft tokens to the draft model's cache, drop the others."""
+        """Commit the rows of accepted draft tokens to the draft model's cache; drop the others."""
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
         self._distribution.count([*accepted, round.bonus_token])
         if self._num_staged:
@@ -135,7 +127,7 @@ class DraftModelDrafter:
         return self._distribution.draft(self.name, tokens, distributions)
 
     def _tree(self, shape: TreeShape) -> Draft:
-        """Draw a tree; each level computes the nodes above it again, which are few."""
+        """Draw a tree. Each level computes the few nodes above it again."""
         *unread, root = self._fed
         if unread:
             self.decoder.extend_chain(mx.array(unread, mx.int32))
@@ -151,9 +143,9 @@ class DraftModelDrafter:
         return self._distribution.draft(self.name, tokens, distributions, shape)
 
     def _own_nodes(self, round: Round) -> Sequence[int]:
-        """Return the accepted nodes as the drawn tree counts them.
+        """Return the accepted nodes, numbered as in the drawn tree.
 
-        A target that verifies chains only got the first node of each level of it.
+        A target that verifies chains only got the first node of each level.
         """
         shape = self._drawn_shape
         if len(round.tokens) == len(shape.parents):
@@ -161,12 +153,12 @@ class DraftModelDrafter:
         return [shape.levels[depth].start for depth in round.path]
 
     def _num_known(self, tokens: Sequence[int]) -> int:
-        """Return the number of tokens before the first one outside the draft model's vocabulary."""
+        """Return the number of tokens before the first one that the draft model lacks."""
         width = self.decoder.vocab_size
         return next((i for i, token in enumerate(tokens) if token >= width), len(tokens))
 
     def _room(self, wanted: int) -> int:
-        """Return how many more tokens fit its context; `wanted` where its cache rotates."""
+        """Return how many more tokens fit in its context; `wanted` if its cache rotates."""
         limit = self.decoder.model.config.max_position_embeddings
         if self.decoder.cache.max_size is not None:
             return wanted

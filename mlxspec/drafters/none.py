@@ -21,7 +21,6 @@ class NoDrafter:
         return NoDrafter()
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the empty draft."""
         return Draft.empty(root)
 
     def update(self, round: Round) -> None:

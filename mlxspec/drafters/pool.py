@@ -38,12 +38,7 @@ rounded; the mixers learn from there."""
 
 
 class PoolDrafter:
-    """Proposes the most probable paths of all its drafters.
-
-    Attributes:
-        drafters: The drafters that it merges.
-        limits: See `LimitedDrafter`.
-    """
+    """Proposes the most probable paths of all its drafters."""
 
     name = "pool"
     limits = FREE
@@ -51,13 +46,11 @@ class PoolDrafter:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         """Merge drafters, which must not be used elsewhere.
 
-        Args:
-            drafters: A `HostDrafter` gives its probabilities on the host; the draft of any other
-                is copied to the host, which waits for the device. `samples` of every
-                `SamplingDrafter` is set to False.
+        A `HostDrafter` gives its probabilities on the host; the draft of any other is copied to the
+        host, which waits for the device. Sets `samples` of every `SamplingDrafter` to False.
 
         Raises:
-            ValueError: There is none, or two share a name.
+            ValueError: There is no drafter, or two share a name.
         """
         names = [drafter.name for drafter in drafters]
         if not names or len(set(names)) < len(names):
@@ -74,7 +67,6 @@ class PoolDrafter:
 
     @property
     def stages_in_target(self) -> bool:
-        """Whether one of its drafters leaves rows staged in the target."""
         return any(map(stages_in_target, self.drafters))
 
     def fresh(self) -> "PoolDrafter":
@@ -84,7 +76,6 @@ class PoolDrafter:
         return PoolDrafter([fresh_drafter(drafter, target) for drafter in self.drafters])
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        """Begin a reply with every drafter, each with its own random key."""
         self._cursor = None
         self._is_greedy = sampling.is_greedy
         keys = mx.random.split(key, len(self.drafters))
@@ -92,18 +83,13 @@ class PoolDrafter:
             drafter.start(prompt, sampling, own_key)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the most probable paths.
-
-        Raises:
-            ValueError: A drafter sampled its tokens: a merged tree would not have its q.
-        """
         return grow(root, self.cursor(root, budget), budget, self.limits)
 
     def cursor(self, root: int, budget: int = DEFAULT_NUM_DRAFT_TOKENS) -> "_PoolCursor":
         """Return the cursor after `root`, of drafters that propose `budget` nodes each.
 
         Raises:
-            ValueError: As in `propose`.
+            ValueError: A drafter sampled its tokens: a merged tree would not have its q.
         """
         cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
@@ -123,7 +109,7 @@ class PoolDrafter:
 class _Mixers:
     """One mixer for every set of drafters that have estimates at a node.
 
-    A drafter without any estimate there is weaker evidence against a token than a drafter that
+    A drafter with no estimate at all is weaker evidence against a token than a drafter that
     estimates other tokens. So these cases have different weights.
     """
 
@@ -145,11 +131,9 @@ class _PoolCursor:
     """The cursors of all drafters at one node, and their estimates there.
 
     Attributes:
-        names: Names of the drafters.
-        mixers: The mixers of the estimates.
         cursors: The cursor of each drafter.
         below: The cursors of children, by token.
-        expected: Per token, log-odds by index of the drafter; `next_probs` fills it.
+        expected: Per token, log-odds by index of the drafter; `next_probs` sets it.
         mixer: The mixer of `next_probs`; None before that call, or without any estimate.
     """
 
@@ -184,7 +168,6 @@ class _PoolCursor:
         return self.below[token]
 
     def learn(self, token: int) -> None:
-        """Update the mixer with the token that followed."""
         if self.mixer is None:
             return
         for candidate, estimates in self.expected.items():

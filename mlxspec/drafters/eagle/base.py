@@ -36,15 +36,10 @@ class EagleBase:
     """Drafts with a network whose input is the target's hidden states.
 
     Attributes:
-        name: The word that selects it; set by subclasses.
-        head_type: Class that joins a network to its target; set by subclasses.
-        num_top_tokens: 0, since it learns nothing from a verdict.
-        shape: Width and depth of every tree, or None to derive them from the budget.
+        head_type: The class that joins a network to its target; subclasses set it.
+        shape: Width and depth of every tree; None derives them from each budget.
         lookahead: Length of the longest drawn path.
-        samples: Whether it samples above temperature 0; else it proposes the most probable tree at
-            any temperature, as a pool requires. `start` reads it.
-        limits: See `LimitedDrafter`; a depth replaces `lookahead`, and `shape` replaces both.
-        history: The pairs so far, and their cache.
+        limits: A depth replaces `lookahead`; `shape` replaces both.
     """
 
     name: str
@@ -63,13 +58,6 @@ class EagleBase:
         samples: bool = True,
     ) -> None:
         """Make a drafter with its own cache, of the same size as the target's if that rotates.
-
-        Args:
-            network: A network trained for the target.
-            target: The target.
-            shape: Width and depth of every tree; None derives them from each budget.
-            lookahead: Length of the longest drawn path.
-            samples: Whether to sample above temperature 0.
 
         Raises:
             UnsupportedModelError: The network was made for a target of another size.
@@ -97,7 +85,6 @@ class EagleBase:
 
     @property
     def num_read(self) -> int:
-        """Number of tokens of the target's history that it has got so far."""
         return self.history.num_read
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
@@ -184,21 +171,11 @@ class EagleBase:
 class JoinedHead:
     """A network that uses the target's embedding and output head where it has none.
 
-    Attributes:
-        target_ids: (draft_vocab,) int32 target token of each draft token, or None.
+    The network has `target_ids`, (draft_vocab,) int32 target token of each draft token or None, and
+    may have its own `embed_tokens` and `lm_head`.
     """
 
     def __init__(self, network: Any, model: TargetModel, dtype: mx.Dtype) -> None:
-        """Join a network to its target.
-
-        Args:
-            network: It has `target_ids`, and maybe its own `embed_tokens` and `lm_head`.
-            model: The target.
-            dtype: Floating-point type of the network.
-
-        Raises:
-            VocabularyMismatchError: It has tokens that the target does not have.
-        """
         self.target_ids: mx.array | None = network.target_ids
         check_vocabulary(self.target_ids, model)
         self._dtype = dtype
@@ -227,7 +204,7 @@ def output_of(network: nn.Module, target_ids: mx.array | None, model: TargetMode
     """Return a map of (n, D) to (n, V_draft) logits: the network's own head, else the target's.
 
     With `target_ids`, only these rows of the target's head are used. Logits beyond the target's
-    vocabulary are dropped, since each side may have its own padding.
+    vocabulary are dropped, since the two heads may be padded differently.
     """
     if target_ids is not None:
         return network.lm_head if "lm_head" in network else model.head_rows(target_ids)

@@ -34,7 +34,6 @@ class EagleNetwork(nn.Module):
     Attributes:
         config: The normalised config from which it was built.
         fc: Linear layer from (..., 2 D) to (..., D).
-        layers: One decoder layer, rarely more.
     """
 
     def __init__(
@@ -45,15 +44,12 @@ class EagleNetwork(nn.Module):
     ) -> None:
         """Build the network with random weights.
 
-        Args:
-            config: hidden_size, intermediate_size, num_attention_heads, num_key_value_heads,
-                head_dim, rms_norm_eps, rope_theta, rope_scaling, vocab_size, num_layers (1 by
-                default), and draft_vocab_size of its own, reduced head.
-            optional: Names of the parameters that not every checkpoint has: the biases of `fc`
-                and of the projections, `layers.0.input_layernorm.weight`,
-                `embedding_layernorm.weight`, `pre_lm_head_layernorm.weight`,
-                `embed_tokens.weight` and `lm_head.weight`.
-            target_ids: Target tokens of a reduced vocabulary.
+        `config` has hidden_size, intermediate_size, num_attention_heads, num_key_value_heads,
+        head_dim, rms_norm_eps, rope_theta, rope_scaling, vocab_size, num_layers (1 by default), and
+        draft_vocab_size if the head is its own and reduced. `target_ids` are then its target
+        tokens. `optional` names the parameters that not every checkpoint has: the biases of `fc`
+        and of the projections, `layers.0.input_layernorm.weight`, `embedding_layernorm.weight`,
+        `pre_lm_head_layernorm.weight`, `embed_tokens.weight` and `lm_head.weight`.
         """
         super().__init__()
         self.config = dict(config)
@@ -77,12 +73,10 @@ class EagleNetwork(nn.Module):
     def from_checkpoint(
         config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "EagleNetwork":
-        """Return the network of a checkpoint, its names normalised, plain or quantised.
+        """Return the network of a checkpoint with normalised names, plain or quantised.
 
-        Args:
-            config: Config of the network, with `quantization` where tensors are quantised.
-            tensors: Its parameters, and `target_ids` of a reduced vocabulary.
-            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
+        `config` has `quantization` if tensors are quantised. `tensors` may have `target_ids`.
+        `dtype` is the target's; None for the default of `load_weights`.
 
         Raises:
             UnsupportedModelError: Tensors are missing, unknown or of the wrong shape.
@@ -108,9 +102,8 @@ class EagleNetwork(nn.Module):
     ) -> mx.array:
         """Run (B, L, D) embeddings of the next tokens and final hidden states.
 
-        Returns:
-            (B, L, D) input of the output head. While drafting it also replaces the target's hidden
-            states of the next token, which do not exist yet.
+        Returns the (B, L, D) input of the output head. While drafting, it also replaces the
+        target's hidden state of the next token, which does not exist yet.
         """
         if "embedding_layernorm" in self:
             embeddings = self.embedding_layernorm(embeddings)
@@ -123,20 +116,12 @@ class EagleNetwork(nn.Module):
 class EagleHead(JoinedHead):
     """An EAGLE-1 or EAGLE-2 network, joined to its target.
 
-    Attributes:
-        capture: Empty: its input is the final norm's output only.
-        num_layers: Layers of the network.
+    `capture` is empty: its only input is the final norm's output.
     """
 
     capture: tuple[int, ...] = ()
 
     def __init__(self, network: EagleNetwork, model: TargetModel) -> None:
-        """Join a network to its target.
-
-        Raises:
-            UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It has tokens that the target does not have.
-        """
         width = network.config["hidden_size"]
         if width != model.config.hidden_size:
             raise UnsupportedModelError(
@@ -170,7 +155,7 @@ class EagleDrafter(EagleBase):
 
 
 def _layer_config(config: Mapping[str, Any], optional: Collection[str]) -> ModelConfig:
-    """Return the config of a model with these layers; the tensors tell which biases exist."""
+    """Return the config of a model with these layers; the tensors decide which biases exist."""
     settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
     number = config.get("num_layers", 1)
     layer = ModelConfig.from_dict({"model_type": "llama", "num_hidden_layers": number, **settings})

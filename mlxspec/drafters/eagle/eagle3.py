@@ -2,8 +2,7 @@
 
 The target's own forwards capture the states entering a low, a middle and a high layer, and the
 drafter fuses them. While drafting, the output of its layer before the norm replaces them. A reduced
-draft vocabulary makes the output head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840). The
-network is in `network.py`.
+draft vocabulary makes the output head cheap (Li et al. 2025, https://arxiv.org/abs/2503.01840).
 """
 
 import mlx.core as mx
@@ -22,20 +21,12 @@ __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
 class Eagle3Head(JoinedHead):
     """An EAGLE-3 network, joined to its target.
 
-    Attributes:
-        capture: Layers of the target whose entering states are its input.
-        num_layers: 1.
+    `capture` lists the layers of the target whose entering states are its input.
     """
 
     num_layers = 1
 
     def __init__(self, network: Eagle3Network, model: TargetModel) -> None:
-        """Join a network to its target.
-
-        Raises:
-            UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It has tokens that the target does not have.
-        """
         _check(network, model)
         super().__init__(network, model, network.norm.weight.dtype)
         self.capture = network.capture

@@ -8,9 +8,8 @@ completes its pair.
     states       g0      g1      g2      g3     (not computed yet)
     pairs      (g0,t1) (g1,t2) (g2,t3) (g3,root)     committed, committed, unread, drafted
 
-Keys and values of the pairs are in the drafter's own cache: first those of the prompt, then those
-of accepted tokens, always from real states of the target. Rows from drafting are forgotten after
-the round.
+The drafter's own cache has the keys and values of the pairs: first those of the prompt, then those
+of accepted tokens, always from real states of the target. Drafted rows are dropped after the round.
 """
 
 from collections.abc import Sequence
@@ -52,9 +51,8 @@ class Head(Protocol):
     ) -> tuple[mx.array, mx.array]:
         """Run (L,) next tokens and (L, F) features; their rows are staged in `cache`.
 
-        Returns:
-            (L, D) states for `logits`, and (L, F) predicted features, which replace those of the
-            next token while drafting.
+        Returns (L, D) states for `logits`, and (L, F) predicted features, which replace those of
+        the next token while drafting.
         """
 
     def logits(self, states: mx.array) -> mx.array:
@@ -64,10 +62,7 @@ class Head(Protocol):
 class PairHistory:
     """Gets the target's states, makes pairs and runs the drafter's network over them.
 
-    Attributes:
-        head: The network.
-        cache: Its keys and values, one row per pair.
-        num_read: Number of tokens of the target's history that it has got so far.
+    `cache` has one row per pair. `num_read` counts the tokens of the target's history read so far.
     """
 
     def __init__(self, head: Head, cache: Cache) -> None:
@@ -81,13 +76,12 @@ class PairHistory:
 
     @property
     def num_pairs(self) -> int:
-        """Number of complete pairs, those not yet in the cache included."""
+        """Number of complete pairs, including those not yet in the cache."""
         return self.cache.offset + len(self._unread)
 
     # ---- the target's history --------------------------------------------------------------
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Get the next tokens of the history; see `HiddenStateReader`."""
         if not tokens:
             return
         features = self.head.features(states)
@@ -103,8 +97,8 @@ class PairHistory:
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens; see `HiddenStateReader`.
 
-        Where the states of the last of them are gone, or the cache cannot go back, the drafter
-        begins with an empty cache: its drafts are worse until it has got some text again.
+        If the state of the last of them is lost, or the cache cannot be truncated, the drafter
+        restarts with an empty cache: its drafts are worse until it has read some text again.
         """
         if not length:
             self._clear()
@@ -127,9 +121,8 @@ class PairHistory:
     def begin(self, root: int) -> tuple[mx.array, mx.array] | None:
         """Stage the unread pairs and the one that `root` completes.
 
-        Returns:
-            (1, D) state for the head and (1, F) predicted features of the root's pair; None where
-            there are no states before the root.
+        Returns the (1, D) state for the head and the (1, F) predicted features of the root's pair;
+        None if there are no states before the root.
         """
         self.drop()
         if not self._features:
@@ -141,16 +134,12 @@ class PairHistory:
     def extend(
         self, tokens: mx.array, features: mx.array, on_path: mx.array
     ) -> tuple[mx.array, mx.array]:
-        """Stage k nodes, one deeper than those staged before.
+        """Stage k nodes, one level deeper than those staged before.
 
-        Args:
-            tokens: (k,) int32.
-            features: (k, F) predicted features of their parents.
-            on_path: (k, n_rows + k) bool, True where a row of this draft is on a node's path; the
-                rows of the root's pair and of those before are not included.
-
-        Returns:
-            States and predicted features as in `begin`, with k rows.
+        `tokens` are (k,) int32 and `features` the (k, F) predicted features of their parents.
+        `on_path` is (k, n_rows + k) bool, True where a row of this draft is on a node's path; it
+        has no columns for the root's pair and the rows before it. Returns k rows of what `begin`
+        returns.
         """
         count = tokens.shape[0]
         positions = mx.repeat(self._positions[-1:] + 1, count)
@@ -161,18 +150,18 @@ class PairHistory:
         return self.head.run(tokens, features, self.cache, positions, masks)
 
     def end(self) -> None:
-        """Commit the unread pairs and forget the drafted rows."""
+        """Commit the unread pairs and drop the drafted rows."""
         self.cache.commit(range(len(self._unread)))
         self._unread = []
 
     def drop(self) -> None:
-        """Forget all staged rows; the unread pairs stay unread."""
+        """Drop all staged rows; the unread pairs stay unread."""
         self.cache.rollback()
 
     # ---- inside ----------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Commit the unread pairs, and wait for the device, which limits the memory."""
+        """Commit the unread pairs and wait for the device, which bounds the memory."""
         self.drop()
         count = len(self._unread)
         self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
@@ -196,7 +185,6 @@ class PairHistory:
         self._features = self._features[-1:]
 
     def _latest(self, count: int) -> mx.array:
-        """Return the (count, F) features of the latest tokens."""
         pieces: list[mx.array] = []
         for piece in reversed(self._features):
             pieces.append(piece[-count:])
@@ -206,7 +194,6 @@ class PairHistory:
         return mx.concatenate(pieces[::-1])
 
     def _cut(self, count: int) -> None:
-        """Forget the features of the last `count` tokens."""
         while self._features and count >= self._features[-1].shape[0]:
             count -= self._features.pop().shape[0]
         if self._features and count:

@@ -41,7 +41,7 @@ _FLAGS = ("norm_before_residual", "norm_before_fc", "norm_output", "fc_norm")
 
 
 class Eagle3Layer(nn.Module):
-    """A decoder layer whose attention has an embedding and a state as input, joined."""
+    """A decoder layer whose attention takes the concatenation of an embedding and a state."""
 
     def __init__(self, config: ModelConfig, *, norm_before_residual: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Eagle3Layer(nn.Module):
         return both, normed if self._norm_before_residual else g
 
     def finish(self, residual: mx.array, attended: mx.array) -> mx.array:
-        """Return the output (..., D) of the layer from that of the attention."""
+        """Return the layer's output (..., D), given the residual and the attention's output."""
         x = residual + attended
         output: mx.array = x + self.mlp(self.post_attention_layernorm(x))
         return output
@@ -82,7 +82,7 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Network(nn.Module):
-    """Fusion, layer and final norm; embedding and head where the checkpoint has its own.
+    """Fusion, layer and final norm; embedding and head if the checkpoint has its own.
 
     Attributes:
         config: The normalised config from which it was built.
@@ -101,14 +101,11 @@ class Eagle3Network(nn.Module):
     ) -> None:
         """Build the network with random weights.
 
-        Args:
-            config: hidden_size, target_hidden_size, intermediate_size, num_attention_heads,
-                num_key_value_heads, head_dim, rms_norm_eps, rope_theta, rope_scaling,
-                attention_bias, vocab_size, draft_vocab_size, capture, and the flags
-                norm_before_residual, norm_before_fc, norm_output and fc_norm, false by default.
-            target_ids: Target tokens of a reduced vocabulary.
-            has_embedding: Whether it has its own embedding; else the target's is used.
-            has_head: Whether it has its own output head; else rows of the target's are used.
+        `config` has hidden_size, target_hidden_size, intermediate_size, num_attention_heads,
+        num_key_value_heads, head_dim, rms_norm_eps, rope_theta, rope_scaling, attention_bias,
+        vocab_size, draft_vocab_size, capture, and the flags norm_before_residual, norm_before_fc,
+        norm_output and fc_norm, false by default. `target_ids` are the target tokens of a reduced
+        vocabulary. Without an embedding or head of its own, the network uses the target's.
         """
         super().__init__()
         self.config = dict(config)
@@ -135,12 +132,10 @@ class Eagle3Network(nn.Module):
     def from_checkpoint(
         config: Mapping[str, Any], tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> "Eagle3Network":
-        """Return the network of a checkpoint, its names normalised, plain or quantised.
+        """Return the network of a checkpoint with normalised names, plain or quantised.
 
-        Args:
-            config: Config of the network, with `quantization` where tensors are quantised.
-            tensors: Its parameters, and `target_ids` of a reduced vocabulary.
-            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
+        `config` has `quantization` if tensors are quantised. `tensors` may have `target_ids`.
+        `dtype` is the target's; None for the default of `load_weights`.
 
         Raises:
             UnsupportedModelError: Tensors are missing, unknown or of the wrong shape.
@@ -160,7 +155,7 @@ class Eagle3Network(nn.Module):
         return self._target_ids
 
     def fuse(self, taps: mx.array) -> mx.array:
-        """Return g (..., D) from the (..., len(capture) * D_target) captured states, joined."""
+        """Return g (..., D) of (..., len(capture) * D_target) concatenated captured states."""
         if self._flags["norm_before_fc"]:
             taps = self.input_norm(taps)
         if self._flags["fc_norm"]:
@@ -180,8 +175,8 @@ class Eagle3Network(nn.Module):
     ) -> tuple[mx.array, mx.array]:
         """Run the layer over (B, L, D) embeddings of the next tokens and states.
 
-        Returns:
-            Input of the output head, and replacement of g at the next position, both (B, L, D).
+        Returns the input of the output head and the replacement of g at the next position, both
+        (B, L, D).
         """
         output = self.layer(embeddings, g, cache, positions, masks)
         normed = self.norm(output)
@@ -189,8 +184,7 @@ class Eagle3Network(nn.Module):
 
 
 def _layer_config(config: Mapping[str, Any]) -> ModelConfig:
-    """Return the config of a model with this one layer."""
     settings = {name: config[name] for name in LAYER_FIELDS if config.get(name) is not None}
-    has_bias = bool(config.get("attention_bias", False))  # on q, k and v, as Qwen2 has it
+    has_bias = bool(config.get("attention_bias", False))  # on q, k and v, as in Qwen2
     family = "qwen2" if has_bias else "llama"
     return ModelConfig.from_dict({"model_type": family, "num_hidden_layers": 1, **settings})

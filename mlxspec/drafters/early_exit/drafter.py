@@ -52,19 +52,17 @@ class _Step:
 class EarlyExitDrafter:
     """Drafts a chain with the lower layers of the target.
 
-    At temperature 0, or where `samples` is False, the chain is the exit's greedy text. Else it is
-    drawn from the exit's distribution q under the target's sampling params, and the draft states q.
-    The decision to stop must not depend on the token that was drawn: to drop a token because of its
-    own probability would change the output distribution.
+    At temperature 0, or where `samples` is False, the chain is the exit's greedy text. Otherwise it
+    is drawn from the exit's distribution q under the target's sampling params, and the draft states
+    q. The decision to stop must not depend on the token that was drawn: dropping a token because of
+    its own probability would change the output distribution.
 
     Attributes:
         decoder: The target. Drafting leaves rows staged there; its next forward continues or
-            forgets them.
-        head: The exit.
+            drops them.
         threshold: Drafting stops when the exit's largest probability is below it.
         lookahead: Length of the longest chain.
-        samples: Whether it samples above temperature 0; see `SamplingDrafter`.
-        limits: See `LimitedDrafter`; a depth replaces `lookahead`.
+        limits: A depth replaces `lookahead`.
     """
 
     name = "exit"
@@ -81,14 +79,9 @@ class EarlyExitDrafter:
         lookahead: int = DEFAULT_LOOKAHEAD,
         samples: bool = True,
     ) -> None:
-        """Make a drafter for one target.
+        """Make a drafter for the decoder with which the engine verifies.
 
-        Args:
-            decoder: The decoder with which the engine verifies.
-            head: An exit trained for this target.
-            threshold: In (0, 1]; None for the threshold in the exit's config.
-            lookahead: Length of the longest chain.
-            samples: Whether to sample above temperature 0.
+        `threshold` is in (0, 1]; None takes the one in the exit's config.
 
         Raises:
             ValueError: A number is out of range, or the exit does not fit the target.
@@ -133,7 +126,6 @@ class EarlyExitDrafter:
         return self._draft(tokens, steps)
 
     def update(self, round: Round) -> None:
-        """Count the emitted tokens for the penalties."""
         self._distribution.count([*round.accepted, round.bonus_token])
 
     def _step(self, tokens: Sequence[int]) -> _Step:

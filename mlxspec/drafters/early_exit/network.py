@@ -21,7 +21,7 @@ from mlxspec.models.weights import load_weights
 from mlxspec.params import check_threshold
 
 DEFAULT_THRESHOLD = 0.6
-"""With the exit in the middle a draft token costs half a forward and can save a whole one."""
+"""With the exit in the middle, a draft token costs half a forward and can save a whole one."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class ExitConfig:
         intermediate_size: Width inside a block.
         num_blocks: Blocks before the final norm.
         threshold: Drafting stops when the largest probability is below it; in (0, 1].
-        rms_norm_eps: Epsilon of every norm.
     """
 
     layer: int
@@ -87,13 +86,10 @@ class ExitBlock(nn.Module):
 class ExitHead(nn.Module):
     """The exit: it maps a layer's input to the input of the target's output head.
 
-    Attributes:
-        config: Its sizes.
-        target_ids: (n,) int32 tokens that it can propose; None for the whole vocabulary.
+    `target_ids` are the (n,) int32 tokens that it can propose; None for the whole vocabulary.
     """
 
     def __init__(self, config: ExitConfig, target_ids: mx.array | None = None) -> None:
-        """Build the exit with random weights."""
         super().__init__()
         self.config = config
         self._target_ids = target_ids  # the underscore keeps it out of the parameters
@@ -108,12 +104,10 @@ class ExitHead(nn.Module):
     ) -> "ExitHead":
         """Return the exit of a checkpoint, plain or quantised.
 
-        Args:
-            config: The fields of `ExitConfig`, and `quantization` as in MLX checkpoints.
-            tensors: `input_norm.weight`, `fc.{weight,bias}`, `norm.weight`,
-                `blocks.{j}.{norm,gate_proj,up_proj,down_proj}.weight` and, for a reduced
-                vocabulary, `target_ids`.
-            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
+        `config` has the fields of `ExitConfig`, and `quantization` as in MLX checkpoints. `tensors`
+        has `input_norm.weight`, `fc.{weight,bias}`, `norm.weight`,
+        `blocks.{j}.{norm,gate_proj,up_proj,down_proj}.weight` and, for a reduced vocabulary,
+        `target_ids`. `dtype` is the target's; None for the default of `load_weights`.
 
         Raises:
             UnsupportedModelError: The config cannot be used, or tensors are missing, unknown or

@@ -1,7 +1,7 @@
 """A cursor under a grammar: forbidden tokens are left out, forced ones are certain.
 
-Of few allowed tokens none is left out: a choice between two tokens is worth a draft of both, as
-what a grammar forces after each comes for nothing.
+If few tokens are allowed, all are proposed: a choice between two tokens is worth a draft of both,
+because the tokens that the grammar forces after each cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,18 +11,17 @@ from mlxspec.drafters.search.growth import Cursor
 from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.trace.stats import FORCED, GRAMMAR
 
-_FEW = 4  # allowed tokens of which every one is proposed
+_FEW = 4  # up to this many allowed tokens are all proposed
 
 
 @dataclass(slots=True)
 class GrammarCursor:
-    """A node of another drafter's, and what the grammar says there.
+    """A node of another drafter's tree under the grammar.
 
     Attributes:
         inner: The cursor of the other drafter; None where it has none.
-        constraint: The grammar.
         path: Tokens after the last emitted one.
-        guessed: The tokens that the other drafter proposes here; `next_probs` fills it.
+        guessed: The tokens that the other drafter proposes here; `next_probs` sets it.
     """
 
     inner: Cursor | None

@@ -1,11 +1,11 @@
-"""The drafter of a reply under a grammar: what is certain first, then the guesses of another one.
+"""The drafter of a reply under a grammar: first the forced tokens, then another drafter's guesses.
 
-Where a grammar allows one token alone, the token is certain, and so is the run of such tokens. It
-is the beginning of the tree, and the other drafter's guesses hang below its end, so it costs no
-forward of its own. A guess that is a function of the past is cut by the grammar before the forward,
-and its tree is grown anew with what is forced inside it. A drawn draft stays as it was drawn: to
-drop a node for its token would change q. Below a run it is drawn from the end of the run, if the
-drafter needs no more than the text; else the run is proposed alone.
+If a grammar allows only one token, that token is certain, and so is a run of such tokens. The run
+is the start of the tree, and the other drafter's guesses hang below its end, so it costs no forward
+of its own. The grammar prunes a guess that is a function of the past before the forward, and its
+tree is regrown with the forced tokens inside it. A drawn draft stays as it was drawn: dropping a
+node because of its token would change q. Below a run, the other drafter draws from the end of the
+run if it needs only the text; otherwise the run is proposed alone.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from mlxspec.trace.stats import FORCED, GRAMMAR
 
 
 def constrained(drafter: Drafter, constraint: Constraint | None) -> Drafter:
-    """Return a drafter for one reply under a grammar; `drafter` itself without one."""
+    """Return a drafter for one reply under a grammar; `drafter` itself without a grammar."""
     return drafter if constraint is None else GrammarDrafter(constraint, drafter)
 
 
@@ -40,30 +40,24 @@ class GrammarDrafter(WrappingDrafter):
     """Proposes what a grammar forces, and below it what another drafter proposes."""
 
     def __init__(self, constraint: Constraint, drafter: Drafter) -> None:
-        """Begin before the first reply.
-
-        Args:
-            constraint: The grammar, and the text of the reply so far.
-            drafter: Guesses where the grammar leaves a choice.
-        """
+        """Wrap a drafter; `constraint` has the grammar and the text of the reply so far."""
         super().__init__(GRAMMAR, drafter)
         self._constraint = constraint
-        self._told: Path = ()  # a run that the other drafter was told before its draft
+        self._told: Path = ()  # the run that the other drafter read before its draft
         self._needs_text_alone = not (
             drafter.num_top_tokens or readers_of(drafter) or stages_in_target(drafter)
         )
 
     @property
     def guesses(self) -> bool:
-        """Whether another drafter guesses where the grammar leaves a choice."""
         return self._beside.name != "none"
 
     def beside(self, drafter: Drafter) -> "GrammarDrafter":
-        """Return a drafter of the same reply beside another drafter, which has been started."""
+        """Return a drafter of the same reply that wraps another drafter, which has been started."""
         return GrammarDrafter(self._constraint, drafter)
 
     def num_certain(self, most: int) -> int:
-        """Return how many tokens follow for certain, `most` at most."""
+        """Return how many forced tokens come next, at most `most`."""
         return len(self._constraint.forced_run(most))
 
     def fresh(self) -> "GrammarDrafter":
@@ -77,7 +71,7 @@ class GrammarDrafter(WrappingDrafter):
         self._beside.start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the forced run, and below it at most `budget` nodes less the run."""
+        """Return the forced run and a draft below it, at most `budget` nodes in all."""
         run = self._constraint.forced_run(budget)
         left = budget - len(run)
         if not left:
@@ -116,7 +110,7 @@ class GrammarDrafter(WrappingDrafter):
 
 
 def _from_node(round: Round, node: int) -> Round:
-    """Return a round as one whose root is the last node of its run."""
+    """Return a round whose root is the last node of its forced run."""
     return replace(
         round,
         tokens=round.tokens[node:],

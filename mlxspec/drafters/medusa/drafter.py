@@ -41,11 +41,9 @@ class MedusaDrafter:
     `cursor` instead, which waits for the device once.
 
     Attributes:
-        heads: The heads.
-        tree: The rule that selects nodes from their guesses.
-        capture: Empty; the input is the final norm's output only.
-        num_read: Number of tokens of the target's history that it has got so far.
-        limits: See `LimitedDrafter`.
+        tree: The rule that selects nodes from the guesses of the heads.
+        capture: Empty: the only input is the final norm's output.
+        num_read: Number of tokens of the target's history that it has read.
     """
 
     name = "medusa"
@@ -55,12 +53,9 @@ class MedusaDrafter:
     capture: tuple[int, ...] = ()
 
     def __init__(self, heads: MedusaHeads, target: Decoder, tree: RankTree | None = None) -> None:
-        """Make a drafter from heads.
+        """Make a drafter from heads that were trained for `target`; change their dtype in place.
 
-        Args:
-            heads: Heads trained for `target`; converted to its dtype, in place.
-            target: The target.
-            tree: None for one with the accuracies of the heads' config, if it has any.
+        Without a tree, it uses the accuracies in the heads' config, if there are any.
 
         Raises:
             UnsupportedModelError: The heads were made for states of another width.
@@ -107,10 +102,9 @@ class MedusaDrafter:
         """Do nothing: the only input of the heads is the last state."""
 
     def update(self, round: Round) -> None:
-        """Do nothing: `read` has the hidden state of the last accepted node already."""
+        """Do nothing: `read` already has the hidden state of the last accepted node."""
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return a tree; empty where there is no state."""
         if self._hidden is None or budget < 1:
             return Draft.empty(root)
         logits, ids = self._logits(self._hidden), self.heads.target_ids
@@ -123,7 +117,6 @@ class MedusaDrafter:
         return Draft(tree, (self.name,) * (tree.n_nodes - 1), nodes.probs)
 
     def cursor(self, root: int) -> "MedusaCursor":
-        """Return the cursor after `root`."""
         if self._hidden is None:
             return MedusaCursor(())
         logits = self._logits(self._hidden)
@@ -142,8 +135,7 @@ class MedusaDrafter:
 class MedusaCursor:
     """A depth below the root; every path of this depth has the same next tokens.
 
-    Attributes:
-        rows: Probabilities by token, for this depth and each one below.
+    `rows` has the probabilities by token for this depth and each one below.
     """
 
     rows: Sequence[Mapping[int, float]]

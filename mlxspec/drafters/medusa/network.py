@@ -28,18 +28,17 @@ class MedusaHead(nn.Module):
             self.out = Linear(hidden_size, num_outputs, bias=False)
 
     def __call__(self, hidden: mx.array) -> mx.array:
-        """Return the input of the output layer, (..., D) as `hidden`."""
+        """Return the input of the output layer, with the shape of `hidden`."""
         for block in self.blocks:
             hidden = hidden + silu(block(hidden))
         return hidden
 
 
 class MedusaHeads(nn.Module):
-    """Any number of heads over one state.
+    """Several heads over one state.
 
     Attributes:
-        heads: The heads; the first one predicts the token after the next.
-        config: The normalised config.
+        heads: The first one predicts the token after the next.
         target_ids: (V',) int32 target token of each output; None where they are equal.
     """
 
@@ -55,13 +54,9 @@ class MedusaHeads(nn.Module):
     ) -> None:
         """Build heads with random weights.
 
-        Args:
-            config: `hidden_size`; `accuracies` per head and rank where they were measured.
-            num_heads: Number of heads.
-            num_blocks: Residual blocks of each head.
-            target_ids: Target tokens of a reduced vocabulary.
-            num_outputs: Width of their own output layers; None to share the target's.
-            bias: Whether the blocks have biases.
+        `config` has `hidden_size`, and `accuracies` per head and rank if they were measured.
+        `target_ids` are the target tokens of a reduced vocabulary. `num_outputs` is the width of
+        their own output layers; None to share the target's.
         """
         super().__init__()
         self.heads = [
@@ -77,15 +72,14 @@ class MedusaHeads(nn.Module):
     ) -> "MedusaHeads":
         """Return the heads of a checkpoint; its tensors define their number.
 
-        Args:
-            config: `hidden_size`, and `quantization` where tensors are quantised.
-            tensors: `heads.{i}.blocks.{j}.weight` and `.bias`, maybe `heads.{i}.out.weight` and
-                `token_map`; quantised ones with `.scales` and `.biases`.
-            dtype: Floating-point type, that of the target; None for the default of `load_weights`.
+        `config` has `hidden_size`, and `quantization` if tensors are quantised. `tensors` has
+        `heads.{i}.blocks.{j}.weight` and `.bias`, and may have `heads.{i}.out.weight` and
+        `token_map`; quantised ones come with `.scales` and `.biases`. `dtype` is the target's; None
+        for the default of `load_weights`.
 
         Raises:
             UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or
-                `token_map` has a token twice, a negative one or none.
+                `token_map` is empty or has a duplicate or a negative token.
         """
         weights = dict(tensors)
         token_map = weights.pop("token_map", None)
@@ -125,11 +119,9 @@ class MedusaHeads(nn.Module):
         return "out" not in self.heads[0]
 
     def logits(self, hidden: mx.array, tied_head: Callable[[mx.array], mx.array]) -> mx.array:
-        """Return (H, V') logits, one row per head.
+        """Return (H, V') logits, one row per head, from the (1, D) final norm's output.
 
-        Args:
-            hidden: (1, D) final norm's output.
-            tied_head: The target's output layer, limited to `target_ids`; for tied heads.
+        `tied_head` is the target's output layer, limited to `target_ids`; tied heads use it.
         """
         states = [head(hidden) for head in self.heads]
         if self.is_tied:
@@ -138,7 +130,6 @@ class MedusaHeads(nn.Module):
 
 
 def _count(tensors: Mapping[str, mx.array], prefix: str) -> int:
-    """Return the length of a list of modules."""
     numbers = {name[len(prefix) :].split(".")[0] for name in tensors if name.startswith(prefix)}
     return len(numbers)
 

@@ -1,11 +1,11 @@
 """The draft tree of heads that guess several tokens ahead at once, made on the device.
 
-Such heads say the same below every node of a depth. A path is then a tuple of ranks, (0, 2) for
-the first head's best guess followed by the second head's third, and what it is worth is a product
-of one number per head (Medusa, Cai et al. 2024, https://arxiv.org/abs/2401.10774). The tree takes
-the most probable paths of the round (OPT-Tree, Wang et al. 2024,
-https://arxiv.org/abs/2406.17276); the paths that can be among them are few and known beforehand,
-so the choice is a sum, a sort and a gather without a look at any number.
+Such heads guess the same tokens below every node of a depth. A path is then a tuple of ranks:
+(0, 2) is the first head's best guess followed by the second head's third. Its probability is a
+product of one number per head (Medusa, Cai et al. 2024, https://arxiv.org/abs/2401.10774). The tree
+has the most probable paths of the round (OPT-Tree, Wang et al. 2024,
+https://arxiv.org/abs/2406.17276). The paths that can be among them are few and known in advance, so
+the choice is a sum, a sort and a gather, without a host synchronisation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,18 +43,15 @@ class RankNodes:
 
 
 class RankTree:
-    """The most probable paths, chosen anew in every round.
+    """The most probable paths, chosen again in every round.
 
     Nodes are in order of falling path probability: the first n are the best tree of n nodes. The
-    heads' probabilities tell certain positions from uncertain ones; measured accuracies of their
-    ranks tell how reliable a head is. The geometric mean of both is better than each alone.
+    heads' probabilities distinguish certain positions from uncertain ones; the measured accuracies
+    of their ranks show how reliable a head is. Their geometric mean is better than either alone.
     """
 
     def __init__(self, accuracies: Sequence[Sequence[float]] | None = None) -> None:
-        """Use the heads' probabilities, and measured accuracies where they are given.
-
-        Args:
-            accuracies: Per head, the share of correct guesses of each rank.
+        """Take measured accuracies, if given: per head, the share of correct guesses of each rank.
 
         Raises:
             ValueError: An accuracy is not from 0 to 1.
@@ -65,7 +62,7 @@ class RankTree:
 
     @property
     def depth(self) -> int:
-        """Heads that it needs at least."""
+        """The smallest number of heads that it needs."""
         return len(self._log_shares)
 
     def nodes(
@@ -78,10 +75,10 @@ class RankTree:
         """Return at most `budget` nodes, parents before children, no two siblings alike.
 
         Args:
-            logits: (H, V) what the heads say, the one for depth 1 first.
-            target_ids: (V,) int32 target token of each output; None where they agree.
-            budget: Most nodes, at least 1.
-            limits: How wide and how deep the tree may be.
+            logits: (H, V) logits of the heads, the one for depth 1 first.
+            target_ids: (V,) int32 target token of each output; None where they are equal.
+            budget: At least 1.
+            limits: Limits on width and depth.
         """
         most = min(budget, limits.branching or budget)
         guesses = self._weighed(best_guesses(logits, target_ids, most)).first(limits.depth)
@@ -108,10 +105,10 @@ class RankTree:
 
 @lru_cache(maxsize=64)
 def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, ...]:
-    """Return the paths that can be among the `budget` most probable, whatever the probabilities.
+    """Return the paths that can be among the `budget` most probable, for any probabilities.
 
-    A path is no better than any path of its length or shorter whose ranks are nowhere larger;
-    where these, itself included, are more than `budget`, it is out.
+    No path is better than a path that is not longer and whose ranks are nowhere larger. A path is
+    left out if such paths, itself included, are more than `budget`.
 
     Args:
         num_heads: Length of the longest path.
@@ -119,8 +116,8 @@ def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, .
         budget: Number of paths to choose later.
 
     Returns:
-        Paths in lexical order: each behind its beginnings and behind all that no probabilities
-        can make worse.
+        Paths in lexical order: each after its prefixes and after all paths that are at least as
+        probable for any probabilities.
     """
 
     def below(path: RankPath, alike: int, better: int) -> Iterator[RankPath]:
@@ -138,10 +135,8 @@ def possible_paths(num_heads: int, width: int, budget: int) -> tuple[RankPath, .
 def best_guesses(logits: mx.array, target_ids: mx.array | None, most: int) -> NextTokens:
     """Return the most probable tokens of each head, best first; log-probabilities are at most 0.
 
-    Args:
-        logits: (H, V).
-        target_ids: (V,) int32 target token of each output; None where they are equal.
-        most: Guesses per head; at most ten are returned.
+    `logits` are (H, V), and `target_ids` the (V,) int32 target token of each output, None where
+    they are equal. There are `most` guesses per head, at most ten.
     """
     guesses = NextTokens.of(logits, min(most, _WIDTH), target_ids)
     is_usual = guesses.log_probs > _LEAST_LOGPROB  # False for a NaN too
@@ -157,7 +152,7 @@ def _falling_logs(shares: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Paths as arrays, none of them lazy: they are cached, and another thread may use them.
+    """Paths as arrays. None is lazy: they are cached, and another thread may use them.
 
     Attributes:
         ranks: Per head, (n,) int32 rank of each path; -1 below its end.
@@ -187,8 +182,8 @@ def _layout(paths: tuple[RankPath, ...], n_heads: int) -> _Layout:
 def _path_logprobs(paths: _Layout, logprobs: mx.array) -> mx.array:
     """Return (n,) log-probabilities of paths, none larger than that of its prefix.
 
-    The sum goes head by head: then rounding cannot change this order, while a reduction over an
-    axis gives no such guarantee.
+    The sum runs head by head, so rounding cannot change this order. A reduction over an axis gives
+    no such guarantee.
     """
     total = mx.zeros(paths.heads.shape)
     for ranks, row in zip(paths.ranks, logprobs, strict=True):

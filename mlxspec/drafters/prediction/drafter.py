@@ -1,11 +1,11 @@
-"""The prediction drafter: propose what the caller expects the reply to say.
+"""The prediction drafter: propose the text that the caller expects.
 
-A text that is edited comes back nearly whole, and whoever asks for the edit has the text already.
-The drafter keeps its place in it, from the first token on, and proposes what follows there as one
-chain. How long a chain pays depends on how long reply and prediction have been the same: each
-length has a hit rate, learned from every emitted token. Where the prediction promises less than
-the drafter beside it, that drafter drafts. (Predicted outputs, OpenAI's API; as a copy from the
-input: LLMA, Yang et al. 2023, https://arxiv.org/abs/2304.04487)
+An edited text comes back nearly unchanged, and a caller who asks for an edit already has the text.
+The drafter tracks the position of the reply in it, from the first token on, and proposes the tokens
+that follow there as one chain. How long a chain pays depends on how long reply and prediction have
+agreed: each length has a hit rate, learned from every emitted token. Where the prediction promises
+less than the wrapped drafter, that drafter drafts. (Predicted outputs, OpenAI's API; as a copy from
+the input: LLMA, Yang et al. 2023, https://arxiv.org/abs/2304.04487)
 
 A predicted token is a guess, a draft without q, so the output distribution is the target's.
 """
@@ -27,7 +27,7 @@ from mlxspec.params import SamplingParams
 from mlxspec.target.decoder import Decoder
 from mlxspec.trace.stats import PREDICTION
 
-_LENGTHS = (2, 3, 4, 6, 10, 18)  # where the bins of the hit rates begin, the first one left out
+_LENGTHS = (2, 3, 4, 6, 10, 18)  # starts of the bins of the hit rates, except the first
 _BEGIN_LENGTH = 6
 _GREEDY_RATES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97, 0.985)
 _SAMPLED_RATES = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95)
@@ -40,24 +40,18 @@ def predicting(drafter: Drafter, tokens: Sequence[int]) -> Drafter:
 
 
 class PredictionDrafter(WrappingDrafter):
-    """Proposes a predicted text where the reply follows it, and else what another drafter proposes.
+    """Proposes a predicted text where the reply follows it, else what another drafter proposes.
 
-    Which of the two drafts is decided before either does, by what earlier rounds accepted. So a
-    sampled draft of the other one stays what it states.
+    Earlier rounds decide which of the two drafts, before either does. So a sampled draft of the
+    other drafter still has the q that it states.
     """
 
     def __init__(self, tokens: Sequence[int], drafter: Drafter) -> None:
-        """Begin before the first reply.
-
-        Args:
-            tokens: The predicted text.
-            drafter: Drafts where the prediction promises less.
-        """
         super().__init__(PREDICTION, drafter)
         self._tokens = tuple(tokens)
         self._place = Place(self._tokens, _BEGIN_LENGTH)
         self._rates: list[HitRate] = []
-        self._gain_beside = 0.0  # tokens that a draft of the other one gave, as a moving mean
+        self._gain_beside = 0.0  # moving mean of the accepted tokens of the other drafter's drafts
         self._was_beside = False
 
     def fresh(self) -> "PredictionDrafter":
@@ -67,7 +61,6 @@ class PredictionDrafter(WrappingDrafter):
         return PredictionDrafter(self._tokens, fresh_drafter(self._beside, target))
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        """Begin a reply, at the first predicted token."""
         rates = _GREEDY_RATES if sampling.is_greedy else _SAMPLED_RATES
         self._rates = [HitRate(rate) for rate in rates]
         self._place = Place(self._tokens, _BEGIN_LENGTH)
@@ -75,7 +68,6 @@ class PredictionDrafter(WrappingDrafter):
         self._beside.start(prompt, sampling, key)
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return a chain of predicted tokens, or the draft of the other drafter."""
         tokens = self._place.ahead(min(budget, self.limits.depth or budget))
         probs = [self._rate(self._place.length + depth).value for depth in range(len(tokens))]
         reached = [prob for prob in accumulate(probs, mul) if prob >= MIN_PATH_PROB]
@@ -92,7 +84,6 @@ class PredictionDrafter(WrappingDrafter):
         )
 
     def update(self, round: Round) -> None:
-        """Learn from every emitted token how far the prediction can be trusted."""
         accepted = round.accepted
         if self._was_beside:
             self._gain_beside += _RATE * (len(accepted) - self._gain_beside)

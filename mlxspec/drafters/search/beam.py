@@ -43,7 +43,6 @@ class BeamShape:
 
     @property
     def children(self) -> int:
-        """Children of each expanded node."""
         return self.width if self.fan is None else self.fan
 
     def __post_init__(self) -> None:
@@ -77,13 +76,10 @@ class NextTokens:
 
     @staticmethod
     def of(logits: mx.array, count: int, target_ids: mx.array | None = None) -> "NextTokens":
-        """Return the `count` best of (n, V) logits.
+        """Return the `count` best of (n, V) logits; all if the vocabulary is smaller.
 
-        Args:
-            logits: Logits of the drafter.
-            count: Tokens per row, at most; a smaller vocabulary gives all its tokens.
-            target_ids: (V,) int32 target token of each token of the drafter; None where they
-                are equal.
+        `target_ids` is the (V,) int32 target token of each token of the drafter; None where they
+        are equal.
         """
         logits = logits.astype(mx.float32)
         tokens, best = top_tokens(logits, min(count, logits.shape[-1]))
@@ -122,15 +118,8 @@ def grow_beam(
     """Return the tree of the `budget` most probable paths that the beam finds.
 
     Nodes are in order of falling path probability, so the first n nodes are the best tree of n
-    nodes.
-
-    Args:
-        root: Token at the root.
-        first: Next tokens of the root, one row.
-        expand: Function that computes a level; called once per level below the first.
-        shape: Width and depth of the beam.
-        budget: Largest number of nodes, the root not counted, at least one.
-        source: Name of the drafter.
+    nodes. `first` has one row, the next tokens of the root. `expand` is called once per level below
+    the first. `budget` is at least one; the root does not count.
     """
     candidates = _Candidates(shape.width)
     candidates.offer(first)
@@ -158,8 +147,8 @@ class _Candidates:
         count = children.tokens.shape[1]
         log_probs = mx.where(children.log_probs > _MIN_LOG_PROB, children.log_probs, _MIN_LOG_PROB)
         reached = self._reached[:, None]
-        # Strictly less than the parent's score, even at probability 1: so the sort always puts a
-        # parent before its children. The comparison above also turns NaN into a number.
+        # Strictly less than the parent's score, even at probability 1, so that the sort always puts
+        # a parent before its children. The comparison above also turns NaN into a number.
         scores = mx.minimum(reached + log_probs, reached * (1 + _STEP) - _STEP)
         if self._tokens:
             self._num_before += self._tokens[-1].shape[0]
@@ -169,7 +158,6 @@ class _Candidates:
         self._parents.append(mx.repeat(self._chosen, count))
 
     def choose(self) -> Level:
-        """Choose the best of the nodes that were added last."""
         scores = self._scores[-1]
         num_rows = self._chosen.shape[0]
         best = mx.argsort(-scores)[: self._width].astype(mx.int32)
@@ -180,7 +168,6 @@ class _Candidates:
         return Level(self._tokens[-1][best], parents, self._on_path)
 
     def best(self, root: int, budget: int, source: str) -> Draft:
-        """Return the tree of the best nodes of all depths."""
         scores, parents = mx.concatenate(self._scores), mx.concatenate(self._parents)
         best = mx.argsort(-scores)[:budget]
         num_nodes = best.shape[0]

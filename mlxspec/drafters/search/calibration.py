@@ -32,8 +32,7 @@ def log_odds(prob: float) -> float:
 class HitRate:
     """The share of hits among tries, in which older tries have less weight.
 
-    Attributes:
-        value: The share; near its initial value while tries are few.
+    `value` is the share; it stays near its initial value while there are few tries.
     """
 
     __slots__ = ("_hits", "_tries", "value")
@@ -44,7 +43,6 @@ class HitRate:
         self._tries = _PRIOR_TRIES
 
     def record(self, is_hit: bool) -> None:
-        """Count one try."""
         self._hits = self._hits * _DECAY + is_hit
         self._tries = self._tries * _DECAY + 1
         self.value = self._hits / self._tries
@@ -54,27 +52,21 @@ class Mixer:
     """Combines the estimates of several sources; each set of sources has its own weights."""
 
     def __init__(self, priors: Sequence[tuple[float, float]] = _PRIORS) -> None:
-        """Make a mixer with initial weights.
+        """Set initial weights.
 
-        Args:
-            priors: Weight of each estimate, and bias, for one source, for two, and so on; the last
-                pair also for more sources.
+        `priors` has the weight of each estimate, and the bias, for one source, for two, and so on;
+        the last pair also applies to more sources.
         """
         self._priors = priors
         self._weights: dict[tuple[int, ...], list[float]] = {}  # one per source, then the bias
 
     def prob(self, estimates: Mapping[int, float]) -> float:
-        """Return the probability of an event.
-
-        Args:
-            estimates: Log-odds of the event by source, at least one.
-        """
+        """Return the probability of an event, given its log-odds by source, at least one."""
         weights = self._weights_for(tuple(estimates))
         mixed = sum(map(mul, weights, estimates.values()), weights[-1])
         return 1.0 / (1.0 + exp(-mixed))
 
     def learn(self, estimates: Mapping[int, float], happened: bool) -> None:
-        """Update the weights after an event happened, or did not: one step of gradient descent."""
         weights = self._weights_for(tuple(estimates))
         rate = _LEARNING_RATE * (happened - self.prob(estimates))
         for index, estimate in enumerate(estimates.values()):

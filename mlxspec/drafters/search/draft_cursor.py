@@ -14,7 +14,6 @@ class DraftCursor:
     """A node of a draft that was copied to the host.
 
     Attributes:
-        name: Name of its drafter.
         children: Per node, the index of each child by its token.
         probs: Per node, the drafter's estimate that it follows its parent.
         node: Index of the node; None outside the tree.

@@ -1,8 +1,8 @@
 """The distribution q of a drafter below a root, and draws from it.
 
-Drafters that draw one token after the other share these parts: the target's sampling params on
-their own logits, token counts along the reply and the draft, noise for every draw, and a draft that
-states q.
+Drafters that draw one token after the other share these parts: they apply the target's sampling
+params to their own logits, count the tokens of reply and draft, take noise for every draw, and make
+a draft that states q.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,7 @@ from mlxspec.verify.noise import Noise
 class DraftDistribution:
     """The target's sampling params for one reply, applied to a drafter's logits.
 
-    Attributes:
-        sampling: The sampling params; at temperature 0 a draw is the most probable token.
+    At temperature 0 a draw is the most probable token.
     """
 
     def __init__(
@@ -34,14 +33,10 @@ class DraftDistribution:
         width: int,
         shared: Noise | None = None,
     ) -> None:
-        """Begin a reply.
+        """Start a reply to `prompt`, all tokens of the conversation so far.
 
-        Args:
-            sampling: The sampling params.
-            key: The drafter's own random key.
-            prompt: All tokens of the conversation so far.
-            width: Size of the target's vocabulary.
-            shared: The noise of the target's tokens, which replaces the key.
+        `key` is the drafter's own random key; `shared`, the noise of the target's tokens, replaces
+        it. `width` is the size of the target's vocabulary.
         """
         self.sampling = sampling
         self._key, self._width = key, width
@@ -58,10 +53,9 @@ class DraftDistribution:
     ) -> NodeDistributions:
         """Return q of the token after each of the last k nodes of a tree.
 
-        Args:
-            logits: (k, V_draft) of the drafter.
-            tree: The tree drafted so far, the root included.
-            target_ids: (V_draft,) int32 target token of each logit; None where they are equal.
+        `logits` are the drafter's, (k, V_draft). `tree` is the tree drafted so far, the root
+        included. `target_ids` is the (V_draft,) int32 target token of each logit; None where they
+        are equal.
         """
         logits = spread(logits, target_ids, self._width)
         if self._counts is None:
@@ -71,19 +65,14 @@ class DraftDistribution:
         )
 
     def draw(self, distributions: NodeDistributions, depth: int, count: int = 1) -> mx.array:
-        """Draw children without replacement after each of n nodes.
+        """Draw `count` children without replacement after each of n nodes.
 
-        Args:
-            distributions: The n distributions.
-            depth: Depth of the children, from 1.
-            count: Number of children per node.
-
-        Returns:
-            (n * count,) int32 tokens, siblings side by side in the order of their draws.
+        `depth` is that of the children, from 1. Returns (n * count,) int32 tokens, siblings next to
+        each other in the order of their draws.
         """
         if self._shared is not None:
             # All nodes of a depth share the noise, as in the target's draws. Siblings share it
-            # too: the second is the target's draw if the first were impossible.
+            # too: the second is what the target would draw if the first were impossible.
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
@@ -97,7 +86,6 @@ class DraftDistribution:
         )
 
     def count(self, emitted: Sequence[int]) -> None:
-        """Count emitted tokens of the reply."""
         self._position += len(emitted)
         if self._counts:
             self._counts = self._counts.add(list(emitted))
@@ -109,13 +97,11 @@ class DraftDistribution:
         distributions: Sequence[NodeDistributions],
         branching: TreeShape | None = None,
     ) -> Draft:
-        """Return the draft of a tree; it states q where tokens were drawn at random.
+        """Return the draft of a tree; it states q if tokens were drawn at random.
 
-        Args:
-            name: Name of the drafter.
-            tokens: int32 tokens of each depth, the root first; they may be lazy.
-            distributions: Distributions after the nodes of each depth but the last.
-            branching: The shape of the tree; None for a chain.
+        `tokens` are the int32 tokens of each depth, the root first; they may be lazy.
+        `distributions` follow the nodes of each depth but the last. `branching` is the shape of the
+        tree; None for a chain.
         """
         branching = branching or TreeShape((1,) * len(distributions))
         probs = [

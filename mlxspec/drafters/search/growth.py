@@ -1,6 +1,6 @@
 """Grow a draft tree best-first from next-token probabilities on the host.
 
-A host drafter gives next-token probabilities through a `Cursor`, which stands for the history and a
+A host drafter gives next-token probabilities through a `Cursor`, which represents the history and a
 path below the root. The path probability is the product along the path, so a child is never more
 probable than its parent. The most probable paths therefore form a tree, the best of its size: nodes
 are in order of falling path probability, and the first n nodes are the best tree of n nodes
@@ -58,7 +58,6 @@ class _Growth:
         self._order: Iterator[int] = count()  # ties go to the child that was found first
 
     def expand(self, parent: int) -> None:
-        """Put the children of a node into the heap."""
         if self._depths[parent] == self._depth:
             return
         reached = self.path_probs[parent]
@@ -87,14 +86,7 @@ class _Growth:
 
 
 def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> Draft:
-    """Return the tree of the `budget` most probable paths below `root`.
-
-    Args:
-        root: Token at the root.
-        cursor: The cursor after `root`.
-        budget: Largest number of nodes, the root not counted.
-        limits: Limits of width and depth.
-    """
+    """Return the tree of the `budget` most probable paths below `root`, which does not count."""
     growth = _Growth(root, cursor, limits)
     node = 0
     while node < budget:  # the last node needs no children

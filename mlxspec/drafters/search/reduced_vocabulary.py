@@ -6,10 +6,8 @@ import mlx.core as mx
 def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.array:
     """Return (n, width) float32 logits of the target's tokens; -inf where the drafter has none.
 
-    Args:
-        logits: (n, V') of a drafter.
-        target_ids: (V',) int32 target token of each; None where they are equal, padding apart.
-        width: Width of the target's logits.
+    `logits` are (n, V'), and `target_ids` the (V',) int32 target token of each; None where they are
+    equal except for padding.
     """
     logits = logits.astype(mx.float32)
     if target_ids is not None:

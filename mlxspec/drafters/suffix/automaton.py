@@ -1,15 +1,15 @@
 """A suffix automaton of the texts read so far: it grows token by token and has every substring.
 
-A state represents all substrings that end at the same positions. To append a token costs amortised
-constant time. The longest suffix of the text that occurred before costs nothing: it is the link of
-the last state (Blumer et al. 1985, https://doi.org/10.1016/0304-3975(85)90157-4). Texts with a
+A state represents all substrings that end at the same positions. Appending a token takes amortised
+constant time. The longest suffix of the text that occurred before takes no search: it is the link
+of the last state (Blumer et al. 1985, https://doi.org/10.1016/0304-3975(85)90157-4). Texts with a
 common prefix, such as a conversation and its continuation after an edit, form a tree: a text can
 continue from any earlier state. So the prefix is stored once, and no match crosses the end of a
 text.
 """
 
 ROOT = 0
-"""The state of the empty string, at which every text begins."""
+"""The state of the empty string, where every text starts."""
 
 _MAX_COUNTED = 64  # links to follow when a token is counted: a text that loops has thousands
 
@@ -39,9 +39,7 @@ class SuffixAutomaton:
     def read(self, state: int, token: int) -> int:
         """Append `token` to the text that ends in `state`; return its new state.
 
-        Args:
-            state: `ROOT`, or the result of `read` for the text so far.
-            token: The next token of the text.
+        `state` is `ROOT`, or the result of `read` for the text so far.
         """
         known = self.children[state].get(token)
         if known is None:
@@ -57,10 +55,7 @@ class SuffixAutomaton:
     def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
         """Return state and length of the longest suffix of match + `token` that occurred before.
 
-        Args:
-            state: State of the match.
-            length: Length of the match; the state may have longer substrings.
-            token: The token that follows the match.
+        `length` is that of the match; its state may have longer substrings.
         """
         while state >= 0 and token not in self.children[state]:
             state = self.links[state]

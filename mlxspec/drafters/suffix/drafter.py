@@ -2,11 +2,11 @@
 
 A suffix automaton over prompt, reply and earlier turns finds the longest suffix of the text that
 occurred before, and all tokens that followed it. A match of each length has a hit rate, learned
-from every verdict, separately for greedy and for sampled text. The tokens that followed divide the
-hit rate by their counts; the rest of the probability goes to the next shorter match. So long
-matches give long chains, short matches branch early or give nothing. (Prompt lookup, Saxena 2023,
-https://github.com/apoorvumang/prompt-lookup-decoding, has one fixed match length; SAM decoding, Hu
-et al. 2024, https://arxiv.org/abs/2411.10666; SuffixDecoding, Oliaro et al. 2024,
+from every verdict, separately for greedy and for sampled text. The hit rate is split among the
+tokens that followed, by their counts; the rest of the probability goes to the next shorter match.
+So long matches give long chains, and short matches branch early or give nothing. (Prompt lookup,
+Saxena 2023, https://github.com/apoorvumang/prompt-lookup-decoding, has one fixed match length; SAM
+decoding, Hu et al. 2024, https://arxiv.org/abs/2411.10666; SuffixDecoding, Oliaro et al. 2024,
 https://arxiv.org/abs/2411.04975)
 """
 
@@ -42,8 +42,8 @@ _SAMPLED_RATES = (
 class SuffixDrafter:
     """Proposes what followed the longest earlier matches of the latest tokens.
 
-    It stores all text of a session, also replies that an edit replaced. When that is more than its
-    share of `max_tokens`, the next reply begins again with its own conversation alone.
+    It stores all text of a session, including replies that an edit replaced. When that exceeds its
+    share of `max_tokens`, the next reply keeps only its own conversation.
     """
 
     name = "suffix"
@@ -53,9 +53,8 @@ class SuffixDrafter:
     def __init__(self, max_tokens: int = 100_000) -> None:
         """Make a drafter without text.
 
-        Args:
-            max_tokens: Tokens to store beyond the conversation, about 0.5 kB each; drafters that
-                `fresh` made from one another share them equally.
+        `max_tokens` is the number of tokens to store beyond the conversation, about 0.5 kB each.
+        All drafters that `fresh` made from one another share it equally.
 
         Raises:
             ValueError: `max_tokens` is negative.
@@ -85,17 +84,16 @@ class SuffixDrafter:
         self._read(prompt[shared:])
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the most probable continuations; empty without a match."""
         return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, round: Round) -> None:
-        """Learn which matches predicted the emitted tokens, and append these to the index."""
+        """Update the hit rates of the matches, and append the emitted tokens to the index."""
         for token in (*round.accepted, round.bonus_token):
             self._learn(token)
             self._read((token,))
 
     def cursor(self, root: int) -> "SuffixCursor":
-        """Return the cursor after `root`, which is appended unless it is the last token already."""
+        """Return the cursor after `root`, which is appended unless it is already the last token."""
         if self._tokens[-1:] != [root]:
             self._read((root,))
         state = self._states[-1]
@@ -104,7 +102,7 @@ class SuffixDrafter:
     def _forget(self) -> None:
         self._automaton = SuffixAutomaton()
         self._tokens: list[int] = []
-        self._states = [ROOT]  # of every prefix of the conversation, to go on from after an edit
+        self._states = [ROOT]  # of every prefix of the conversation, to continue from after an edit
         self._num_read = 0
         self._is_torn = False
 
@@ -117,7 +115,7 @@ class SuffixDrafter:
         self._is_torn = False
 
     def _matches(self, state: int, length: int) -> Iterator[tuple[HitRate, dict[int, int]]]:
-        """Yield hit rate and children of the longest suffixes of a match with a next token."""
+        """Yield hit rate and children of the longest suffixes of a match that have a next token."""
         lengths, links = self._automaton.lengths, self._automaton.links
         for _ in range(_NUM_MATCHES):
             while state > ROOT and not self._automaton.children[state]:
@@ -130,7 +128,6 @@ class SuffixDrafter:
             state, length = links[state], lengths[links[state]]
 
     def _learn(self, token: int) -> None:
-        """Update the hit rates of the matches at the end of the text with the next token."""
         state = self._states[-1]
         for rate, children in self._matches(state, self._automaton.lengths[state]):
             rate.record(token in children)
@@ -138,7 +135,6 @@ class SuffixDrafter:
                 return
 
     def next_probs(self, state: int, length: int) -> dict[int, float]:
-        """Return the probabilities of the tokens that followed a match or its suffixes."""
         counts = self._automaton.counts
         probs: dict[int, float] = {}
         left = 1.0  # probability that all longer matches miss
@@ -165,10 +161,7 @@ def _hit_rates(priors: Sequence[Sequence[float]]) -> list[list[HitRate]]:
 class SuffixCursor:
     """A node, given by the longest suffix of its text that occurred before.
 
-    Attributes:
-        drafter: The drafter.
-        state: State of the suffix in the drafter's automaton.
-        length: Length of the suffix; the state may have longer substrings.
+    `length` is that of the suffix; its state may have longer substrings.
     """
 
     drafter: SuffixDrafter

@@ -1,7 +1,7 @@
 """Rows of all conversations: sums of counts, limited in number.
 
-Within one conversation, recent occurrences predict best; over many conversations the plain mean
-does better. So these rows only sum. When there are too many, the counts of all rows without a new
+Within one conversation, recent occurrences predict best; over many conversations the plain mean is
+better. So these rows are plain sums. When there are too many, the counts of all rows without a new
 occurrence are halved and rows below one are dropped: rare and old rows go first.
 """
 
@@ -35,7 +35,7 @@ def summed(rows: Iterable[Row]) -> Row:
 
 
 class CountedRows:
-    """The rows of one order: stored rows and new rows.
+    """The rows of one order.
 
     Attributes:
         kept: The rows of the file when it was last written or read.
@@ -56,13 +56,7 @@ class CountedRows:
 
 
 def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
-    """Return stored rows with new occurrences added, at most `MAX_ROWS` of them.
-
-    Args:
-        kept: Stored rows for contexts of `order` tokens.
-        new: New rows for contexts of `order` tokens.
-        order: 1, 2 or 3.
-    """
+    """Return stored rows with new occurrences added, at most `MAX_ROWS[order - 1]` of them."""
     room = MAX_ROWS[order - 1]
     rows = {
         context: summed(row for part in (kept, new) if (row := part.get(context)) is not None)
@@ -78,7 +72,6 @@ def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
 
 
 def _stored(rows: Mapping[int, Row], width: int) -> StoredRows:
-    """Return rows as arrays, each with its `width` most probable tokens only."""
     contexts = sorted(rows)
     entries = [_entries(rows[context], width) for context in contexts]
     flat = [entry for row in entries for entry in row]
@@ -93,7 +86,6 @@ def _stored(rows: Mapping[int, Row], width: int) -> StoredRows:
 
 
 def _entries(row: Row, width: int) -> list[tuple[int, float]]:
-    """Return the most probable tokens of a row, each with its mean probability."""
     best = nlargest(width, row.masses.items(), key=itemgetter(1))
     means = ((token, mass / row.occurrences) for token, mass in best)
     return [(token, mean) for token, mean in means if mean >= _MIN_PROB]
@@ -118,7 +110,6 @@ def _join(first: StoredRows, second: StoredRows) -> StoredRows:
 
 
 def _take(rows: StoredRows, index: NDArray[np.intp]) -> StoredRows:
-    """Return the rows with these indices, in their order."""
     sizes = np.diff(rows.starts)[index]
     starts = _starts(sizes)
     entries = np.arange(starts[-1]) + np.repeat(rows.starts[index] - starts[:-1], sizes)

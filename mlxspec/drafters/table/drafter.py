@@ -1,6 +1,6 @@
 """The table drafter: the target's probabilities after the last one, two and three tokens.
 
-Every verified node, also a rejected one, shows the target's most probable next tokens. The table
+Every verified node, even a rejected one, shows the target's most probable next tokens. The table
 stores them per context of one, two and three tokens, as a decaying mean over the conversation. A
 prediction gives the longest context a weight that grows with its occurrences, and the rest to
 shorter contexts. Rows of a file are means over a corpus; they come after the learned row of the
@@ -37,7 +37,7 @@ _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
 
 class TableDrafter:
-    """Proposes the tokens that the target found probable after the same tokens before."""
+    """Proposes the tokens that the target found probable after the same preceding tokens."""
 
     name = "table"
     num_top_tokens = 8
@@ -55,11 +55,11 @@ class TableDrafter:
 
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
-            memory: The rows learned in earlier conversations; None for none.
+            memory: The rows learned in earlier conversations.
             max_rows: Largest number of learned rows per length of context; drafters that `fresh`
                 made from one another share them equally.
-            decay: Decay of the weight of an occurrence at the next one of its context: below 1
-                follows a conversation, 1 gives the plain mean.
+            decay: In [0, 1], the decay of earlier occurrences at the next one of their context:
+                below 1 follows a conversation, 1 gives the plain mean.
 
         Raises:
             ValueError: `max_rows` is less than 1, or `decay` is not in [0, 1].
@@ -80,21 +80,10 @@ class TableDrafter:
     def load(
         cls, path: str | PathLike[str], vocab_size: int, *, tokenizer: str = ""
     ) -> "TableDrafter":
-        """Return a drafter with the rows of a file.
-
-        Args:
-            path: The file.
-            vocab_size: Number of tokens of the target.
-            tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
-
-        Raises:
-            VocabularyMismatchError: The file was made for another vocabulary.
-            MlxspecError: The file cannot be read, is damaged or is not a table.
-        """
+        """Return a drafter with the rows of a file; see `load_table`."""
         return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
     def fresh(self) -> "TableDrafter":
-        """Return a new drafter that shares the memory."""
         new = TableDrafter(
             self._stored, memory=self._memory, max_rows=self._max_rows, decay=self._decay
         )
@@ -119,7 +108,6 @@ class TableDrafter:
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
     def propose(self, root: int, budget: int) -> Draft:
-        """Return the tree of the most probable continuations; empty where no context has a row."""
         return grow(root, self.cursor(root), budget, self.limits)
 
     def update(self, round: Round) -> None:
@@ -134,11 +122,9 @@ class TableDrafter:
             self._memory.learn(contexts, round.top_tokens, round.top_probs)
 
     def cursor(self, root: int) -> "TableCursor":
-        """Return the cursor after `root`."""
         return TableCursor(self, self._context_of(root))
 
     def next_probs(self, context: int) -> dict[int, float]:
-        """Return the probabilities of the tokens after a context."""
         probs: dict[int, float] = {}
         left = 1.0  # probability that is left for the next rows
         for order in range(MAX_ORDER, 0, -1):
@@ -159,7 +145,7 @@ class TableDrafter:
         self._rows = self._sources()
 
     def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:
-        """Return per order the sources in their order: rows that are summed, and a prior."""
+        """Return per order the sources by priority, each as rows that are summed, and a prior."""
         sources: list[list[tuple[tuple[Rows, ...], float]]] = []
         memory = self._memory.rows if self._memory is not None else ()
         for learned, stored, counted in zip_longest(self._learned, self._stored, memory):
@@ -168,7 +154,7 @@ class TableDrafter:
         return sources
 
     def _context_of(self, root: int) -> int:
-        """Return the context that ends in `root`; add it where it is not the last token already."""
+        """Return the context that ends in `root`; append it unless it is already the last token."""
         if shorten(self._context, 1) == extend(0, root):
             return self._context
         return extend(self._context, root)

@@ -54,15 +54,11 @@ def save_table(
     card: Mapping[str, Any] | None = None,
     is_private: bool = False,
 ) -> None:
-    """Write rows to a file, which is replaced as a whole or not changed.
+    """Write the rows of orders 1, 2 and 3; the file is replaced as a whole or not changed.
 
-    Args:
-        path: The file.
-        rows: The rows of orders 1, 2 and 3.
-        vocab_size: Number of tokens of the target.
-        tokenizer: Fingerprint of the target's tokenizer; "" where it is not known.
-        card: How the table was made, as values of JSON.
-        is_private: Whether only its owner may read the file.
+    `vocab_size` is the target's. `tokenizer` is the fingerprint of its tokenizer; "" if it is
+    unknown. `card` describes how the table was made, as JSON values. Only its owner may read a
+    private file.
 
     Raises:
         MlxspecError: The file cannot be written.
@@ -82,7 +78,7 @@ def save_table(
     partial = path.with_name(path.name + ".part")
     try:
         partial.unlink(missing_ok=True)  # an old partial file would keep its own access mode
-        # The mode is set when the file is made: at no time can others read a private one.
+        # The mode is set when the file is created, so others can never read a private one.
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600 if is_private else 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(_serialize(arrays, config, card_text))
@@ -97,10 +93,8 @@ def load_table(
 ) -> list[StoredRows]:
     """Return the rows of orders 1, 2 and 3 of a file.
 
-    Args:
-        path: The file.
-        vocab_size: Number of tokens of the target.
-        tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
+    `vocab_size` is the target's. `tokenizer` is the fingerprint of its tokenizer; "" to trust the
+    file.
 
     Raises:
         VocabularyMismatchError: The table was made for another vocabulary.
@@ -132,7 +126,6 @@ def load_table(
 
 
 def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the config of a table; raise MlxspecError if the file is not a table."""
     if "table" in metadata:
         raise MlxspecError(
             f"the table {path} was made by an earlier version, which this one cannot read: make "

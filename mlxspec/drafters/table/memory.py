@@ -3,7 +3,7 @@
 The file has the layout of a trained table: counts and probabilities of short token sequences, and
 nothing else. Only its owner may read it, since it shows parts of conversations. Two processes that
 learn at the same time lose nothing: a writer takes a lock, reads the file again and adds its new
-rows. The next save replaces a file that cannot be used.
+rows. A file that cannot be used is replaced at the next save.
 """
 
 import time
@@ -23,9 +23,7 @@ _SECONDS_BETWEEN = 300.0  # between saves: a killed process loses at most about 
 class TableMemory:
     """The rows of one target, read from a file and added to it.
 
-    Attributes:
-        path: The file.
-        rows: Rows for contexts of one, two and three tokens.
+    `rows` are those for contexts of one, two and three tokens.
     """
 
     def __init__(
@@ -36,13 +34,11 @@ class TableMemory:
         tokenizer: str = "",
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Load the file if it exists; begin empty if it cannot be used.
+        """Load the file if it exists; start empty if it cannot be used.
 
-        Args:
-            path: The file; it and its folder need not exist.
-            vocab_size: Number of tokens of the target.
-            tokenizer: Fingerprint of the target's tokenizer; "" to trust the file.
-            say: Called with one line about an error of the file.
+        The file and its folder need not exist. `vocab_size` is the target's. `tokenizer` is the
+        fingerprint of its tokenizer; "" to trust the file. An error of the file is reported as one
+        line to `say`.
         """
         self.path = path
         self.rows = tuple(CountedRows() for _ in range(MAX_ORDER))
@@ -72,7 +68,7 @@ class TableMemory:
             self.save()
 
     def save(self) -> None:
-        """Add the new rows to the file; on an error call `say` and go on."""
+        """Add the new rows to the file; report an error to `say` and continue."""
         with self._guard:
             self._saved_at = time.monotonic()
             if not any(len(rows.new) for rows in self.rows):
@@ -84,7 +80,6 @@ class TableMemory:
                 self._say(f"warning: what the table learned cannot be kept: {error}")
 
     def _write(self) -> list[StoredRows]:
-        """Write the file with the new rows added; return its rows."""
         try:
             kept = self._read()
         except MlxspecError:

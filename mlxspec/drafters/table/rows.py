@@ -7,7 +7,7 @@ their mean, and rows from different times can be added. `LearnedRows` grows with
 A context is one integer that packs the last three tokens, the latest in the lowest bits. A bit mask
 gives the shorter contexts:
 
-    ... The cat sat  ->  The+1 | cat+1 | sat+1      (21 bits each; 0 where the text has not begun)
+    ... The cat sat  ->  The+1 | cat+1 | sat+1      (21 bits each; 0 before the start of the text)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ def extend(context: int, *tokens: int) -> int:
 
 
 def shorten(context: int, order: int) -> int:
-    """Return the context of the last `order` tokens alone."""
+    """Return the context of only the last `order` tokens."""
     return context & _MASKS[order]
 
 
@@ -46,7 +46,7 @@ def has_begun(context: int, order: int) -> bool:
 
 
 def pack(contexts: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return (n,) contexts of (n, order) tokens; token -1 stands before the start of the text."""
+    """Return (n,) contexts of (n, order) tokens; token -1 means before the start of the text."""
     packed = np.zeros(len(contexts), np.int64)
     for column in contexts.T:
         packed = packed << _TOKEN_BITS | column.astype(np.int64) + 1
@@ -92,11 +92,9 @@ class LearnedRows:
     """The rows of one order, learned from verified nodes."""
 
     def __init__(self, max_rows: int, decay: float) -> None:
-        """Begin without rows.
+        """Start without rows; above `max_rows`, half of them are dropped.
 
-        Args:
-            max_rows: Largest number of rows; above it, half of them are dropped.
-            decay: Decay of earlier occurrences at the next one; 1 for the plain mean.
+        Earlier occurrences are multiplied by `decay` at the next one; 1 gives the plain mean.
         """
         self._max_rows = max_rows
         self._decay = decay
@@ -106,11 +104,9 @@ class LearnedRows:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the contexts."""
         return iter(self._rows)
 
     def get(self, context: int) -> Row | None:
-        """Return the row of a context, or None."""
         return self._rows.get(context)
 
     def learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
@@ -129,13 +125,12 @@ class LearnedRows:
         self._rows[context] = Row(row.occurrences * self._decay + 1.0, masses)
 
     def hold(self, max_rows: int) -> None:
-        """Hold no more than some rows from now on."""
         self._max_rows = max_rows
         while len(self._rows) > max_rows:
             self._halve()
 
     def _halve(self) -> None:
-        """Drop half of the rows: first those with one occurrence; the older ones first."""
+        """Drop half of the rows: first those with one occurrence; of these the oldest first."""
         by_worth = sorted(self._rows, key=lambda context: self._rows[context].occurrences > 1)
         for context in by_worth[: len(by_worth) // 2 + 1]:
             del self._rows[context]
@@ -164,11 +159,9 @@ class StoredRows:
         return len(self.contexts)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the contexts."""
         return iter(self.contexts.tolist())
 
     def get(self, context: int) -> Row | None:
-        """Return the row of a context, or None."""
         if context not in self._read:
             if len(self._read) >= _MAX_READ:
                 self._read.clear()
