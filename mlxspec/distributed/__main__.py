@@ -1,4 +1,4 @@
-"""`python -m mlxspec.distributed BACKEND`: a rank that another mlxspec has started."""
+"""`python -m mlxspec.distributed BACKEND`: a rank that another mlxspec process has started."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import threading
 
 
 def _end_with_the_input() -> None:
-    """End this process with its standard input: with the process that has started it."""
+    """End this process when its standard input ends, so with the process that started it."""
     while os.read(0, 1 << 10):
         pass
     os._exit(0)
@@ -14,7 +14,7 @@ def _end_with_the_input() -> None:
 
 def main() -> None:
     """Compute what rank 0 orders."""
-    # Before MLX: to join the ranks may wait for ever for one that is gone.
+    # Before MLX, because joining may wait forever for a rank that is gone.
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     from mlxspec.device import backend
 

@@ -1,12 +1,12 @@
-"""Ends the wait for a rank that does not come: `python -I doorbell.py SECONDS HERE THERE PIPE ...`.
+"""Ends the wait for a missing rank: `python -I doorbell.py SECONDS HERE THERE PIPE ...`.
 
-While MLX joins the ranks it waits for connections for ever, and holds the interpreter: no thread
-could notice a rank that has ended meanwhile, and Ctrl+C does nothing. So a process beside it
-watches the others, and connects in place of the one that is gone. MLX goes on then, and whoever
-joined looks what became of the ranks.
+While MLX joins the ranks, it waits for connections forever and holds the interpreter: no thread
+could notice that a rank has ended, and Ctrl+C does nothing. So a second process watches the other
+ranks and connects in place of a rank that is gone. MLX then continues, and the caller checks the
+ranks.
 
-It imports the standard library alone, so it is there at once. Its standard input ends when the
-ranks have joined, or when rank 0 is gone; then it ends too.
+It imports only the standard library, so it starts at once. Its standard input ends when the ranks
+have joined or rank 0 is gone; then it ends too.
 """
 
 import os
@@ -24,18 +24,14 @@ _LOOK_S = 0.1
 def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> bool:
     """Wait until the ranks have joined; ring if one ends first, or if that takes too long.
 
-    Returns whether it rang.
-
-    Args:
-        seconds: Seconds that joining may take.
-        here: The address at which MLX waits for the last rank in the ring, as "host:port".
-        there: The address at which MLX looks for the next rank.
-        pipes: The ends of pipes that the other ranks read: a rank that ends closes its own.
+    MLX waits for the last rank in the ring at `here`, and looks for the next rank at `there`; both
+    are "host:port". The other ranks read from `pipes`: a rank that ends closes its pipe. Joining
+    may take `seconds`. Returns whether it rang.
     """
     ranks = select.poll()
     ranks.register(_INPUT, select.POLLIN)
     for pipe in pipes:
-        ranks.register(pipe, 0)  # nothing but its end
+        ranks.register(pipe, 0)  # only its end
     if any(number == _INPUT for number, _ in ranks.poll(1e3 * seconds)):
         return False
     with ExitStack() as held:
@@ -49,7 +45,7 @@ def main(seconds: float, here: str, there: str, pipes: Sequence[int]) -> bool:
 
 
 def _has_ended(held: ExitStack, here: str) -> bool:
-    """Try to connect; return whether that worked, or is needed no more."""
+    """Try to connect; return whether that worked or is no longer needed."""
     if select.select([_INPUT], [], [], 0)[0]:
         return True
     try:

@@ -1,7 +1,7 @@
-"""The other ranks: a loop that does what rank 0 orders, and ends with it.
+"""The other ranks: a loop that does what rank 0 orders, and ends when rank 0 ends.
 
-It waits for the next message in the kernel, and takes no processor time then. A thread receives, so
-that the end of rank 0 ends this process at once, even in the middle of a collective.
+It waits for the next message in the kernel, which uses no processor time. A thread receives the
+messages, so that the end of rank 0 ends this process at once, even during a collective.
 """
 
 import os
@@ -22,11 +22,7 @@ from mlxspec.target.decoder import Decoder
 
 
 class Orders:
-    """The messages of rank 0, received by a thread; the process ends where rank 0 is gone.
-
-    Attributes:
-        wire: The connection to rank 0.
-    """
+    """The messages of rank 0, received by a thread; the process ends if rank 0 is gone."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -35,11 +31,10 @@ class Orders:
             threading.Thread(target=act, daemon=True).start()
 
     def next(self) -> dict[str, Any] | bytes:
-        """Wait for the next message."""
         return self._messages.get()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Tell rank 0 what went wrong, and end this process."""
+        """Report an error to rank 0, and end this process."""
         with suppress(WireError):
             self.wire.send(fault=f"{type(error).__name__}: {error}")
         os._exit(1)
@@ -48,7 +43,7 @@ class Orders:
         with suppress(WireError):
             while True:
                 self._messages.put(self.wire.receive())
-        os._exit(0)  # whatever the main thread waits for will never come
+        os._exit(0)  # the main thread may wait for something that will never come
 
     def _beat(self) -> None:
         while True:
@@ -57,16 +52,15 @@ class Orders:
 
 
 class Follower:
-    """Decoders that do what those of rank 0 do."""
+    """Decoders that mirror those of rank 0."""
 
     def __init__(
         self, make_decoder: Callable[[], Decoder], answer_probe: Callable[[int, int], None]
     ) -> None:
-        """Begin without a decoder.
+        """Start without a decoder.
 
-        Args:
-            make_decoder: Returns a decoder with an empty cache of the settings of rank 0.
-            answer_probe: Takes part in so many sums of so many numbers.
+        `make_decoder` returns a decoder with an empty cache that has rank 0's settings.
+        `answer_probe` gets the numbers per sum and the count of sums.
         """
         self._make_decoder = make_decoder
         self._answer_probe = answer_probe
@@ -84,7 +78,7 @@ class Follower:
             self._decoders[order.decoder] = self._make_decoder()
             return
         if order.kind is Kind.CLOSE:
-            self._decoders.pop(order.decoder, None)  # of an engine before, maybe
+            self._decoders.pop(order.decoder, None)  # it may belong to an earlier engine
             return
         if order.kind is Kind.PROBE:
             self._answer_probe(*numbers)

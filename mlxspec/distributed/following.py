@@ -1,4 +1,4 @@
-"""A rank that is not the first: it joins, loads what rank 0 asks for, and ends with it."""
+"""A rank that is not the first: it joins, loads what rank 0 asks for, and ends when rank 0 ends."""
 
 import faulthandler
 from functools import partial
@@ -28,10 +28,8 @@ def follow(
 ) -> NoReturn:
     """Do what rank 0 orders until it ends; then the process ends.
 
-    Args:
-        group: The group, of which this is not rank 0.
-        source: The model that this rank was asked for.
-        own: The options that this rank was asked for; None takes those of rank 0.
+    `source` and `own` are the model and the options that this rank was given; without options it
+    takes both from rank 0. `group` must not be that of rank 0.
     """
     orders = Orders(join_rank_0(group))
     try:
@@ -75,7 +73,7 @@ class _Following:
         wire = self._orders.wire
         try:
             found = find_source(source)
-        except MlxspecError as error:  # of the user, who can choose another model
+        except MlxspecError as error:  # the user can choose another model
             wire.send(missing=str(error))
             return
         wire.send(weights=weights_fingerprint(found.path), **settings_of(options))
@@ -88,7 +86,7 @@ class _Following:
         wire.send(nbytes=loaded.model.nbytes)
 
     def _may_go(self) -> bool:
-        """Wait for what rank 0 says of the answers of all ranks."""
+        """Wait for rank 0's decision, which depends on the answers of all ranks."""
         message = self._orders.next()
         return isinstance(message, dict) and bool(message.get("go"))
 

@@ -1,4 +1,4 @@
-"""What the ranks compare before they load a model: versions, settings, and the stored weights."""
+"""The facts that ranks compare before they load a model: versions, settings and stored weights."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ from mlxspec.errors import RankLostError
 from mlxspec.loading.folder import CONFIG
 from mlxspec.params import Options
 
-_SAMPLES = 64  # places of a file that count, beside its beginning
-_SAMPLE = 1 << 12  # bytes of one
-_HEAD = 1 << 20  # bytes of the beginning: names and shapes of the tensors
+_SAMPLES = 64  # samples of a file, besides its head
+_SAMPLE = 1 << 12  # bytes of a sample
+_HEAD = 1 << 20  # bytes of the head: names and shapes of the tensors
 SETTINGS = ("dtype", "port", "max_kv_size", "keep", "kv_bits")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that have to be the same on all ranks."""
+    """Return the versions that must be the same on all ranks."""
     own = cast(str, import_module("mlxspec").__version__)
     return {"mlx": version("mlx"), "mlx-lm": version("mlx-lm"), "mlxspec": own}
 
@@ -30,13 +30,10 @@ def settings_of(options: Options) -> dict[str, Any]:
 
 
 def weights_fingerprint(path: Path) -> str:
-    """Return a fingerprint of a model's files: config, sizes, headers and samples of the weights.
+    """Return a fingerprint of a model's folder or GGUF file: config, sizes, headers and samples.
 
-    To read all weights of a model that fills several machines would take minutes. So 64 places of
-    every file are compared, which tells checkpoints apart and finds a file that is cut off.
-
-    Args:
-        path: Its folder or GGUF file.
+    Reading all weights of a model that fills several machines would take minutes. So 64 samples of
+    every file are compared, which distinguishes checkpoints and finds a truncated file.
     """
     digest = hashlib.sha256()
     for file in _files(path):
@@ -57,12 +54,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_same(here: Mapping[str, Any], there: Sequence[Mapping[str, Any]], do: str) -> None:
-    """Compare facts of rank 0 with those of the other ranks.
+    """Compare facts of rank 0 with those of ranks 1, 2, ...; only the names of `here` count.
 
-    Args:
-        here: The facts of rank 0.
-        there: Those of ranks 1, 2, ...; only the names of `here` count.
-        do: What to do about a difference, in words.
+    `do` is the advice that the error message gives.
 
     Raises:
         RankLostError: Some differ; the message names them.

@@ -1,4 +1,4 @@
-"""The word after `--hosts`: a number of local processes, hosts, or a hostfile of `mlx.launch`."""
+"""The value of `--hosts`: a number of local processes, hosts, or a hostfile of `mlx.launch`."""
 
 from dataclasses import dataclass
 from os.path import expanduser
@@ -15,7 +15,7 @@ _BACKENDS = ("ring", "jaccl", "jaccl-ring")
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where the ranks run, the first one here.
+    """The machines of the ranks, this one first.
 
     Attributes:
         hosts: Rank, name for ssh and addresses of each.
@@ -29,19 +29,17 @@ class Hosts:
 
     @property
     def are_local(self) -> bool:
-        """Whether all ranks run on this machine."""
         return all(host.ssh_hostname in LOCAL for host in self.hosts)
 
 
 def read_hosts(text: str) -> Hosts:
     """Return the hosts that a user named.
 
-    Args:
-        text: A number of processes on this machine, addresses separated by commas, or the path of
-            a hostfile as `mlx.launch` and `mlx.distributed_config` have it.
+    `text` is a number of processes on this machine, addresses separated by commas, or the path of a
+    hostfile in the format of `mlx.launch` and `mlx.distributed_config`.
 
     Raises:
-        MlxspecError: It is none of these, or fewer than two.
+        MlxspecError: It is none of these, or names fewer than two ranks.
     """
     try:
         found = _hostfile(text)

@@ -1,8 +1,8 @@
-"""Rank 0's side of all connections: it sends to every rank, and notices a rank that is lost.
+"""Rank 0's side of all connections: it sends to every rank, and notices a lost rank.
 
-What waits for a collective waits in a thread of its own. A collective whose other side is gone
-never returns, so that thread is then left behind, and the caller gets `RankLostError` within
-seconds. MLX can compute nothing in this process from then on: what it has queued waits for ever.
+A separate thread waits for collectives. A collective whose other side is gone never returns, so
+that thread is then abandoned, and the caller gets `RankLostError` within seconds. From then on MLX
+can compute nothing in this process, because its queue waits forever.
 """
 
 import threading
@@ -23,24 +23,22 @@ from mlxspec.errors import RankLostError
 T = TypeVar("T")
 
 _NOTICED_S = 2.0  # until the end of a process is noticed
-_LOOK_S = 0.2  # between two looks whether a rank is lost
+_LOOK_S = 0.2  # between two checks for a lost rank
 
 
 class Link:
-    """The other ranks, seen from rank 0.
+    """The other ranks, seen from rank 0; its methods raise RankLostError if a rank is lost.
 
     Attributes:
-        reason: Why it is lost; "" while all ranks are there.
+        reason: Why it is lost; "" while all ranks are connected.
         num_messages: Messages of orders sent to each rank so far.
-        numbers: Gives every decoder a number of its own.
+        numbers: Gives every decoder its own number.
     """
 
     def __init__(self, wires: Sequence[Wire], at_loss: Callable[[], None] = lambda: None) -> None:
-        """Watch connected ranks.
+        """Watch the connections to ranks 1, 2, ...
 
-        Args:
-            wires: The connections to ranks 1, 2, ...
-            at_loss: Called once where a rank is lost, in any thread: ends the other processes.
+        `at_loss` is called once when a rank is lost, in any thread; it ends the other processes.
         """
         self.reason = ""
         self.num_messages = 0
@@ -62,31 +60,23 @@ class Link:
     # ---- sending ---------------------------------------------------------------------------
 
     def later(self, order: Order) -> None:
-        """Send an order together with the next one that needs a forward.
-
-        Raises:
-            RankLostError: A rank is lost.
-        """
+        """Send an order together with the next one that needs a forward."""
         self.check()
         self._waiting.append(order)
 
     def now(self, order: Order) -> None:
-        """Send an order, and those that wait, as one message.
-
-        Raises:
-            RankLostError: A rank is lost.
-        """
+        """Send an order and all delayed ones as one message."""
         self.later(order)
         message = packed([self._waiting.popleft() for _ in range(len(self._waiting))])
         self.num_messages += 1
         self._send(lambda wire: wire.send_orders(message))
 
     def forget(self) -> None:
-        """Drop the orders that wait: the decoders that they are for are gone."""
+        """Drop the delayed orders, because their decoders are gone."""
         self._waiting.clear()
 
     def tell(self, **facts: Any) -> None:
-        """Send named facts to every rank; raise RankLostError where one is lost."""
+        """Send named facts to every rank."""
         self.check()
         self._send(lambda wire: wire.send(**facts))
 
@@ -99,11 +89,7 @@ class Link:
         self.check()
 
     def answers(self) -> list[dict[str, Any]]:
-        """Wait for the next facts of every rank, in their order.
-
-        Raises:
-            RankLostError: A rank is lost before it has answered.
-        """
+        """Wait for the next facts of every rank, in order of rank."""
         return [self._answer(queue) for queue in self._answers]
 
     def _answer(self, queue: "SimpleQueue[dict[str, Any]]") -> dict[str, Any]:
@@ -116,19 +102,10 @@ class Link:
     # ---- waiting ---------------------------------------------------------------------------
 
     def wait(self, *arrays: Any) -> None:
-        """Wait until arrays are computed, as `mx.eval` does.
-
-        Raises:
-            RankLostError: A rank is lost meanwhile.
-        """
         self.attend(lambda: mx.eval(*arrays))
 
     def attend(self, act: Callable[[], T]) -> T:
-        """Return what `act` returns, which may wait for collectives.
-
-        Raises:
-            RankLostError: A rank is lost meanwhile; `act` is left behind.
-        """
+        """Return the result of `act`, which may wait for collectives; a loss abandons it."""
         self.check()
         try:
             return attended(self._worker, act, self.check)
@@ -150,7 +127,7 @@ class Link:
             )
 
     def lose(self, reason: str) -> None:
-        """Note that a rank is lost, and end the other processes; only the first reason counts."""
+        """Record that a rank is lost, and end the other processes; only the first reason counts."""
         with self._losing:
             if self.reason:
                 return
@@ -158,7 +135,6 @@ class Link:
         self._end()
 
     def close(self) -> None:
-        """End all other ranks."""
         with self._losing:
             self.reason = self.reason or "the link was closed"
         self._end()
@@ -181,9 +157,9 @@ class Link:
 
 
 def attended(worker: "Worker", act: Callable[[], T], check: Callable[[], None]) -> T:
-    """Return what `act` returns, done by a worker; `check` is called meanwhile and may raise.
+    """Run `act` in a worker and return its result; `check` is called meanwhile and may raise.
 
-    Then `act` is left behind.
+    If it raises, `act` is abandoned.
     """
     done = worker.begin(act)
     while not wait([done], timeout=_LOOK_S).done:
@@ -192,9 +168,9 @@ def attended(worker: "Worker", act: Callable[[], T], check: Callable[[], None]) 
 
 
 class Worker:
-    """A thread that does one thing after the other; the end of the process does not wait for it.
+    """A thread that runs one task after the other; the end of the process does not wait for it.
 
-    For a pool of `concurrent.futures` it would wait.
+    It would wait for a pool of `concurrent.futures`.
     """
 
     def __init__(self) -> None:
@@ -202,7 +178,7 @@ class Worker:
         threading.Thread(target=self._work, daemon=True).start()
 
     def begin(self, act: Callable[[], T]) -> "Future[T]":
-        """Begin something; return what will be its result."""
+        """Queue a task; return the future of its result."""
         done: Future[T] = Future()
         self._tasks.put((act, done))
         return done

@@ -1,7 +1,7 @@
-"""A model of which this rank has a part: it computes with all ranks together, or not at all.
+"""A model of which this rank has a part: it computes together with all ranks, or not at all.
 
-A forward that one rank runs alone would wait for the others for ever. So every forward goes through
-a decoder that has told the others (`decoder.py`); any other one is refused by name.
+A forward that one rank runs alone would wait forever for the others. So every forward goes through
+a decoder that has ordered it on the others (`decoder.py`); any other forward raises.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,12 +35,10 @@ class ShardedModel:
     """The target as rank 0 sees it; methods as in `TargetModel`."""
 
     def __init__(self, model: TargetModel, *, has_all_layers: bool) -> None:
-        """Guard a model.
+        """Wrap the part of this rank.
 
-        Args:
-            model: The part of this rank.
-            has_all_layers: Whether this rank has a part of every layer, so that drafters can read
-                the states between them.
+        With `has_all_layers`, it has a part of every layer, so drafters can read the states between
+        them.
         """
         self._model = model
         self._has_all_layers = has_all_layers
@@ -56,46 +54,40 @@ class ShardedModel:
             self._is_told = False
 
     def check_capture(self) -> None:
-        """Raise UnsupportedOperationError where states between layers are on another rank."""
+        """Raise UnsupportedOperationError if states between layers are on another rank."""
         self._check(self._has_all_layers, _ELSEWHERE)
 
     def check_parts(self) -> None:
-        """Raise UnsupportedOperationError where the layers run as a whole only."""
+        """Raise UnsupportedOperationError if the layers only run as a whole."""
         self._check(not isinstance(self._model, AdaptedModel), _WHOLE)
 
     @property
     def config(self) -> TargetConfig:
-        """Facts of the model."""
         return self._model.config
 
     @property
     def draft_support(self) -> DraftSupport:
-        """The drafts that the model can verify."""
         return self._model.draft_support
 
     @property
     def supports_batches(self) -> bool:
-        """Whether one forward can run several sequences: no, each has orders of its own."""
+        """Whether one forward can run several sequences: no, because each has its own orders."""
         return False
 
     @property
     def draft_limits(self) -> str:
-        """Why it can verify no other drafts."""
         return self._model.draft_limits
 
     @property
     def refused_caches(self) -> Mapping[CacheKind, str]:
-        """The kinds of cache over which the model is not exact, and why."""
         return self._model.refused_caches
 
     @property
     def layers(self) -> Sequence[nn.Module]:
-        """The layers of this rank."""
         return self._model.layers
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The floating-point type of its computations."""
         return self._model.dtype
 
     @property
@@ -104,7 +96,7 @@ class ShardedModel:
         return self._model.nbytes
 
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of tokens; every rank has all of them."""
+        """Return the embeddings of tokens; every rank has the whole embedding."""
         return self._model.embed(tokens)
 
     def hidden_states(
@@ -116,11 +108,7 @@ class ShardedModel:
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run all layers.
-
-        Raises:
-            UnsupportedOperationError: The other ranks were not told.
-        """
+        """Run all layers; raise UnsupportedOperationError outside `told`."""
         self._check(self._is_told, _ALONE)
         return self._model.hidden_states(tokens, cache, positions, masks, capture=capture)
 
@@ -134,21 +122,13 @@ class ShardedModel:
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers.
-
-        Raises:
-            UnsupportedOperationError: As in `hidden_states`, or the model runs as a whole only.
-        """
+        """Run consecutive layers; raise like `hidden_states` and `norm`."""
         self.check_parts()
         self._check(self._is_told, _ALONE)
         return self._model.run_layers(x, cache, positions, masks, layers, capture=capture)
 
     def norm(self, x: mx.array) -> mx.array:
-        """Return the final norm.
-
-        Raises:
-            UnsupportedOperationError: The model runs as a whole only.
-        """
+        """Return the final norm; raise UnsupportedOperationError if layers only run as a whole."""
         self.check_parts()
         return self._model.norm(x)
 
@@ -157,7 +137,6 @@ class ShardedModel:
         return self._model.logits(hidden)
 
     def head_rows(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
-        """Return a map of final hidden states to the logits of some tokens."""
         return self._model.head_rows(token_ids)
 
     def _check(self, is_allowed: bool, why: str) -> None:

@@ -1,7 +1,7 @@
-"""What rank 0 sends: orders to the decoders of the other ranks, as int32 numbers.
+"""The orders that rank 0 sends to the decoders of the other ranks, as int32 numbers.
 
-An order is `kind, decoder, count` and `count` numbers more. The orders since the last forward
-travel with the next one, so a round sends one message: the path to commit, then the tree.
+An order is `kind, decoder, count` followed by `count` numbers. The orders since the last forward
+are sent with the next one, so a round sends one message: the path to commit, then the tree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,32 +14,26 @@ _HEAD = 3  # numbers before the payload of an order
 
 
 class Kind(IntEnum):
-    """What a decoder has to do; the payload is given in brackets."""
+    """What a decoder must do; brackets show the payload."""
 
-    OPEN = 1  # []: begin with an empty cache
+    OPEN = 1  # []: start with an empty cache
     CLOSE = 2  # []
     RESET = 3  # []
     OBSERVE = 4  # [tokens]
     ROLLBACK = 5  # [length]
     TREE = 6  # [tokens, then as many parents]
-    LOGITS_OF_TREE = 7  # as TREE; its rows are forgotten
+    LOGITS_OF_TREE = 7  # as TREE; its rows are dropped
     LOWER = 8  # [token, layer]
     CHAIN = 9  # [tokens]
     COMMIT = 10  # [path]
     COMMIT_CHAIN = 11  # [tokens]
     LAST = 12  # []: compute the last token again
-    PROBE = 13  # [numbers, times]: sum so many numbers over all ranks, so often
+    PROBE = 13  # [numbers, times]: sum that many numbers over all ranks, `times` times
 
 
 @dataclass(frozen=True)
 class Order:
-    """One order.
-
-    Attributes:
-        kind: What to do.
-        decoder: The number of the decoder.
-        numbers: The payload.
-    """
+    """One order for the decoder with the number `decoder`; `numbers` is the payload."""
 
     kind: Kind
     decoder: int
@@ -47,7 +41,7 @@ class Order:
 
 
 def packed(orders: Sequence[Order]) -> bytes:
-    """Return orders as bytes: int32 numbers, the lowest byte first."""
+    """Return orders as bytes: little-endian int32 numbers."""
     numbers: list[int] = []
     for order in orders:
         numbers += [order.kind, order.decoder, len(order.numbers), *order.numbers]

@@ -17,22 +17,18 @@ _MANY = 1 << 20
 
 @dataclass(frozen=True)
 class LinkFigures:
-    """What a collective takes.
+    """The cost of a collective.
 
     Attributes:
-        latency_ms: Milliseconds of a sum of 1,024 numbers, the median.
-        bandwidth: MB/s of numbers that are summed, from 4 MB of them.
+        latency_ms: Median milliseconds of a sum of 1,024 numbers.
+        bandwidth: MB/s of summed numbers, in sums of 4 MB.
     """
 
     latency_ms: float
     bandwidth: float
 
     def words(self, num_sums: int) -> str:
-        """Return the figures as a line.
-
-        Args:
-            num_sums: Collectives of one forward.
-        """
+        """Return the figures as a line, for `num_sums` collectives per forward."""
         return (
             f"link: {self.latency_ms:.2f} ms a sum of {_FEW:,} numbers, {self.bandwidth:.0f} MB/s "
             f"in large ones; {num_sums} collectives a forward take "

@@ -1,7 +1,7 @@
-"""Starts the other ranks, here or over ssh as `mlx.launch` does, and ends them.
+"""Starts the other ranks, locally or over ssh as `mlx.launch` does, and ends them.
 
-A rank reads its standard input and ends with it. So it goes when this process goes, however that
-ends, and leaves no orphan behind.
+A rank reads its standard input and ends with it. So it ends with this process, even if that is
+killed, and leaves no orphan.
 """
 
 import json
@@ -24,31 +24,25 @@ from mlxspec.distributed.hosts import LOCAL, Hosts
 from mlxspec.distributed.rendezvous import not_all_within
 from mlxspec.errors import RankLostError
 
-_FIRST_PORT = 32323  # of ranks on other machines, as mlx.launch has it
+_FIRST_PORT = 32323  # of ranks on other machines, as in mlx.launch
 _START_S = 180.0  # a busy machine imports MLX slowly
 _LOOK_S = 0.1
-_SAID = 300  # characters of what a rank said before it ended
+_SAID = 300  # last characters of a rank's output, shown if it ends
 MODULE = "mlxspec.distributed"
 READY = "mlxspec: ready to join"
-"""What a rank says right before it joins."""
+"""The line that a rank prints right before it joins."""
 
 
 class Processes:
-    """The processes of ranks 1, 2, ...
+    """The processes of ranks 1, 2, ...; its methods raise RankLostError if one ends or hangs.
 
-    Attributes:
-        environment: The variables with which this process joins them as rank 0.
+    `environment` has the variables with which this process joins them as rank 0.
     """
 
     def __init__(self, hosts: Hosts) -> None:
-        """Start them.
-
-        Raises:
-            RankLostError: One cannot be started.
-        """
         self._hosts = hosts
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
-        # What they say, for the message where one ends; open as long as they run.
+        # Their output, for the message if one ends; open as long as they run.
         self._log = (Path(self._folder.name) / "said.txt").open("ab")
         self._files = self._rank_files()
         names = dict(name.split("=", 1) for name in hosts.envs if "=" in name)
@@ -59,11 +53,7 @@ class Processes:
             self._processes.append(self._start(rank))
 
     def wait_for_all(self) -> None:
-        """Wait until all are about to join.
-
-        Raises:
-            RankLostError: One has ended, or takes longer than a few minutes.
-        """
+        """Wait until all are about to join, for a few minutes at most."""
         end = time.monotonic() + _START_S
         while self._said().count(READY) < len(self._processes):
             self.check()
@@ -76,11 +66,7 @@ class Processes:
 
     @contextmanager
     def joining(self, seconds: float) -> Iterator[None]:
-        """Let MLX join the ranks in this block, and no longer than that; see `doorbell.py`.
-
-        Raises:
-            RankLostError: A rank has ended meanwhile, or stands still.
-        """
+        """Let MLX join the ranks in this block, for `seconds` at most; see `doorbell.py`."""
         pipes = [process.stdin.fileno() for process in self._processes if process.stdin]
         numbers = [str(seconds), *self._doors(), *map(str, pipes)]
         command = [sys.executable, "-I", "-S", doorbell.__file__, *numbers]
@@ -94,7 +80,7 @@ class Processes:
             raise RankLostError(not_all_within(seconds))
 
     def _doors(self) -> list[str]:
-        """Return where MLX waits for the last rank, and where it looks for the next one."""
+        """Return the address where MLX waits for the last rank, and that of the next rank."""
         if coordinator := self._shared.get("MLX_JACCL_COORDINATOR"):
             return [coordinator, coordinator]
         addresses = json.loads(self._files["MLX_HOSTFILE"])
@@ -104,7 +90,6 @@ class Processes:
         return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
 
     def check(self) -> None:
-        """Raise RankLostError if one has ended."""
         for rank, process in enumerate(self._processes, 1):
             if process.poll() is not None:
                 said = self._said().strip()[-_SAID:] or "nothing"
@@ -152,7 +137,7 @@ class Processes:
             raise RankLostError(f"cannot run {shlex.join(command[:2])}: {error}") from error
 
     def _rank_files(self) -> dict[str, str]:
-        """Return the content of the files that MLX reads, by their variable."""
+        """Return the content of the files that MLX reads, by environment variable."""
         if self._hosts.backend == "ring":
             return {"MLX_HOSTFILE": json.dumps([[address] for address in self._addresses()])}
         return {"MLX_IBV_DEVICES": json.dumps([host.rdma for host in self._hosts.hosts])}

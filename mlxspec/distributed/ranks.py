@@ -1,7 +1,7 @@
 """The ranks of this process: joined once, then asked to load one model after the other.
 
-MLX joins a group once in the life of a process. So the ranks stay until this process ends, and a
-closed engine frees their memory alone.
+MLX joins a group only once per process. So the ranks stay until this process ends, and closing an
+engine only frees their memory.
 """
 
 import atexit
@@ -41,12 +41,11 @@ _COPY = "give all machines the same files of the model, and the same settings"
 
 
 class Ranks:
-    """The other ranks, as rank 0 has them.
+    """The other ranks, seen from rank 0.
 
     Attributes:
         link: The connections to them.
-        group: The group of `mx.distributed`.
-        sizes: Bytes of the weights that each rank holds of the loaded model.
+        sizes: Bytes of the loaded model's weights, per rank.
     """
 
     def __init__(self, group: mx.distributed.Group, link: Link) -> None:
@@ -66,7 +65,7 @@ class Ranks:
         """Load a model on all ranks; arguments as in `api.prepare`.
 
         Raises:
-            ModelNotFoundError: A rank has no such model; the ranks wait for another one.
+            ModelNotFoundError: A rank does not have the model; the ranks wait for another one.
             RankLostError: A rank is lost, or has other weights or settings.
             UnsupportedOperationError: Another engine uses the ranks.
         """
@@ -97,7 +96,7 @@ class Ranks:
         self.sizes = [loaded.model.nbytes, *(one["nbytes"] for one in self.link.answers())]
         self._is_used = True
         model = ShardedModel(loaded.model, has_all_layers=PIPELINE not in loaded.shared)
-        # The name and commit of what the user asked for, not of its folder.
+        # The name and commit that the user asked for, not those of its folder.
         return replace(
             loaded,
             model=model,
@@ -108,14 +107,13 @@ class Ranks:
         )
 
     def free(self) -> None:
-        """Let the other ranks free the memory of the model."""
         self._is_used = False
         with suppress(RankLostError):
             self.link.tell(free=True)
 
 
 def _missing(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return which of ranks 1, 2, ... do not find the model, and why; "" where all do."""
+    """Return which of ranks 1, 2, ... do not find the model, and why; "" if all do."""
     reasons = [
         f"rank {rank} does not find the model: {facts['missing']}"
         for rank, facts in enumerate(answers, 1)
@@ -130,10 +128,10 @@ _is_spent = False  # MLX has joined ranks that are gone
 
 
 def start(hosts: str) -> Ranks:
-    """Start the ranks that a user named, or return those that run already.
+    """Start the ranks that a user named, or return those that already run.
 
     Raises:
-        MlxspecError: The hosts are not understood, or others run already.
+        MlxspecError: The hosts are not understood, or others already run.
         RankLostError: A rank cannot be started.
     """
     global _joined, _hosts, _is_spent
@@ -156,7 +154,7 @@ def start(hosts: str) -> Ranks:
     kept = {name: os.environ.get(name) for name in processes.environment}
     os.environ.update(processes.environment)
     try:
-        # MLX holds the interpreter while it joins: a rank that cannot start is found out before.
+        # MLX holds the interpreter while it joins, so a rank that cannot start must show before.
         processes.wait_for_all()
         with processes.joining(JOIN_S):
             group = initialised(named.backend)
@@ -176,7 +174,7 @@ def start(hosts: str) -> Ranks:
 
 
 def joined(group: mx.distributed.Group) -> Ranks:
-    """Return the ranks of a group that something else has started, on rank 0."""
+    """Return the ranks of a group that another program has started, on rank 0."""
     global _joined, _hosts
     if _joined is None:
         _joined, _hosts = _join(group), f"(a group of {group.size()})"
@@ -207,20 +205,20 @@ def _join(
 
 
 def _leave(link: Link) -> None:
-    """End the other ranks; where one was lost, end this process without MLX."""
+    """End the other ranks; if one was lost, end this process without MLX."""
     if link.reason:
         _end_without_mlx()
     link.close()
 
 
 def _end_without_mlx() -> NoReturn:
-    """End this process, in which a collective waits for ever.
+    """End this process, in which a collective waits forever.
 
-    It would abort the process, or hold it, while MLX is taken down.
+    While MLX shuts down, such a collective would abort the process or block it.
     """
     atexit.unregister(_leave)
     atexit.unregister(_end_without_mlx)
-    atexit._run_exitfuncs()  # those that this end would skip: what was learned is saved there
+    atexit._run_exitfuncs()  # `os._exit` would skip them, and they save what was learned
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -1,6 +1,6 @@
-"""How the ranks find each other: rank 0 listens, and tells its address by a collective.
+"""How the ranks find each other: rank 0 listens, and shares its address by a collective.
 
-The address is told with a word that only the ranks have, so no one else on the network gets in.
+It shares a secret word with the address, so that no other program on the network can connect.
 """
 
 import json
@@ -23,7 +23,7 @@ _UPDATE = "install the same versions on all machines"
 
 
 def not_all_within(seconds: float) -> str:
-    """Return what is said where a rank does not join."""
+    """Return the message for a rank that does not join."""
     return (
         f"the ranks have started, and not all join within {seconds:.0f} s: look whether one "
         "stands still, and whether they reach each other's addresses"
@@ -31,7 +31,7 @@ def not_all_within(seconds: float) -> str:
 
 
 def initialised(name: str) -> mx.distributed.Group:
-    """Return the group that MLX joins over a back end, as the environment says.
+    """Return the group that MLX joins over a back end, as the environment defines it.
 
     MLX waits for the others, and holds the interpreter meanwhile.
 
@@ -89,7 +89,7 @@ def join_rank_0(group: mx.distributed.Group) -> Wire:
 
 
 def _own_address() -> str:
-    """Return the address at which the others reach rank 0, from what started it."""
+    """Return the address at which the others reach rank 0, from the launcher's environment."""
     if coordinator := os.environ.get("MLX_JACCL_COORDINATOR"):
         return coordinator.rpartition(":")[0]
     if hostfile := os.environ.get("MLX_HOSTFILE"):

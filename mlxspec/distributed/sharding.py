@@ -1,7 +1,7 @@
 """How a model is shared: by its layers' widths (tensor parallel), or by layers (pipeline).
 
-Tensor parallel is tried first: all ranks work at the same time. Our own models share groups of
-heads (`models/sharding.py`), those of mlx-lm do what their own code offers.
+Tensor parallel is tried first, because all ranks then work at the same time. Our own models share
+groups of heads (`models/sharding.py`); those of mlx-lm use their own code.
 """
 
 import inspect
@@ -33,14 +33,14 @@ _WIDTHS = (
 
 
 def sharing(group: mx.distributed.Group) -> Sharing:
-    """Return what each rank of a group does with a model."""
+    """Return how each rank of a group shares a model."""
     return Sharing(
         group.size(), lambda module: _cut(module, group), lambda value: told_all(value, group)
     )
 
 
 def told_all(value: Any, group: mx.distributed.Group) -> Any:
-    """Return rank 0's value on every rank; it has a form in JSON, of at most 4,096 bytes."""
+    """Return rank 0's value on every rank; its JSON has at most 4,096 bytes."""
     content = json.dumps(value).encode()[:_MOST] if group.rank() == 0 else b""
     padded = content + b" " * (_MOST - len(content)) if content else bytes(_MOST)
     with device_turn():
@@ -76,7 +76,7 @@ def _cut(module: nn.Module, group: mx.distributed.Group) -> str:
 def _shard(module: nn.Module, group: mx.distributed.Group) -> None:
     try:
         module.shard(group)
-    except ValueError as error:  # of a width that only this type of model has
+    except ValueError as error:  # about a width that only this type of model has
         raise UnsupportedModelError(
             f"a model of the type {getattr(module, 'model_type', '?')} cannot be shared by "
             f"{group.size()} ranks: {str(error).rstrip('.')}; choose another number of ranks"

@@ -1,8 +1,8 @@
-"""One connection between rank 0 and another rank: frames over TCP, and signs of life.
+"""One connection between rank 0 and another rank: frames over TCP, and heartbeats.
 
-A collective of MLX neither times out nor raises where the other side is gone. So a socket of its
-own stands beside the collectives: it carries the messages, wakes who waits without a busy loop, and
-ends when the other process ends, whatever ended it.
+A collective of MLX neither times out nor raises when the other side is gone. So a separate socket
+carries the messages, wakes a waiting thread without a busy loop, and closes when the other process
+ends for any reason.
 """
 
 import json
@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 BEAT_S = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 SILENCE_S = 10.0
-"""Seconds without a sign of life after which a rank counts as hung."""
+"""Seconds without a heartbeat after which a rank counts as hung."""
 
 _HEAD = struct.Struct("<BI")  # kind of frame, bytes of its content
 _MOST = 1 << 28  # bytes of a frame; more is not from us
@@ -28,37 +28,29 @@ class WireError(Exception):
 
 
 class Wire:
-    """Sends and receives frames; any thread may send, one thread receives."""
+    """Sends and receives frames; any thread may send, one thread receives.
+
+    Sending raises WireError if the other side is gone.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
-        """Use a connected socket."""
         self._socket = connection
         self._sending = threading.Lock()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A machine that is switched off says nothing: the kernel asks for it.
+        # A machine that is switched off sends nothing, so the kernel probes it.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, name):  # macOS calls the first one otherwise
+            if hasattr(socket, name):  # the first one has another name on macOS
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def send_orders(self, message: bytes) -> None:
-        """Send a message of orders.
-
-        Raises:
-            WireError: The other side is gone.
-        """
         self._send(ORDERS, message)
 
     def send(self, **facts: Any) -> None:
-        """Send named facts.
-
-        Raises:
-            WireError: The other side is gone.
-        """
         self._send(JSON, json.dumps(facts).encode())
 
     def beat(self) -> None:
-        """Send a sign of life; nothing happens where the other side is gone."""
+        """Send a heartbeat; do nothing if the other side is gone."""
         with suppress(WireError):
             self._send(_BEAT, b"")
 
@@ -72,9 +64,8 @@ class Wire:
     def receive(self, silence_s: float | None = None) -> dict[str, Any] | bytes:
         """Wait for the next frame: named facts, or a message of orders.
 
-        Args:
-            silence_s: Seconds without any frame, signs of life included, after which the other
-                side counts as hung; None waits for ever.
+        After `silence_s` seconds without any frame, heartbeats included, the other side counts as
+        hung; None waits forever.
 
         Raises:
             WireError: The other side is gone, or silent.
@@ -105,7 +96,7 @@ class Wire:
         return bytes(parts)
 
     def close(self) -> None:
-        """End the connection; whoever waits in `receive`, here or there, gets an error."""
+        """End the connection; a thread that waits in `receive`, on either side, gets an error."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
