@@ -1,1 +1,1 @@
-"""The machine below MLX: its device, its BLAS, whose turn it is, and what computes best on it."""
+"""The machine below MLX: its device, its BLAS, turns of threads, and its fastest operations."""

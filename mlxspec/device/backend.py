@@ -3,7 +3,7 @@
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
 works before `mlx.core` is imported (see `blas.py`); `MLXSPEC_BLAS=stock|auto|PATH` chooses it. On
 macOS it sets `MLX_MAX_OPS_PER_BUFFER` and, from 32 GB on, `MLX_MAX_MB_PER_BUFFER`, unless they are
-set: the size of Metal's command buffers, which small models fill with launches.
+set: they limit Metal's command buffers, and small models need many short launches.
 
 Nothing here imports MLX at import time, so recorded replies can be shown without MLX.
 """
@@ -47,14 +47,12 @@ class DeviceFacts:
 
     Attributes:
         device: Name of the device, such as "Apple M3 Pro" or "AMD EPYC".
-        backend: The kind of device that MLX uses; "none" where MLX cannot be imported.
-        blas: BLAS that MLX's matrix products call on a CPU; "" on a GPU.
-        is_stock_blas: True where that is the slow reference BLAS of the MLX wheel.
-        memory_gb: Memory of the machine.
-        cores: CPU cores this process may use.
+        backend: The kind of device that MLX uses; "none" if MLX cannot be imported.
+        blas: The BLAS that MLX's matrix products call on a CPU; "" on a GPU.
+        is_stock_blas: Whether that is the slow reference BLAS of the MLX wheel.
+        cores: CPU cores that this process may use.
         system: Operating system and architecture.
-        python: Version of Python.
-        mlx: Version of MLX, or "" where it is not installed.
+        mlx: Version of MLX, or "" if it is not installed.
         notes: Settings that have no effect, one sentence each.
     """
 
@@ -84,10 +82,10 @@ def prepare() -> None:
 
 
 def _enlarge_command_buffers() -> None:
-    """Let Metal's command buffers hold more operations, and on a large Mac more bytes too.
+    """Let Metal's command buffers hold more operations, and on a large Mac also more bytes.
 
-    Memory that a buffer uses cannot be freed before the buffer ends. So more bytes per buffer mean
-    more memory in all: too much for a small Mac. The size of the model is not known here yet.
+    Memory that a buffer uses cannot be freed before the buffer ends. So more bytes per buffer need
+    more memory in all, too much for a small Mac. The size of the model is not known yet.
     """
     os.environ.setdefault("MLX_MAX_OPS_PER_BUFFER", _OPS_PER_BUFFER)
     if memory_gb() >= _LARGE_MAC_GB:
@@ -193,16 +191,16 @@ def keeps_weights_as_stored() -> bool:
 def lacks_accelerate() -> bool:
     """Return whether MLX computes on a CPU without Apple's libraries.
 
-    Then MLX computes exponentials one by one, and calls a general BLAS for products.
+    MLX then computes exponentials one by one, and calls a general BLAS for products.
     """
     return is_cpu() and sys.platform != "darwin"
 
 
 def verifies_on_host() -> bool:
-    """Return whether the host computes the probabilities of the nodes of a draft.
+    """Return whether the host computes the probabilities of a draft's nodes.
 
-    It does where NumPy is faster than MLX: four times on an x86 CPU. There it also computes those
-    that it needs alone, as it has no copy to wait for.
+    It does where NumPy is faster than MLX: four times on an x86 CPU. Since it waits for no copy
+    there, it can compute only the nodes that it needs.
     """
     return lacks_accelerate()
 
@@ -210,8 +208,9 @@ def verifies_on_host() -> bool:
 def num_split_cores() -> int:
     """Return how many cores share the products (see `core_split.py`); 0 for no split.
 
-    Two where there are two cores and a BLAS that cannot or need not use both; one where OpenBLAS
-    is set to one thread. With more cores the BLAS alone uses them: no split was measured there.
+    It is two if there are two cores and a BLAS that cannot or need not use both, and one if
+    OpenBLAS is set to one thread. With more cores only the BLAS uses them: no split was measured
+    there.
     """
     if not lacks_accelerate():
         return 0
@@ -242,7 +241,7 @@ def _version(package: str) -> str:
 
 
 def sync(*arrays: Any) -> None:
-    """Evaluate arrays and wait for the device; a round calls this once, and waits nowhere else."""
+    """Evaluate arrays and wait for the device; a round calls this once and waits nowhere else."""
     import mlx.core as mx
 
     _state.host_syncs += 1
@@ -255,12 +254,12 @@ def values(array: Any) -> Any:
 
 
 def on_host(array: Any) -> Any:
-    """Return an evaluated array as a NumPy array, which on a CPU is no copy."""
+    """Return an evaluated array as a NumPy array, without a copy on a CPU."""
     import numpy as np
 
     return np.asarray(array)
 
 
 def host_syncs() -> int:
-    """Return how often `sync` has waited for the device in this process."""
+    """Return the number of times that `sync` has waited for the device in this process."""
     return _state.host_syncs

@@ -1,4 +1,4 @@
-"""How fast this machine reads weights: what bounds plain decoding, one row at a time."""
+"""Measures how fast this machine reads weights, which bounds plain decoding."""
 
 import time
 
@@ -8,7 +8,7 @@ from mlxspec.device import ops
 from mlxspec.device.turns import device_turn
 
 _ROWS, _COLUMNS = 16384, 4096
-"""256 MB of float32: more than any cache of a processor holds."""
+"""256 MB of float32: more than any processor cache holds."""
 _REPEATS = 8
 
 

@@ -16,22 +16,18 @@ _NAMES = ("libopenblasp.so.0", "libopenblas.so.0", "libopenblas.so")  # serial b
 
 
 class _LoadsOpenBlas(MetaPathFinder):
-    """Loads OpenBLAS when MLX is about to be imported; until then it costs no time."""
+    """Loads OpenBLAS when MLX is about to be imported; until then it takes no time."""
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == "mlx.core":  # this finder stays: a removal now would skip the next one
+        if fullname == "mlx.core":  # this finder stays: removing it now would skip the next one
             any(_load_library(name) == "" for name in _NAMES)
 
 
 def choose_blas(choice: str) -> str:
     """Choose the BLAS that MLX gets when it is imported; MLX must not be imported yet.
 
-    Args:
-        choice: "auto" for OpenBLAS where there is one, "stock" for the bundled one, or the path
-            of a library.
-
-    Returns:
-        The problem with the choice, or "".
+    `choice` is "auto" for OpenBLAS if it is installed, "stock" for the bundled one, or the path of
+    a library. Returns the problem with the choice, or "".
     """
     if choice == "stock":
         return ""
@@ -72,8 +68,8 @@ class _SymbolInfo(ctypes.Structure):
 def loaded_blas() -> str:
     """Return the name of the BLAS that MLX calls in this process.
 
-    The dynamic linker tells which library owns the first global `cblas_sgemm`. A list of loaded
-    files would not do: it also shows NumPy's private BLAS, and the bundled one that MLX ignores.
+    The dynamic linker reports which library owns the first global `cblas_sgemm`. A list of loaded
+    files would mislead: it also has NumPy's private BLAS, and the bundled one that MLX ignores.
     """
     if sys.platform == "darwin":
         return "Accelerate"
@@ -101,7 +97,7 @@ def _openblas_words(path: Path) -> str:
 
 
 def blas_threads() -> int:
-    """Return how many threads OpenBLAS uses for a product; 0 where MLX calls another BLAS."""
+    """Return how many threads OpenBLAS uses for a product; 0 if MLX calls another BLAS."""
     process = ctypes.CDLL(None)
     if not hasattr(process, "openblas_get_num_threads"):
         return 0

@@ -66,7 +66,7 @@ _split = _CoreSplit()
 
 
 def count() -> int:
-    """Return how many cores share work; 0 where MLX and its BLAS do better alone."""
+    """Return how many cores share work; 0 where MLX and its BLAS are faster without a split."""
     if not _split.is_open:
         _split.open()
     return _split.count
@@ -92,11 +92,7 @@ def left_to_blas() -> Iterator[None]:
 
 
 def each(run: Callable[[Part], First]) -> list[First]:
-    """Return what every core computes of its part.
-
-    Args:
-        run: Computes one part; the part is the whole matrix where fewer than two cores share work.
-    """
+    """Return the result of every core for its part, which is the whole matrix without a split."""
     if count() < 2:
         return [run(WHOLE)]
     results = [run(Part(0, count()))]
@@ -107,7 +103,7 @@ def each(run: Callable[[Part], First]) -> list[First]:
 
 
 def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-    """Return the results of two computations, run on two cores where there are two."""
+    """Return the results of two computations, run on two cores if there are two."""
     if count() < 2:
         return first(), second()
     with mx.stream(_split.others[0]):

@@ -1,9 +1,9 @@
 """Operations by MLX's own kernels: on GPUs, and on CPUs with Apple's libraries.
 
 Quantised keys and values have no fused kernel. On a GPU a few rows are multiplied with them in
-their packed form, which loads a quarter or less of the bytes. Else they are unpacked first: on a
-CPU a packed product takes n times as long for n rows (8 rows over 8,192 tokens: 38 ms packed, 7 ms
-unpacked), and for the many rows of a prompt unpacking costs little beside the products.
+their packed form, which loads a quarter or less of the bytes. Otherwise they are unpacked first: on
+a CPU a packed product takes n times as long for n rows (8 rows over 8,192 tokens: 38 ms packed,
+7 ms unpacked), and for the many rows of a prompt unpacking costs little compared to the products.
 """
 
 import mlx.core as mx

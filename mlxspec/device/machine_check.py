@@ -1,8 +1,8 @@
 """Checks whether MLX can run on this machine, before pip says "no matching distribution".
 
-`python -I mlxspec/device/machine_check.py` prints what is wrong and what to do, and exits with 1;
-where MLX can run it prints nothing. It runs before anything is installed, with any Python 3, so it
-imports the standard library only, nothing of mlxspec, and uses the syntax of Python 3.6.
+`python -I mlxspec/device/machine_check.py` prints the problem and what to do, and exits with 1; if
+MLX can run, it prints nothing. It runs before anything is installed, with any Python 3, so it
+imports only the standard library, nothing of mlxspec, and uses the syntax of Python 3.6.
 """
 
 import os
@@ -22,11 +22,9 @@ class Surroundings(NamedTuple):
     """The facts that decide whether there is an MLX for a Python.
 
     Attributes:
-        system: The value of `platform.system`.
         machine: Architecture that this Python was built for, such as "arm64".
-        python: First two numbers of its version.
         macos: Version of macOS, or "".
-        has_apple_chip: Whether the machine below is Apple Silicon.
+        has_apple_chip: Whether the hardware is Apple Silicon, also under Rosetta.
         libc: Name and version of the C library, such as "glibc 2.36", or "".
     """
 
@@ -52,7 +50,7 @@ def surroundings() -> Surroundings:
 
 
 def problem(found: Surroundings) -> str:
-    """Return why MLX cannot run here and what to do, in a sentence or two; "" where it can."""
+    """Return why MLX cannot run here and what to do, in a sentence or two; "" if it can."""
     if found.system == "Darwin":
         reason = _problem_of_mac(found)
     elif found.system == "Linux":
@@ -116,7 +114,7 @@ def _macos() -> str:
 
 
 def _libc() -> str:
-    """Return what the C library says it is; `platform.libc_ver` of an older Python guesses."""
+    """Return the C library's name and version; `platform.libc_ver` of an older Python guesses."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, OSError, ValueError):  # macOS, and musl
@@ -124,7 +122,7 @@ def _libc() -> str:
 
 
 def _answer(*command: str) -> str:
-    """Return the output of a system command; "" where the command fails."""
+    """Return the output of a system command; "" if the command fails."""
     try:
         answer = subprocess.check_output(
             command, stderr=subprocess.DEVNULL, env={**os.environ, "SYSTEM_VERSION_COMPAT": "0"}

@@ -9,9 +9,8 @@ FEW_ROWS = 64
 class SharedMask:
     """The mask that all layers of one kind share; each form of it is made once.
 
-    Attributes:
-        mask: (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None
-            for no mask.
+    `mask` is (L, S) or (B, 1, L, S) bool, "causal" with the last query at the last key, or None for
+    no mask.
     """
 
     def __init__(self, mask: mx.array | str | None) -> None:
@@ -26,15 +25,10 @@ class SharedMask:
         return self.mask
 
     def added(self, groups: int, L: int, S: int) -> mx.array:
-        """Return the mask to add to scores, float32: 0, and minus infinity for hidden keys.
+        """Return the (..., groups * L, S) float32 mask to add to scores; -inf hides a key.
 
-        Args:
-            groups: Query heads that share keys; their rows are stacked, to need one product.
-            L: Rows.
-            S: Keys.
-
-        Returns:
-            (..., groups * L, S).
+        `groups` is the number of query heads that share keys; their rows are stacked, so that they
+        need one product.
         """
         if self._added is None:
             rows = mx.where(self.shown(L, S), 0.0, -mx.inf)

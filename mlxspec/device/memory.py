@@ -1,9 +1,9 @@
 """The memory of models: its limits, its peak, and large weights wired against swapping.
 
-A Mac's GPU recommends a *working set*: about two thirds of the memory, which the system uses too.
+A Mac's GPU recommends a *working set*: about two thirds of the memory, which the system also uses.
 A process that needs more dies in a way that Python cannot catch, so sizes are compared with it
-before anything is loaded. Wired memory cannot be swapped out, which leaves less to everything else:
-under load that has brought down whole machines. So only weights are wired, only where they are
+before anything is loaded. Wired memory cannot be swapped out, which leaves less to other programs:
+under load that has brought down whole machines. So only weights are wired, and only if they are
 large enough to be swapped out at all. The limit changes when an engine is made or closed, never
 during a reply.
 """
@@ -30,7 +30,7 @@ class WiredChoiceError(MlxspecError, ValueError):
 
 
 class Weights(Protocol):
-    """A model, as far as convention needs it."""
+    """A model, of which wiring needs only the size."""
 
     @property
     def nbytes(self) -> int:
@@ -38,11 +38,7 @@ class Weights(Protocol):
 
 
 class Wired:
-    """The share of one engine in the wired memory; see `wire`.
-
-    Attributes:
-        model: The model whose weights are wired.
-    """
+    """The share of one engine in the wired memory; see `wire`."""
 
     def __init__(self, model: Weights) -> None:
         self.model = model
@@ -67,15 +63,10 @@ _process = _Process()
 def wire(model: Weights) -> Wired:
     """Wire the weights of a model where that is safe and useful; call it once per engine.
 
-    A process has one limit. It covers the weights of all live engines; engines with the same model
-    count once. An engine that was dropped without `close` releases its share when the next one is
-    made or closed.
-
-    Args:
-        model: The model; its weights are evaluated already.
-
-    Returns:
-        The share; hold it as long as the engine lives.
+    The weights must be evaluated already. A process has one limit, which covers the weights of all
+    live engines; engines with the same model count once. Hold the returned share as long as the
+    engine lives: the share of an engine that was dropped without `close` is released when the next
+    one is made or closed.
 
     Raises:
         WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
@@ -134,9 +125,9 @@ def _set_limit() -> None:
 
 
 def working_set_bytes() -> int:
-    """Return the most bytes that the GPU recommends a process to use; 0 where that is not known.
+    """Return the most bytes that the GPU recommends a process to use.
 
-    It is 0 on a CPU, and where MLX is not installed.
+    It is 0 on a CPU, and if MLX is not installed or does not report it.
     """
     if backend.is_cpu():
         return 0
@@ -153,10 +144,10 @@ def usable_gb() -> float:
 
 
 def limit_memory() -> None:
-    """Limit MLX to the working set, where it then waits, and limit its cache of freed buffers.
+    """Limit MLX to the working set, so that it waits there, and limit its cache of freed buffers.
 
-    Its defaults are one and a half times the working set, which is all memory there is, for both.
-    A lower limit that was set before stays.
+    MLX's default for both is one and a half times the working set, which is all memory. A lower
+    limit that was set before stays.
     """
     most = working_set_bytes()
     if most == 0:
@@ -171,7 +162,7 @@ def limit_memory() -> None:
 
 
 def peak_memory_gb(*, reset: bool = False) -> float:
-    """Return the most memory MLX has held since the last reset, in GB."""
+    """Return the most memory that MLX has held since the last reset, in GB."""
     import mlx.core as mx
 
     peak = mx.get_peak_memory() / backend.GB

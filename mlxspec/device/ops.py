@@ -1,7 +1,7 @@
 """The operations of which models are made: one name each for all devices.
 
 There are two implementations. A GPU, and a CPU with Apple's libraries, run MLX's fused kernels
-(`fused.py`). Any other CPU computes exponentials another way, multiplies a few rows in pieces and
+(`fused.py`). Any other CPU computes exponentials as powers, multiplies a few rows in pieces and
 shares the work among its cores (`cpu/`, `core_split.py`). The results are the same up to rounding,
 so a model does not depend on the choice.
 """
@@ -20,7 +20,7 @@ from mlxspec.device.packed import Rows
 
 Positions = int | mx.array | Angles
 """Positions of the L rows of a forward: that of the first of contiguous rows, (L,) int32 positions,
-(B, L) where sequences differ, or the result of `prepared_positions`."""
+(B, L) if sequences differ, or the result of `prepared_positions`."""
 
 
 # ---- exponentials ------------------------------------------------------------------------------
@@ -69,10 +69,8 @@ class Linear(nn.Linear):
 def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix.
 
-    Args:
-        layer: An `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either.
-        x: The rows.
-        is_shared: Whether the cores of a small CPU share the product.
+    `layer` is an `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either. With
+    `is_shared`, the cores of a small CPU share the product.
     """
     if backend.lacks_accelerate():
         return products.product(layer, x, is_shared=is_shared)
@@ -89,15 +87,7 @@ def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
 def attention_heads(
     x: mx.array, q: nn.Module, k: nn.Module, v: nn.Module, head_dim: int
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """Return queries, keys and values, each (B, H, L, head_dim), of (B, L, D) rows.
-
-    Args:
-        x: The rows.
-        q: Layer of the queries.
-        k: Layer of the keys.
-        v: Layer of the values.
-        head_dim: Size of a head.
-    """
+    """Return queries, keys and values, each (B, H, L, head_dim), of (B, L, D) rows."""
     if backend.lacks_accelerate():
         return products.attention_heads(x, q, k, v, head_dim)
     queries, keys, values = (fused.heads(fused.product(layer, x), head_dim) for layer in (q, k, v))
@@ -111,10 +101,10 @@ _VECTOR = 16  # float32 numbers in the widest vector register of a CPU
 
 
 def in_whole_vectors(num_pairs: int) -> int:
-    """Return how many frequencies `prepared_positions` needs for so many pairs of a head.
+    """Return how many frequencies `prepared_positions` needs for `num_pairs` pairs of a head.
 
-    They fill whole vectors: else the number of rows would decide which cosines the vector unit
-    computes, and a row would round differently beside other rows.
+    They fill whole vectors. Otherwise the number of rows would decide which cosines the vector unit
+    computes, and the rounding of a row would depend on the other rows.
     """
     return num_pairs + -num_pairs % _VECTOR
 
@@ -124,11 +114,9 @@ def prepared_positions(
 ) -> Positions:
     """Return the positions in the form that rotates fastest when many layers share them.
 
-    Args:
-        positions: Position of the first row, or of all rows.
-        num_rows: L.
-        frequencies: (n,) float32 angle per token of each pair, filled up to `in_whole_vectors`.
-        num_pairs: Pairs of a head.
+    `positions` is the position of the first of `num_rows` rows, or those of all rows.
+    `frequencies` are the (n,) float32 angles per token of each of `num_pairs` pairs of a head,
+    padded to `in_whole_vectors`.
     """
     if not backend.is_cpu():
         return positions
@@ -140,13 +128,10 @@ def prepared_positions(
 def rotate(
     queries: mx.array, keys: mx.array, positions: Positions, wavelengths: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Return queries and keys (B, H, L, D), each row rotated by its position; dtypes are kept.
+    """Return queries and keys, each row rotated by its position; dtypes are kept.
 
-    Args:
-        queries: (B, H, L, D).
-        keys: (B, Hkv, L, D).
-        positions: Of the L rows.
-        wavelengths: (D / 2,) float32 tokens per radian of each pair.
+    `queries` are (B, H, L, D), `keys` (B, Hkv, L, D), and `wavelengths` the (D / 2,) float32 tokens
+    per radian of each pair.
     """
     rotate: Callable[[mx.array], mx.array] = (
         positions.rotate
@@ -157,17 +142,10 @@ def rotate(
 
 
 def attend(queries: mx.array, keys: Rows, values: Rows, *, scale: float, mask: Mask) -> mx.array:
-    """Return grouped-query attention, as `mx.fast.scaled_dot_product_attention` does.
+    """Return grouped-query attention (B, H, L, D), as `mx.fast.scaled_dot_product_attention` does.
 
-    Args:
-        queries: (B, H, L, D).
-        keys: (B, Hkv, S, D), where Hkv divides H.
-        values: (B, Hkv, S, D), packed like the keys or not at all.
-        scale: Multiplies the scores.
-        mask: Which keys each query sees.
-
-    Returns:
-        (B, H, L, D).
+    `queries` are (B, H, L, D). `keys` are (B, Hkv, S, D), where Hkv divides H, and so are `values`,
+    packed like the keys or not at all. `scale` multiplies the scores.
     """
     shared = mask if isinstance(mask, SharedMask) else SharedMask(mask)
     run = attention.attend if backend.lacks_accelerate() else fused.attend

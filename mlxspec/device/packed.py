@@ -38,14 +38,13 @@ class Quantization:
         )
 
     def pack(self, rows: mx.array) -> list[mx.array]:
-        """Return (..., D) rows as packed integers, scales and biases."""
         return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
 
     def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
         """Return the rows (..., D) that `pack` packed, bit for bit as `mx.dequantize` does.
 
-        On a CPU `mx.dequantize` unpacks one value after the other; operations on whole arrays do
-        the same faster there.
+        On a CPU `mx.dequantize` unpacks one value after the other; operations on whole arrays give
+        the same result faster.
         """
         if mx.default_device().type != mx.DeviceType.cpu:
             return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
@@ -68,9 +67,7 @@ class Quantization:
 class PackedRows:
     """Rows (B, H, n, D) that stay packed.
 
-    Attributes:
-        packing: How they are packed.
-        planes: Integers, scales and biases, cut to n rows.
+    `planes` are the integers, scales and biases, cut to n rows.
     """
 
     packing: Quantization
@@ -83,7 +80,6 @@ class PackedRows:
         return *words[:-1], words[-1] * 32 // self.packing.bits
 
     def unpacked(self) -> mx.array:
-        """Return the rows (B, H, n, D)."""
         return self.packing.unpack(*self.planes)
 
     def dot(self, x: mx.array) -> mx.array:

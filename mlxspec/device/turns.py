@@ -1,11 +1,11 @@
 """Threads take turns at the device, in streams that all threads share.
 
 MLX gives every thread its own streams, and no other thread can evaluate an array that is lazy in
-them. A reply that is iterated in a worker thread, or in a new thread at each step as asynchronous
-servers do, would leave a cache that no other thread can use. So an engine computes in shared
-streams only. MLX does not protect these: two threads must never use one at the same time. So a
-thread holds a lock, its turn, for one step of a reply, such as a round. The caller gets the events
-of the step after the turn.
+them. If a reply is iterated in a worker thread, or in a new thread at each step as asynchronous
+servers do, no other thread could use its cache. So an engine computes only in shared streams. MLX
+does not protect these: two threads must never use one at the same time. So a thread holds a lock,
+its turn, for one step of a reply, such as a round. The caller gets the events of the step after the
+turn.
 
 MLX also stores Python objects for each thread (compiled functions, random state). They must be
 freed before the interpreter ends, or the process aborts then.
@@ -37,10 +37,9 @@ class _ThreadEnd:
 
 
 class _Ends(threading.local):
-    """What is freed when this thread ends.
+    """The objects that are freed when this thread ends.
 
-    Attributes:
-        end: Is deleted with the thread; None in the main thread, which MLX frees itself.
+    `end` is deleted with the thread; it is None in the main thread, which MLX frees itself.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ def device_turn() -> Iterator[None]:
 
 @contextmanager
 def building_turn() -> Iterator[None]:
-    """Take a turn to build modules; MLX draws their first weights, and its random state stays."""
+    """Take a turn to build modules; MLX draws their initial weights, but its random state stays."""
     with device_turn():
         state: Any = mx.random.state
         high, low = map(int, state[0].tolist())
@@ -86,7 +85,7 @@ def building_turn() -> Iterator[None]:
 
 @contextmanager
 def free_turn() -> Iterator[bool]:
-    """Take a turn only if the device is free, as finalizers must not wait; yield whether it was."""
+    """Take a turn only if the device is free; yield whether it was. Finalizers must not wait."""
     if _in_copy.is_set() or not _room.acquire(blocking=False):
         yield False
         return
@@ -99,14 +98,15 @@ def free_turn() -> Iterator[bool]:
 
 def is_mine() -> bool:
     """Return whether this thread has the turn."""
-    # Not a count of our own: a Ctrl+C between two of its lines would leave it wrong for ever.
+    # Not our own counter: a Ctrl+C between two of its lines would leave it wrong forever.
     return bool(_room._is_owned())  # type: ignore[attr-defined]  # what a Condition asks a lock
 
 
 def may_compile() -> bool:
     """Return whether this thread may call functions that MLX compiles.
 
-    The end of the process stops daemon threads, so nothing frees what MLX stores for them.
+    Daemon threads may not: the end of the process stops them, so nothing frees what MLX stores for
+    them.
     """
     return not threading.current_thread().daemon
 
@@ -130,7 +130,7 @@ def _shared() -> Iterator[None]:
 def _keep_the_last_turn() -> None:
     """Let a step of a daemon thread finish before the process ends."""
     if not _in_copy.is_set():
-        _room.acquire(timeout=_LAST_STEP_S)  # and never released, so that no other step begins
+        _room.acquire(timeout=_LAST_STEP_S)  # never released, so that no other step starts
 
 
 def _after_fork() -> None:

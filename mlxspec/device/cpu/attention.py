@@ -2,7 +2,7 @@
 
 MLX has no fused attention there: it calls a softmax, whose exponentials are slow (see
 `exponential.py`). Here heads that share keys share one product, and over many keys each of two
-cores computes half of the heads. For rotations MLX computes cosines and sines in every layer anew;
+cores computes half of the heads. For rotations MLX computes cosines and sines again in every layer;
 here all layers of a forward share them.
 """
 
@@ -63,8 +63,8 @@ class Angles:
     """The rotations of L rows, computed once for all layers of a forward.
 
     Attributes:
-        cosines: (L, head_dim) float32, both halves equal; (B, 1, L, head_dim) where each sequence
-            of a batch has its own positions.
+        cosines: (L, head_dim) float32, both halves equal; (B, 1, L, head_dim) if each sequence of a
+            batch has its own positions.
         sines: The same shape, the first half negated.
     """
 
@@ -73,12 +73,10 @@ class Angles:
 
     @staticmethod
     def of(positions: mx.array, frequencies: mx.array, num_pairs: int) -> "Angles":
-        """Return the angles of (L,) or (B, L) positions.
+        """Return the angles of (L,) or (B, L) int32 positions.
 
-        Args:
-            positions: int32.
-            frequencies: (n,) float32 angle per token of each pair, filled up at the end.
-            num_pairs: Pairs of a head.
+        `frequencies` are the (n,) float32 angles per token of each pair, padded at the end;
+        `num_pairs` is the number of pairs of a head.
         """
         angles = positions.astype(mx.float32)[..., None] * frequencies
         if positions.ndim == 2:

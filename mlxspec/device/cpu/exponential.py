@@ -1,4 +1,4 @@
-"""Exponentials computed as a power, and the functions made of them.
+"""Exponentials computed as a power, and the functions that use them.
 
 On x86 MLX computes both one element at a time, but `exp` takes 12 ns and `power` 5 ns. In a
 forward of a small model `exp` takes longer than the matrix products. As e is rounded to float32,

@@ -1,8 +1,8 @@
 """Products of a few rows with a layer's matrix, in the pieces that a CPU multiplies fastest.
 
 OpenBLAS first packs the matrix into its own order, which for a few rows is more work than the
-product. For a small product it does not, so a matrix is cut into pieces that give small products:
-on one core one row takes two thirds of the time, and sixteen rows take five sixths.
+product. It packs nothing for a small product, so a matrix is cut into pieces that give small
+products: on one core one row takes two thirds of the time, and sixteen rows take five sixths.
 """
 
 import math
@@ -23,10 +23,7 @@ _BLOCK = 768  # rows of a matrix that stay in a core's cache
 def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix.
 
-    Args:
-        layer: A layer.
-        x: The rows.
-        is_shared: Whether the cores share the product.
+    With `is_shared`, the cores share the product.
     """
     if not _is_cut(layer):
         return _uncut(layer, x)
@@ -72,11 +69,8 @@ def _is_cut(layer: nn.Module) -> bool:
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
     """Return (pieces, rows, height) products of all rows of x, or (..., o) where nothing is cut.
 
-    Args:
-        layer: A dense layer.
-        x: (..., D).
-        part: Which rows of the matrix to use.
-        height: Rows of a piece, where such a piece is small enough; 0 for the best height.
+    `layer` is dense, `x` is (..., D), and `part` selects rows of the matrix. A piece has `height`
+    rows if such a piece is small enough; 0 chooses the best height.
     """
     views = vars(layer).get("_views")
     if views is None or not views.are_of(layer):
@@ -119,7 +113,6 @@ class _Views:
         self._found: dict[tuple[Part, int, int], _View] = {}
 
     def are_of(self, layer: nn.Module) -> bool:
-        """Return whether these are still views of the layer's matrix and bias."""
         return self._weight is layer["weight"] and self._bias is layer.get("bias")
 
     def of(self, part: Part, num_rows: int, height: int) -> "_View":
@@ -146,7 +139,7 @@ class _Views:
             matrix = matrix.reshape(-1, height, matrix.shape[1])
             bias = None if bias is None else bias.reshape(-1, 1, height)
         views = matrix.swapaxes(-1, -2), bias
-        mx.async_eval(views)  # lazy, they would belong to this thread's stream: others use them too
+        mx.async_eval(views)  # a lazy view belongs to one thread's stream, and others use it too
         return views
 
 
@@ -154,12 +147,9 @@ _View = tuple[mx.array, mx.array | None]
 
 
 def _height(numbers: int, matrix_rows: int, wanted: int) -> int:
-    """Return how many rows of the matrix a piece has, or 0 for no cut.
+    """Return how many rows of the matrix a piece has, `wanted` (or 0) first; 0 for no cut.
 
-    Args:
-        numbers: How many numbers each row of the matrix is multiplied with.
-        matrix_rows: Number of rows of the matrix.
-        wanted: The preferred height, or 0.
+    Each row of the matrix is multiplied with `numbers` numbers.
     """
     heights = (wanted, *_HEIGHTS) if wanted else _HEIGHTS
     fitting = (h for h in heights if numbers * h <= _SMALL and matrix_rows % h == 0)
@@ -175,7 +165,7 @@ def _tall_product(x: mx.array, weight: mx.array) -> mx.array:
     """Return the (..., V) products of (..., D) rows and a (V, D) matrix of many rows.
 
     For OpenBLAS, packing the matrix of an output head is more work than the product. Blocks that
-    stay in a core's cache are packed faster, or for a row or two not at all: on one core a head
+    stay in a core's cache are packed faster, or for one or two rows not at all: on one core a head
     takes half the time, on two cores a fifth less.
     """
     starts = range(0, weight.shape[0], _BLOCK)
