@@ -1,4 +1,4 @@
-"""The target models: Llama, Mistral and Qwen2 on shared layers, and what any target offers."""
+"""The target models: Llama, Mistral and Qwen2 on shared layers, and the interface of any target."""
 
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import StagingCache

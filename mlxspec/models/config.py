@@ -1,7 +1,7 @@
 """A model's config: a Hugging Face config.json, checked and with every default filled in.
 
 Every setting has one form here: windows are per layer, end tokens are a tuple, rope settings have
-one spelling. What differs between families is in the family's own file (`llama.py`, `qwen2.py`).
+one spelling. Differences between families are in the family's own file (`llama.py`, `qwen2.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,15 +24,13 @@ FAMILIES: Mapping[str, Callable[[Fields], Family]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """All settings that define what a model computes, its weights excepted.
+    """All settings that define what a model computes, except its weights.
 
     Attributes:
         model_type: A key of `FAMILIES`.
         vocab_size: Rows of the embedding, V.
         hidden_size: Width of the residual stream, D.
         intermediate_size: Width inside the MLP.
-        num_hidden_layers: Number of layers.
-        num_attention_heads: Query heads.
         num_key_value_heads: Key/value heads; a divisor of the query heads.
         head_dim: Size of one head, even; need not be hidden_size / num_attention_heads.
         max_position_embeddings: Context length of the model, in tokens.
@@ -69,7 +67,6 @@ class ModelConfig:
 
     @property
     def shape_words(self) -> str:
-        """The sizes on which the cost of a forward depends, as one line."""
         return (
             f"{self.num_hidden_layers} layers of {self.hidden_size} and "
             f"{self.intermediate_size}, {self.num_attention_heads} and "
@@ -78,27 +75,24 @@ class ModelConfig:
 
     @property
     def num_row_stores(self) -> int:
-        """Pairs of keys and values that a cache stores per token: one a layer."""
+        """Pairs of keys and values that a cache stores per token: one per layer."""
         return self.num_hidden_layers
 
     @property
     def row_windows(self) -> tuple[int | None, ...]:
-        """None for every layer: a cache keeps all rows, and masks hide those behind a window."""
+        """None for every layer: a cache keeps all rows, and masks hide those outside a window."""
         return (None,) * self.num_hidden_layers
 
     @property
     def row_numbers(self) -> tuple[int, ...]:
-        """Numbers in the keys and values of one token, per layer."""
         return (2 * self.num_key_value_heads * self.head_dim,) * self.num_hidden_layers
 
     @property
     def kv_numbers(self) -> int:
-        """Numbers in the keys and values of one token, in all layers."""
         return sum(self.row_numbers)
 
     @property
     def num_states(self) -> int:
-        """Recurrent states that a cache stores: none."""
         return 0
 
     def __post_init__(self) -> None:
@@ -131,7 +125,7 @@ class ModelConfig:
     def from_dict(config: Mapping[str, Any]) -> "ModelConfig":
         """Return the model config of a parsed config.json.
 
-        A key that is missing or null has the default of Hugging Face. Keys that do not change the
+        A missing or null key has the default of Hugging Face. Keys that do not change the
         computation are ignored.
 
         Raises:

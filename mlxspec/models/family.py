@@ -9,14 +9,7 @@ from mlxspec.models.fields import Fields
 class Family:
     """The settings of one config whose meaning or default depends on the family.
 
-    Attributes:
-        num_key_value_heads: Key/value heads; each serves an equal share of the query heads.
-        max_position_embeddings: Context length of the model, in tokens.
-        attention_bias: Whether the query, key and value projections add a bias.
-        output_bias: Whether the attention's output projection adds one.
-        mlp_bias: Whether the three projections of the MLP add one.
-        layer_windows: Per layer, the number of latest tokens that a token attends to (itself
-            included), or None for the whole past.
+    They are described in `ModelConfig`.
     """
 
     num_key_value_heads: int
@@ -28,7 +21,7 @@ class Family:
 
 
 MAX_LAYERS = 2**14
-"""More than any model has. A limit, since a wrong number in a file would cost minutes of loops."""
+"""More than any model has. Without it, a wrong number in a file would cost minutes of loops."""
 
 
 def read_num_layers(fields: Fields) -> int:

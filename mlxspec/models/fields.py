@@ -1,7 +1,7 @@
 """Typed access to a checkpoint's config.json; a message names the key of a bad value.
 
-In Hugging Face a wrong value becomes a crash deep in the model. Here a key that is missing or null
-has its default, and any other value of the wrong type or range raises before a weight is loaded.
+In Hugging Face a wrong value becomes a crash deep in the model. Here a missing or null key has its
+default, and any other value of the wrong type or range raises before a weight is loaded.
 """
 
 import math
@@ -18,10 +18,14 @@ _SHOWN = 200  # characters of a value in a message
 
 
 class Fields:
-    """The keys of one JSON object of a config."""
+    """The keys of one JSON object of a config.
+
+    A method that returns a value raises UnsupportedModelError if the key is missing and has no
+    default, or if the value has the wrong type or range.
+    """
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json"):
-        """Wrap `values`; `place` is the file and section, and begins every error message."""
+        """Wrap `values`; `place` is the file and section, which start every error message."""
         self._values = values
         self._place = place
 
@@ -29,7 +33,7 @@ class Fields:
         return key in self._values
 
     def get(self, key: str) -> Any:
-        """Return the unchecked value, None where it is missing."""
+        """Return the unchecked value, None if it is missing."""
         return self._values.get(key)
 
     def integer(
@@ -40,12 +44,7 @@ class Fields:
         minimum: int = 1,
         maximum: int = MAX_INTEGER,
     ) -> int:
-        """Return a whole number from `minimum` to `maximum`.
-
-        Raises:
-            UnsupportedModelError: The key is missing and has no default, or its value is not such
-                a number.
-        """
+        """Return a whole number from `minimum` to `maximum`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.refusal(key, f"a whole number of at least {minimum}")
@@ -54,12 +53,7 @@ class Fields:
         return value
 
     def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
-        """Return a finite number greater than `above`.
-
-        Raises:
-            UnsupportedModelError: The key is missing and has no default, or its value is not such
-                a number.
-        """
+        """Return a finite number greater than `above`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refusal(key, "a number")
@@ -68,33 +62,19 @@ class Fields:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false.
-
-        Raises:
-            UnsupportedModelError: The value is neither.
-        """
         value = self._value(key, default)
         if not isinstance(value, bool):
             raise self.refusal(key, "true or false")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a string.
-
-        Raises:
-            UnsupportedModelError: The key is missing and has no default, or its value is no string.
-        """
         value = self._value(key, default)
         if not isinstance(value, str):
             raise self.refusal(key, "a string")
         return value
 
     def section(self, key: str) -> "Fields":
-        """Return the JSON object under `key`, empty where it is missing.
-
-        Raises:
-            UnsupportedModelError: The value is no JSON object.
-        """
+        """Return the JSON object under `key`, empty if it is missing."""
         value = self._value(key, {})
         if not isinstance(value, Mapping):
             raise self.refusal(key, "a JSON object")

@@ -1,8 +1,8 @@
 """The layers that Llama, Mistral and Qwen2 share: attention over a cache, SwiGLU, residuals.
 
-Every name of a parameter is the checkpoint's. Keys and values go through a cache that belongs to
-somebody else: `stage` takes this pass's rows and answers with every row that may be seen, so a
-layer does not know whether it serves one token, a prompt or a draft tree.
+Parameters have the names of the checkpoint. The caller owns the cache: `stage` takes the keys and
+values of this forward and returns all rows that may be seen, so a layer does not know whether it
+serves one token, a prompt or a draft tree.
 """
 
 from collections.abc import Mapping
@@ -20,19 +20,13 @@ from mlxspec.models.rope import Rope
 
 
 class StagingCache(Protocol):
-    """Where the keys and values of all layers live."""
+    """The store of the keys and values of all layers."""
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Take this pass's rows of one layer and return all rows attention may look at.
+        """Take this forward's rows of one layer and return all rows that attention may see.
 
-        Args:
-            layer: Index of the layer.
-            keys: (B, Hkv, L, D), rotated.
-            values: (B, Hkv, L, D).
-
-        Returns:
-            Keys and values, each (B, Hkv, n_keys, D), n_keys as in this pass's masks; packed or
-            not.
+        `keys` are (B, Hkv, L, D), rotated, and `values` have the same shape. Returns keys and
+        values, each (B, Hkv, n_keys, D), n_keys as in this forward's masks; packed or not.
         """
 
 
@@ -87,8 +81,8 @@ class MLP(nn.Module):
 class DecoderLayer(nn.Module):
     """Attention and MLP, each normalised before and added to its input.
 
-    Attributes:
-        window: Number of latest tokens it sees, or None for the whole past; the key of its mask.
+    `window` is the number of latest tokens that it sees, or None for the whole past; it is the key
+    of its mask.
     """
 
     def __init__(self, config: ModelConfig, rope: Rope, layer: int):

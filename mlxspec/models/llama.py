@@ -18,8 +18,7 @@ from mlxspec.models.fields import Fields
 def read_llama(fields: Fields) -> Family:
     """Return the settings of a "llama" config; `attention_bias` applies to all four projections.
 
-    Raises:
-        UnsupportedModelError: A value is wrong, or a layer has a sliding window.
+    A sliding window raises UnsupportedModelError.
     """
     num_layers = read_num_layers(fields)
     if fields.get("layer_types") is not None and any(read_layer_windows(fields, window=1)):
@@ -40,9 +39,6 @@ def read_mistral(fields: Fields) -> Family:
     """Return the settings of a "mistral" config: one window for all layers, biases if stated.
 
     A missing `sliding_window` means 4096, null means none; `layer_types` may remove it per layer.
-
-    Raises:
-        UnsupportedModelError: A value is wrong.
     """
     num_layers = read_num_layers(fields)
     is_lifted = "sliding_window" in fields and fields.get("sliding_window") is None

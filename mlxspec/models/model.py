@@ -7,8 +7,8 @@ A prompt, a single token and a draft tree differ only in their positions and mas
     one token    offset                        None
     draft tree   (n_nodes,) offset + depth     bool: the past, the ancestors and the node itself
 
-Hidden states and logits are two calls, because the output head is as large as many layers and few
-rows need it: the last row of a prompt, the nodes of a tree.
+Hidden states and logits are two calls, because the output head is as large as many layers and only
+a few rows need it: the last row of a prompt, the nodes of a tree.
 """
 
 from collections.abc import Sequence
@@ -39,16 +39,12 @@ class Backbone(nn.Module):
 
 
 class Model(nn.Module):
-    """A Llama, Mistral or Qwen2 model.
+    """A Llama, Mistral or Qwen2 model; properties as in `TargetModel`.
 
-    Attributes:
-        config: The config from which it was built.
-        model: Embedding, layers and final norm.
-        lm_head: The output head, where it is not the embedding.
+    `lm_head` is missing if the embedding is the output head.
     """
 
     def __init__(self, config: ModelConfig):
-        """Build the model with random weights, which are lazy."""
         super().__init__()
         self.config = config
         self.model = Backbone(config)
@@ -57,44 +53,36 @@ class Model(nn.Module):
 
     @property
     def draft_support(self) -> DraftSupport:
-        """The drafts that the model can verify: all."""
         return "tree"
 
     @property
     def supports_batches(self) -> bool:
-        """Whether one forward can run several sequences of different lengths: yes."""
         return True
 
     @property
     def draft_limits(self) -> str:
-        """Why it can verify no other drafts: there are none."""
         return ""
 
     @property
     def refused_caches(self) -> dict[CacheKind, str]:
-        """The kinds of cache over which it is not exact: none."""
         return {}
 
     @property
     def layers(self) -> list[DecoderLayer]:
-        """The layers, lowest first."""
         return self.model.layers
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The floating-point type of its computations."""
         dtype: mx.Dtype = self.model.norm.weight.dtype
         return dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parameters."""
         sizes: list[int] = []
         tree_map(lambda array: sizes.append(array.nbytes), self.parameters())
         return sum(sizes)
 
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings (..., D) of (...) int32 tokens."""
         embeddings: mx.array = self.model.embed_tokens(tokens)
         return embeddings
 
@@ -113,10 +101,10 @@ class Model(nn.Module):
             tokens: (B, L) int32.
             cache: The rows before; nothing is committed here.
             positions: Position of the first of L contiguous tokens, or (L,) int32, one per node,
-                or (B, L) int32 where sequences differ.
+                or (B, L) int32 if sequences differ.
             masks: The attention mask for each distinct window in `config.layer_windows`.
-            capture: Layers whose input to return; `num_hidden_layers` stands for the output of
-                the last layer.
+            capture: Layers whose input to return; `num_hidden_layers` means the output of the
+                last layer.
 
         Returns:
             The final norm's output (B, L, D), and the captured states (B, L, D) in the order of
@@ -140,18 +128,11 @@ class Model(nn.Module):
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers; arguments and captured states as in `hidden_states`.
+        """Run consecutive layers over the (B, L, D) states that enter the first of them.
 
-        Args:
-            x: (B, L, D) states entering the first of these layers.
-            cache: As in `hidden_states`.
-            positions: As in `hidden_states`.
-            masks: As in `hidden_states`.
-            layers: Indices of the layers.
-            capture: Indices among `layers`, or the one after the last for its output.
-
-        Returns:
-            (B, L, D) output of the last of these layers, before the norm, and the captured states.
+        Other arguments are as in `hidden_states`; `capture` has indices among `layers`, or the one
+        after the last for its output. Returns the (B, L, D) output of the last of these layers,
+        before the norm, and the captured states.
 
         Raises:
             ValueError: `capture` has a layer outside `layers`.
@@ -165,12 +146,11 @@ class Model(nn.Module):
         shared = {window: SharedMask(mask) for window, mask in masks.items()}
         for index in layers:
             x = self.layers[index](x, cache, placed, shared)
-            if index + 1 in capture:  # a reference to the others would keep their memory
+            if index + 1 in capture:  # references to the other states would keep their memory
                 captured[index + 1] = x
         return x, [captured[index] for index in capture]
 
     def norm(self, x: mx.array) -> mx.array:
-        """Return the final norm (..., D) of the last layer's output."""
         normed: mx.array = self.model.norm(x)
         return normed
 

@@ -15,11 +15,7 @@ from mlxspec.models.fields import Fields
 
 
 def read_qwen2(fields: Fields) -> Family:
-    """Return the settings of a "qwen2" config.
-
-    Raises:
-        UnsupportedModelError: A value is wrong.
-    """
+    """Return the settings of a "qwen2" config."""
     return Family(
         num_key_value_heads=read_key_value_heads(fields, 32),
         max_position_embeddings=fields.integer("max_position_embeddings", 32768),

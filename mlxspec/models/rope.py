@@ -8,7 +8,7 @@ Every kind of scaling only changes the frequencies, once, in float64:
     yarn      the same idea with the ramp over the index i, and sharper attention
               (Peng et al. 2023, https://arxiv.org/abs/2309.00071)
 
-Angles are float32 for every dtype of the model: bfloat16 cannot tell position 257 from 256.
+Angles are float32 for every dtype of the model: bfloat16 cannot distinguish position 257 from 256.
 Pairs are (i, i + head_dim / 2), as in Hugging Face checkpoints (RoFormer, Su et al. 2021,
 https://arxiv.org/abs/2104.09864).
 """
@@ -26,13 +26,7 @@ from mlxspec.device.ops import Positions
 def inverse_frequencies(
     head_dim: int, theta: float, scaling: Mapping[str, Any] | None
 ) -> list[float]:
-    """Return the angle per position, in radians, of each of the `head_dim / 2` pairs.
-
-    Args:
-        head_dim: Size of an attention head, even.
-        theta: Base of the unscaled frequencies.
-        scaling: `ModelConfig.rope_scaling`.
-    """
+    """Return the angle per position, in radians, of each of the `head_dim / 2` pairs."""
     plain = [theta ** (-index / head_dim) for index in range(0, head_dim, 2)]
     if scaling is None or scaling["rope_type"] == "default":
         return plain
@@ -77,9 +71,8 @@ def _yarn(plain: list[float], theta: float, scaling: Mapping[str, Any]) -> list[
 class Rope:
     """Rotates queries and keys; shared by all layers of a model.
 
-    Attributes:
-        score_factor: Factor of the attention scores: yarn's factor of the rotated queries times
-            that of the keys.
+    `score_factor` multiplies the attention scores: yarn's factor of the rotated queries times that
+    of the keys.
     """
 
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
@@ -91,21 +84,12 @@ class Rope:
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
 
     def prepared(self, positions: int | mx.array, num_rows: int) -> Positions:
-        """Return what rotates `num_rows` rows fastest when many layers share their positions."""
+        """Return positions in the form that rotates fastest when many layers share them."""
         half = self._head_dim // 2
         return ops.prepared_positions(positions, num_rows, self._frequencies, half)
 
     def __call__(
         self, queries: mx.array, keys: mx.array, positions: Positions
     ) -> tuple[mx.array, mx.array]:
-        """Rotate each row by its position.
-
-        Args:
-            queries: (B, H, L, D).
-            keys: (B, Hkv, L, D).
-            positions: Of the L rows.
-
-        Returns:
-            Queries and keys, the dtype kept.
-        """
+        """Rotate each row of (B, H, L, D) queries and (B, Hkv, L, D) keys; their dtype is kept."""
         return ops.rotate(queries, keys, positions, self._wavelengths)

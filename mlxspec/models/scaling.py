@@ -1,4 +1,4 @@
-"""Rope settings of a config, in the old spelling and in the new.
+"""Rope settings of a config, in the old and the new spelling.
 
 Old: `rope_theta` at the top level and `rope_scaling: {"type" or "rope_type": ...}`. Transformers 5:
 both inside `rope_parameters`. The result is one mapping with every number filled in, defaults as in
@@ -16,11 +16,7 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def read_rope_theta(fields: Fields) -> float:
-    """Return the base of the frequencies; one in the rope settings overrides the top level.
-
-    Raises:
-        UnsupportedModelError: It is not a finite number above 1.
-    """
+    """Return the base of the frequencies, above 1; the rope settings override the top level."""
     default = fields.number("rope_theta", 10_000.0, above=1.0)
     return _settings(fields).number("rope_theta", default, above=1.0)
 

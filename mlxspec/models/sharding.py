@@ -18,27 +18,26 @@ from mlxspec.models.model import Model
 
 
 class SummedLinear(nn.Module):
-    """A projection whose inputs are cut: the sum over all ranks of what each computes.
+    """A projection whose inputs are cut: it returns the sum over all ranks.
 
-    Attributes:
-        part: The projection of the inputs of this rank, without a bias.
+    `part` is the projection of this rank's inputs, without a bias.
     """
 
     def __init__(self, part: nn.Module, group: mx.distributed.Group) -> None:
         super().__init__()
         self.part = part
         self._group = group
-        if "bias" in part:  # added once, behind the sum
+        if "bias" in part:  # added once, after the sum
             self.bias = part.pop("bias")
 
     def __call__(self, x: mx.array) -> mx.array:
-        # By its name in the module: measurements of slow links wrap it there.
+        # Called by its name in the module, because measurements of slow links replace it there.
         summed = mx.distributed.all_sum(self.part(x), group=self._group)
         return summed + self.bias if "bias" in self else summed
 
 
 def shard(model: Model, group: mx.distributed.Group) -> None:
-    """Keep the part of this rank of every layer; to be called before the weights are evaluated.
+    """Keep this rank's part of every layer; call it before the weights are evaluated.
 
     Raises:
         UnsupportedModelError: There are more ranks than groups of heads, or the cut would go
@@ -57,7 +56,7 @@ def shard(model: Model, group: mx.distributed.Group) -> None:
 
 
 def share(total: int, rank: int, size: int) -> slice:
-    """Return which of `total` equal things belong to a rank; lower ranks have the odd ones."""
+    """Return which of `total` equal units belong to a rank; lower ranks have the odd ones."""
     return slice(-(-rank * total // size), -(-(rank + 1) * total // size))
 
 
@@ -91,7 +90,7 @@ def _scaled(part: slice, factor: int) -> slice:
 
 
 def _block(layer: nn.Module) -> int:
-    """Return how many inputs of a layer have to stay together."""
+    """Return how many inputs of a layer must stay together."""
     return int(layer.group_size) if isinstance(layer, nn.QuantizedLinear) else 1
 
 

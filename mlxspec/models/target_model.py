@@ -1,7 +1,7 @@
-"""What a target model offers: the one interface of our own models, adapted ones and mocks.
+"""The interface of a target model: the same for our own models, adapted ones and mocks.
 
-Decoder, batch, drafters and engine know no class of model. They ask for what stands here; what a
-model can do beyond plain decoding, it says before a reply begins (`DraftSupport`).
+Decoder, batch, drafters and engine know no model class and use only this interface. A model states
+before a reply starts what it supports beyond plain decoding (`DraftSupport`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ DraftSupport = Literal["tree", "chain", "none"]
 """The drafts that a model can verify: trees and chains, chains only, or none (plain decoding)."""
 
 CacheKind = Literal["rotating", "quantised"]
-"""The kinds of cache over which a model can be inexact; all are exact over a plain, full one."""
+"""The kinds of cache over which a model can be inexact; all are exact over a plain, full cache."""
 
 _UNSET: dict[CacheKind, str] = {"rotating": "max_kv_size", "quantised": "kv_bits"}
 
@@ -29,17 +29,15 @@ _WORDS: dict[DraftSupport, str] = {
 
 
 def drafts_in_words(support: DraftSupport, limits: str = "") -> str:
-    """Return the drafts that a model verifies in words, such as "draft chains (reason)".
+    """Return the drafts that a model verifies, such as "draft chains (reason)".
 
-    Args:
-        support: The drafts.
-        limits: Why it verifies no others, or "".
+    `limits` is the reason why it verifies no others, or "".
     """
     return f"{_WORDS[support]} ({limits})" if limits else _WORDS[support]
 
 
 def check_cache(model: "TargetModel", kinds: Collection[CacheKind]) -> None:
-    """Raise UnsupportedOperationError where a model is not exact over a cache of these kinds."""
+    """Raise UnsupportedOperationError if a model is not exact over one of these kinds of cache."""
     for kind in kinds:
         if (reason := model.refused_caches.get(kind)) is not None:
             raise UnsupportedOperationError(
@@ -49,7 +47,7 @@ def check_cache(model: "TargetModel", kinds: Collection[CacheKind]) -> None:
 
 
 class TargetConfig(Protocol):
-    """Facts of a target model; `ModelConfig` has them, too."""
+    """Facts of a target model; `ModelConfig` has them too."""
 
     @property
     def vocab_size(self) -> int:
@@ -69,19 +67,19 @@ class TargetConfig(Protocol):
 
     @property
     def intermediate_size(self) -> int:
-        """Width inside an MLP; 0 where the model does not name it."""
+        """Width inside an MLP; 0 if the model does not name it."""
 
     @property
     def num_attention_heads(self) -> int:
-        """Number of query heads; 0 where the model does not name it."""
+        """Number of query heads; 0 if the model does not name it."""
 
     @property
     def rms_norm_eps(self) -> float:
-        """Epsilon of its norms; of trained heads, too."""
+        """Epsilon of its norms, and of those of trained heads."""
 
     @property
     def rope_theta(self) -> float:
-        """Base of its rotary frequencies; of trained heads, too."""
+        """Base of its rotary frequencies, and of those of trained heads."""
 
     @property
     def num_row_stores(self) -> int:
@@ -97,7 +95,7 @@ class TargetConfig(Protocol):
 
     @property
     def head_dim(self) -> int:
-        """Width of a key, where keys are quantised."""
+        """Width of a key, for quantised keys."""
 
     @property
     def row_numbers(self) -> tuple[int, ...]:
@@ -137,11 +135,11 @@ class TargetModel(Protocol):
 
     @property
     def draft_limits(self) -> str:
-        """Why it can verify no other drafts, in words; "" where it verifies all."""
+        """Why it can verify no other drafts; "" if it verifies all."""
 
     @property
     def refused_caches(self) -> Mapping[CacheKind, str]:
-        """The kinds of cache over which it is not exact, and why, in words."""
+        """The kinds of cache over which it is not exact, with the reason of each."""
 
     @property
     def layers(self) -> Sequence[nn.Module]:
@@ -182,14 +180,14 @@ class TargetModel(Protocol):
         """Run consecutive layers over (B, L, D) states; see `mlxspec.models.Model.run_layers`.
 
         Raises:
-            UnsupportedOperationError: The model runs as a whole only.
+            UnsupportedOperationError: The model only runs as a whole.
         """
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output.
 
         Raises:
-            UnsupportedOperationError: The model runs as a whole only.
+            UnsupportedOperationError: The model only runs as a whole.
         """
 
     def logits(self, hidden: mx.array) -> mx.array:

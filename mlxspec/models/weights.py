@@ -1,8 +1,8 @@
 """Load a checkpoint's tensors into a model, after a check of each.
 
-Quantised weights stay so, or are unpacked where the device multiplies faster with them
-(`backend.keeps_weights_as_stored`). All floating-point ones, scales included, take one type,
-so that nothing is promoted on the way; `precision.py` says which.
+Quantised weights stay quantised, or are unpacked if the device multiplies faster that way
+(`backend.keeps_weights_as_stored`). All floating-point tensors, scales included, get one type, so
+that nothing is promoted later; `precision.py` chooses it.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 
 Quantization = Mapping[str, Any]
-"""`group_size`, `bits` and `mode` of an MLX checkpoint. A module that differs has its own mapping
-under its path; False there means that the module is not quantised."""
+"""`group_size`, `bits` and `mode` of an MLX checkpoint. A module with other values has its own
+mapping under its path; False there means that the module is not quantised."""
 
 _NAMED = 4  # names in a message; the rest is counted
 _EMBEDDING = "model.embed_tokens."
@@ -30,7 +30,7 @@ def load_weights(
     dtype: mx.Dtype | None = None,
     cut: Callable[[], None] = lambda: None,
 ) -> str:
-    """Load a checkpoint's tensors into a model; return their stored type in words.
+    """Load a checkpoint's tensors into a model; return the name of their stored type.
 
     Args:
         model: A model whose parameters have the names of the tensors; changed in place.
@@ -39,7 +39,7 @@ def load_weights(
         quantization: The format of quantised tensors.
         dtype: Floating-point type of the model and its computations. None means float32 on a CPU,
             and on a GPU the stored type of the embedding.
-        cut: Called while the weights are lazy, so that what it takes away is never in memory.
+        cut: Called while the weights are lazy, so that parts it removes are never in memory.
 
     Raises:
         UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or not quantised
@@ -52,7 +52,7 @@ def load_weights(
     if dtype is None:
         dtype = embedding_dtype(kept) if backend.keeps_weights_as_stored() else mx.float32
     weights = _unpacked(kept, quantization, dtype)
-    _check_names(wanted, weights)  # what is lazy until here is only computed on a CPU
+    _check_names(wanted, weights)  # still lazy; only a CPU computes these
     if quantization is not None and backend.keeps_weights_as_stored():
         _quantize(model, kept, quantization)
         weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
@@ -64,12 +64,7 @@ def load_weights(
 
 
 def words_of_loaded(stored: str, dtype: str = "auto") -> str:
-    """Return the weight type of a loaded model in words.
-
-    Args:
-        stored: The stored type of its weights, in words.
-        dtype: The requested type.
-    """
+    """Return the name of a loaded model's weight type, given the stored and the requested one."""
     if dtype == "auto" and backend.keeps_weights_as_stored():
         return stored
     dtype = "float32" if dtype == "auto" else dtype
