@@ -1,10 +1,10 @@
-"""How many draft tokens to expect accepted: the drafter's estimate, corrected by observation.
+"""The expected number of accepted draft tokens: the drafter's estimate, corrected by observation.
 
 A drafter that has its probabilities on the host gives a path probability for each node;
-`PathRates` learns by how much these are too high or too low. Of a drafter on the device only the
-order of its nodes is certain before it drafts: `IndexRates` learns how often the first, second,
-third node is accepted. Both decay slowly, because texts change. (The labels are those of the
-verified tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
+`PathRates` learns how far these are too high or too low. For a drafter on the device, only the
+order of its nodes is known before it drafts: `IndexRates` learns how often the first, second, third
+node is accepted. Both decay slowly, because texts change. (The labels are those of the verified
+tree, as in DSpark and CaDDTree, https://arxiv.org/abs/2606.01813.)
 """
 
 from bisect import bisect_right
@@ -34,9 +34,7 @@ class PathRates:
     def gains(self, path_probs: Sequence[float], num_certain: int = 0) -> list[float]:
         """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes.
 
-        Args:
-            path_probs: Of the nodes.
-            num_certain: Number of first nodes that are certain; see `Draft`.
+        The first `num_certain` nodes are certain; see `Draft`.
         """
         guessed = map(self._corrected, path_probs[num_certain:])
         return [0.0, *accumulate((*[1.0] * num_certain, *guessed))]
@@ -45,14 +43,12 @@ class PathRates:
         """Learn which nodes match the emitted text: the verified nodes and their children.
 
         Deeper nodes are left out: a match could not be seen there, so they would bias the rates.
-
-        Args:
-            grown: A draft with path probabilities, before it was cut.
-            round: The round that verified its first nodes.
+        `grown` is a draft with path probabilities, before it was cut; `round` verified its first
+        nodes.
         """
         tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
         emitted, num_verified = [*round.accepted, round.bonus_token], len(round.tokens)
-        depths: list[int | None] = [0]  # None off the text
+        depths: list[int | None] = [0]  # None if not on the emitted text
         nodes = zip(tokens[1:], parents[1:], grown.path_probs or (), strict=True)
         for token, parent, prob in nodes:
             above = depths[parent] if parent < num_verified else len(emitted)
@@ -79,7 +75,7 @@ class IndexRates:
         self._counts: list[tuple[float, float]] = []  # by index of the node: hits and tries
 
     def gains(self, most: int) -> list[float]:
-        """Return the expected number of accepted tokens for 0, 1, ..., `most` requested nodes."""
+        """Return the expected number of accepted tokens of 0, 1, ..., `most` requested nodes."""
         rates, before = [], _FIRST_RATE / _NEXT_RATE
         for index in range(most):
             hits, tries = self._counts[index] if index < len(self._counts) else (0.0, 0.0)
@@ -91,9 +87,7 @@ class IndexRates:
     def learn(self, num_allowed: int, path: Sequence[int]) -> None:
         """Learn which requested nodes were accepted; a missing node counts as rejected.
 
-        Args:
-            num_allowed: Number of requested nodes.
-            path: Indices of the accepted nodes, with or without the root's 0.
+        `path` has the indices of the accepted nodes, with or without the root's 0.
         """
         self._counts += [(0.0, 0.0)] * (num_allowed - len(self._counts))
         for index in range(num_allowed):

@@ -14,9 +14,8 @@ Measure = Callable[[], CostCurve]
 class Budget(Protocol):
     """Decides how many nodes are drafted and verified in each round.
 
-    Attributes:
-        looks_ahead: Whether the engine may start a plain round before it reads the token of the
-            previous one from the device.
+    With `looks_ahead`, the engine may start a plain round before it reads the token of the previous
+    one from the device.
     """
 
     looks_ahead: bool
@@ -24,14 +23,10 @@ class Budget(Protocol):
     def begin(
         self, drafter: str, temperature: float, context: int, measure: Measure | None
     ) -> None:
-        """Begin a reply.
+        """Start a reply after `context` tokens in the cache.
 
-        Args:
-            drafter: Name of the drafter.
-            temperature: Temperature of the sampling params; the acceptance rate depends on it.
-            context: Number of tokens in the cache.
-            measure: Called where no costs are recorded for this context; None where measuring
-                would take too long for a short reply.
+        The acceptance rate depends on drafter and temperature. `measure` is called if no costs are
+        recorded for this context; it is None if measuring would take too long for a short reply.
         """
 
     def record(self, context: int, curve: CostCurve) -> None:
@@ -41,9 +36,9 @@ class Budget(Protocol):
         """Return the costs of forwards after `context` tokens; None if none were measured."""
 
     def ask(self, limit: int) -> int:
-        """Return how many nodes the drafter proposes in the next round, `limit` at most.
+        """Return how many nodes the drafter proposes in the next round, at most `limit`.
 
-        The engine calls it once a round. After a round without a draft, it may call it before
+        The engine calls it once per round. After a round without a draft, it may call it before
         `learn` gets that round.
         """
 
@@ -60,7 +55,7 @@ class Budget(Protocol):
         """End the reply."""
 
     def fresh(self) -> "Budget":
-        """Return a new budget with the same recorded costs, for a second reply at the same time."""
+        """Return a new budget with the same recorded costs, for a second concurrent reply."""
 
 
 class FixedBudget:

@@ -1,4 +1,4 @@
-"""Times forwards by their number of rows, to begin a cost curve on this machine.
+"""Times forwards by their number of rows, to start a cost curve on this machine.
 
 This curve decides whether speculation pays: where n rows cost little more than one, every accepted
 draft token is a gain. The curve rises in steps that differ by machine, so it is measured and never
@@ -19,13 +19,13 @@ _EDGE_WIDTHS = (6, 3, 5, 11, 12, 13, 24, 20)
 _QUICK_WIDTHS = (*_SHAPE_WIDTHS, *_SHAPE_WIDTHS, *_EDGE_WIDTHS, *_EDGE_WIDTHS)
 """First the widths that show the shape of the curve, then those where kernels change their block.
 
-Each stands twice: the first call of a width may compile a kernel."""
+Each occurs twice, because the first call of a width may compile a kernel."""
 
 _QUICK_SECONDS = 1.5
-_QUICK_FORWARDS = 12  # of one row: slow forwards need more seconds to show the shape of the curve
+_QUICK_FORWARDS = 12  # of one row: slow forwards need more time to show the shape of the curve
 _MOST_SECONDS = 4.0  # the reply waits meanwhile
 _LEAST_MS = 1e-3  # a clock that does not move between two calls must not give a cost of 0
-_IDLE_REPEATS = 5  # other programs run beside a chat: a median of 5 bears two outliers
+_IDLE_REPEATS = 5  # other programs run during a chat: a median of 5 tolerates two outliers
 
 
 def cost_curve(
@@ -33,12 +33,9 @@ def cost_curve(
 ) -> CostCurve:
     """Time `forward(width)` for every width, and return the medians.
 
-    The widths take turns: if the machine slows down meanwhile, it slows down all of them alike.
-
-    Args:
-        forward: Runs a forward of `width` rows and waits for it.
-        widths: Numbers of rows, ascending from 1.
-        repeats: Timings of each width, after one that is not counted.
+    The widths take turns, so that a slowdown of the machine affects all of them alike. `forward`
+    runs that many rows and waits for them. `widths` ascend from 1. Each is timed `repeats` times,
+    after a forward that is not timed.
     """
     timings: dict[int, list[float]] = {width: [] for width in widths}
     for width in widths:
@@ -58,13 +55,10 @@ def quick_costs(
     seconds: float = _QUICK_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time a few forwards before a reply; the reply waits meanwhile. The decoder does not change.
+    """Time a few forwards before a reply, which waits meanwhile. The decoder does not change.
 
-    Args:
-        decoder: Runs the forwards.
-        most: Largest number of rows to time.
-        seconds: Time limit; more for a model whose forwards are slow.
-        clock: Returns seconds.
+    `most` is the largest number of rows. The time limit is `seconds`, more for a model whose
+    forwards are slow.
     """
     widths = [width for width in _QUICK_WIDTHS if width <= most]
     forward = verify_forward(decoder)
@@ -79,16 +73,16 @@ def fastest_times(
     forwards: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time `forward(width)` for these widths in turn, as far as time allows.
+    """Time `forward(width)` for these widths in turn, until the time limit.
 
     The fastest time of a width counts: the first may compile a kernel, and other programs may slow
-    down any. A width that is expected to pass the time limit is skipped; one row is always timed.
+    down any. A width that is expected to exceed the limit is skipped; one row is always timed.
 
     Args:
         forward: Runs a forward of `width` rows and waits for it.
         widths: Numbers of rows, 1 first; a width may occur several times.
         seconds: Time limit.
-        forwards: The time limit is at least that of so many forwards of one row, up to 4 seconds.
+        forwards: The limit is at least the time of this many forwards of one row, up to 4 seconds.
         clock: Returns seconds.
     """
     end = clock() + seconds
@@ -107,7 +101,7 @@ def fastest_times(
 
 
 def _expected_ms(ms: Mapping[int, float], width: int) -> float:
-    """Return the expected milliseconds of a width, by the widths timed before (1 is among them)."""
+    """Return the expected milliseconds of a width, given timed widths, 1 among them."""
     last = max(ms)
     if width <= last:
         return ms.get(width, max(ms.values()))
@@ -116,7 +110,7 @@ def _expected_ms(ms: Mapping[int, float], width: int) -> float:
 
 
 class _StoppedMeasuring(Exception):
-    """Ends a measurement early, where `should_stop` asks for it."""
+    """Ends a measurement early when `should_stop` asks for it."""
 
 
 def idle_cost_curve(
@@ -124,13 +118,8 @@ def idle_cost_curve(
 ) -> CostCurve | None:
     """Time forwards over the tokens that a decoder holds; the decoder does not change.
 
-    Args:
-        decoder: Runs the forwards.
-        should_stop: Called before each forward.
-        widths: Numbers of rows, ascending from 1.
-
-    Returns:
-        The curve, or None if it was stopped: an unfinished curve would mislead.
+    `should_stop` is called before each forward, and `widths` ascend from 1. Returns None if the
+    measurement was stopped: an unfinished curve would mislead.
     """
     verify = verify_forward(decoder)
 

@@ -1,9 +1,9 @@
 """The cost curve: milliseconds of a forward by its rows, measured, then updated in every round.
 
 Kernels compute rows in blocks, so the cost rises in steps. Near the edge of a block it may fall:
-twelve rows can take longer than sixteen. Between two timed widths only one thing is certain:
-padding gives the cost of the wider one. So the cost of an untimed width is interpolated between
-its neighbours, and the width is padded to a timed one unless it seems clearly cheaper.
+twelve rows can take longer than sixteen. Between two timed widths only one cost is certain: a
+forward that is padded to the wider width costs as much as that width. So the cost of an untimed
+width is interpolated, and the width is padded to a timed one unless it seems clearly cheaper.
 """
 
 from bisect import bisect_left
@@ -24,20 +24,19 @@ _UNTIMED = 1.05  # an untimed width may cost 5 % more than the interpolation
 _SMALLEST_CONTEXT = 1024
 _DECAY = 0.95  # weight of earlier drafts after each new one
 _MAX_MS = 1e9  # of a forward: eleven days; a stored file may hold any number
-# More rows than were ever timed: forwards are padded to cheap widths, so a damaged file that
-# calls an enormous width cheap would make every forward that wide.
+# More rows than were ever timed. Forwards are padded to cheap widths, so a damaged file with a
+# low cost for an enormous width would make every forward that wide.
 _MAX_WIDTH = 4096
 
 
 class CostCurve:
     """Milliseconds of a forward by number of rows, for contexts of similar length.
 
-    Attributes:
-        ms: Milliseconds by timed width; 1 is among them.
+    `ms` has the milliseconds by timed width; 1 is among them.
     """
 
     def __init__(self, ms: Mapping[int, float]) -> None:
-        """Begin with measured widths.
+        """Start with measured widths.
 
         Raises:
             ValueError: The width 1 is missing, or a width or a time is not more than 0.
@@ -98,7 +97,7 @@ class CostCurve:
         return [width for width in timed if self._last_observed.get(width, since) <= since]
 
     def observe(self, width: int, ms: float) -> None:
-        """Update the curve by a real round; an outlier among the latest of its width is ignored."""
+        """Update the curve by a real round; ignore an outlier among the latest of its width."""
         self._num_observed += 1
         self._last_observed[width] = self._num_observed
         recent = self._recent.setdefault(width, deque(maxlen=_WINDOW))
@@ -107,7 +106,7 @@ class CostCurve:
         if not is_usual:
             return
         expected = self.raw(width)
-        # At first a shorter time counts for more: other programs lengthen times and shorten none.
+        # At first a shorter time counts for more: other programs only lengthen times.
         rate = max(_RATE, 1 / len(recent)) if ms < expected else _RATE
         change = 1.0 + rate * (min(ms / expected, _MOST_OFF) - 1.0)
         if width not in self.ms:
@@ -120,7 +119,7 @@ class DraftCost:
     """Milliseconds of a draft on the device by the requested nodes: a fitted line.
 
     The device computes a lazy draft together with its verification, so only their sum can be timed.
-    What exceeds the recorded cost of the verification belongs to the draft: a constant per round
+    The time beyond the recorded cost of the verification belongs to the draft: a constant per round
     and a slope per node. The weight of old rounds decays.
     """
 
@@ -131,11 +130,10 @@ class DraftCost:
 
     @property
     def is_measured(self) -> bool:
-        """Whether any round was observed."""
         return self._num_rounds > 1
 
     def observe(self, num_allowed: int, ms: float) -> None:
-        """Learn from a round; the first is ignored: it compiles kernels and loads weights."""
+        """Learn from a round; ignore the first, which compiles kernels and loads weights."""
         self._num_rounds += 1
         if not self.is_measured:
             return
@@ -158,8 +156,7 @@ class DraftCost:
 class CostBook:
     """A cost curve for every power of two of context: the cost of attention grows with it.
 
-    Attributes:
-        curves: By index of the bucket; 0 is for contexts below 1024 tokens.
+    `curves` are by index of the bucket; 0 is for contexts below 1024 tokens.
     """
 
     def __init__(self) -> None:
@@ -167,19 +164,16 @@ class CostBook:
 
     @staticmethod
     def bucket(context: int) -> int:
-        """Return the index of the bucket of a number of tokens."""
         return (context // _SMALLEST_CONTEXT).bit_length()
 
     def has_recorded(self, context: int) -> bool:
-        """Return whether a cost curve for contexts of similar length is recorded."""
         return self.bucket(context) in self.curves
 
     def add(self, context: int, curve: CostCurve) -> None:
-        """Record a cost curve for contexts of similar length."""
         self.curves[self.bucket(context)] = curve
 
     def at(self, context: int) -> CostCurve | None:
-        """Return the cost curve of a context; a new bucket begins with a copy of the nearest."""
+        """Return the cost curve of a context; a new bucket starts with a copy of the nearest."""
         bucket = self.bucket(context)
         if bucket not in self.curves and self.curves:
             nearest = min(self.curves, key=lambda other: abs(other - bucket))
@@ -187,7 +181,6 @@ class CostBook:
         return self.curves.get(bucket)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the milliseconds, ready for JSON."""
         return {
             str(bucket): {str(width): round(ms, 4) for width, ms in curve.ms.items()}
             for bucket, curve in self.curves.items()

@@ -1,10 +1,10 @@
-"""The budget that measures: costs by the clock, acceptance by verdicts, drafts where they pay.
+"""The budget that measures: it times forwards, learns acceptance, and drafts where drafts pay.
 
-Where the drafter has its probabilities on the host, it grows its tree first, and the best first
-nodes of it are verified. Where the device drafts, the budget chooses the number of nodes before,
-by earlier acceptance: nothing waits for the device, and no sample has an influence. Where no draft
-pays, the rounds are plain. Probes, of a drafter that did not pay and of stale widths, may cost 1 %
-of the time.
+If the drafter has its probabilities on the host, it grows its tree first, and the best first nodes
+are verified. If the device drafts, the budget chooses the number of nodes in advance, from earlier
+acceptance: nothing waits for the device, and no sample has an influence. If no draft pays, the
+rounds are plain. Probes, of a drafter that did not pay and of stale widths, may cost 1 % of the
+time.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +26,11 @@ _FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
 
 @dataclass
 class _Estimates:
-    """What was learned about one drafter at one temperature.
+    """Estimates for one drafter at one temperature.
 
     Attributes:
         is_grown: Whether its drafts have path probabilities; None before the first draft.
-        path_rates: Corrects the path probabilities.
-        index_rates: Acceptance rate by index in the draft, for drafts without path probabilities.
+        index_rates: For drafts without path probabilities.
         draft_cost: Cost of a draft on the device.
         draft_ms: Mean milliseconds of a draft on the host.
         saved_ms: Mean milliseconds that a draft saved per round.
@@ -46,22 +45,16 @@ class _Estimates:
 
 
 class MeasuredBudget:
-    """Chooses the number of nodes that is expected to give the most tokens/s.
-
-    Attributes:
-        costs: Costs of the target's forwards.
-    """
+    """Chooses the number of nodes that is expected to give the most tokens/s."""
 
     looks_ahead = True
 
     def __init__(
         self, costs: CostBook | None = None, keep: Callable[[CostBook], None] = lambda costs: None
     ) -> None:
-        """Begin with recorded costs.
+        """Start with recorded costs; None measures them at the first reply.
 
-        Args:
-            costs: The costs; None to measure them at the first reply.
-            keep: Called with the costs at the end of a reply, to store them.
+        `keep` is called with the costs at the end of a reply, to store them.
         """
         self.costs = CostBook() if costs is None else costs
         self._keep = keep
@@ -100,7 +93,7 @@ class MeasuredBudget:
         ms = [now.draft_cost.at(n) + curve.cost(1 + n) for n in range(limit + 1)]
         count = best_count(gains, ms)
         if not now.draft_cost.is_measured:
-            # The first draft is always asked for: nothing else would ever show its worth.
+            # The first draft is always requested: only a draft can show its worth.
             return min(max(count, 1), _FIRST_ASKED)
         wider = min(2 * count + 1, limit) if count else 1 + best_count(gains[1:], ms[1:])
         return wider if self._affords(loss_of(wider, gains, ms, count)) else count
@@ -115,7 +108,7 @@ class MeasuredBudget:
         if self._curve is None or not probs:
             return draft
         gains = now.path_rates.gains(probs[certain:])
-        # Certain nodes are verified anyway, so a guess costs what its row adds to theirs.
+        # Certain nodes are verified anyway, so a guess costs only what its row adds.
         known_ms, cost = now.draft_ms + self._curve.cost(1), self._curve.cost
         ms = [
             known_ms + max(cost(1 + certain + n) - cost(1 + certain), 0) for n in range(len(gains))
@@ -126,7 +119,7 @@ class MeasuredBudget:
             for width in self._curve.stale(certain + len(gains))
             if width > certain
         }
-        if losses:  # probe: a cost that is wrongly high keeps its width unused, so never corrected
+        if losses:  # probe: a width with a wrongly high cost is never used, so never corrected
             other = min(losses, key=losses.__getitem__)
             count = other if self._affords(losses[other]) else count
         return draft.first(certain + count)
@@ -162,7 +155,7 @@ class MeasuredBudget:
         return True
 
     def _is_usable(self, round: Round, curve: CostCurve) -> bool:
-        """Return False for a round in which the program stood still; the second in a row counts."""
+        """Return False for a round in which the program was suspended; a second in a row counts."""
         was_stopped = self._was_stopped
         ms = round.draft_ms + round.target_ms
         self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
@@ -200,10 +193,8 @@ class MeasuredBudget:
 def best_count(gains: Sequence[float], ms: Sequence[float]) -> int:
     """Return the n that maximises (1 + gains[n]) / ms[n]; the smallest of several.
 
-    Args:
-        gains: Expected number of accepted draft tokens if the first n nodes are verified;
-            `gains[0]` is 0.
-        ms: Milliseconds of a round with n nodes, each more than 0; same length as `gains`.
+    `gains[n]` is the expected number of accepted draft tokens if the first n nodes are verified;
+    `gains[0]` is 0. `ms[n]` is the milliseconds of such a round, more than 0.
     """
     return max(range(len(gains)), key=lambda n: (1.0 + gains[n]) / ms[n])
 
