@@ -1,4 +1,4 @@
-"""The tokens that could have stood in a place of a reply, with their probabilities. No MLX."""
+"""The tokens that could have been at a position of a reply, with their probabilities. No MLX."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,10 @@ class Alternative:
     """A token that could have followed.
 
     Attributes:
-        token: Token id.
         text: The token decoded on its own, for display only.
         model_prob: Its probability under the model alone: temperature 1, no filter, no penalty.
         prob: Its probability under the settings of the reply, from which the token was drawn; at
-            temperature 0 it is 1 for the best token. None where the caller's own sampler drew.
+            temperature 0 it is 1 for the best token. None if the caller's own sampler drew.
     """
 
     token: int

@@ -1,4 +1,4 @@
-"""Where two replies part: the tokens of both there, and whether rounding decided between them."""
+"""The first difference of two replies: both tokens, and whether rounding explains it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from mlxspec.trace.near_tie import is_near_tie, verdict_on
 
 
 def common_length(first: Sequence[object], second: Sequence[object]) -> int:
-    """Return the number of items with which both sequences begin."""
-    differences = compress(count(), map(ne, first, second))  # a chat has 100,000 to compare
+    """Return the length of the common prefix of two sequences."""
+    differences = compress(count(), map(ne, first, second))  # fast: a chat has 100,000 tokens
     return next(differences, min(len(first), len(second)))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a greedy reply leaves another.
+    """The first difference between a greedy reply and another.
 
     Attributes:
-        index: Tokens before it, which are the same.
-        token: The token written there, or None where the reply is over.
+        index: Number of tokens before it, which are the same.
+        token: The token of the reply there, or None if the reply has ended.
         expected: The token of the other reply, or None likewise.
-        gap: The target's best logit there less the lower one of the two; None where one reply is
-            over.
+        gap: The target's best logit there minus the lower one of the two; None if one reply has
+            ended.
         near_tie: Largest gap that rounding explains there; 0 for none.
-        token_logit: The target's logit of the token, after bias and penalties, read with nothing
-            beside it; None where one reply is over.
-        expected_logit: Of the other token.
+        token_logit: The target's logit of the token, after bias and penalties, read with no other
+            rows in the forward; None if one reply has ended.
+        expected_logit: That of the other token.
     """
 
     index: int
@@ -40,11 +40,11 @@ class Difference:
 
     @property
     def is_near_tie(self) -> bool:
-        """Whether the target hardly prefers one to the other, and nothing to both."""
+        """Whether rounding explains the choice: both tokens are near the target's best logit."""
         return is_near_tie(self.gap, self.near_tie)
 
     def describe(self) -> str:
-        """Return in a line what stands there."""
+        """Return the difference in one line."""
         if self.gap is None:
             return f"parts after {self.index} tokens, where one of the two ends"
         verdict = verdict_on(self.gap, self.near_tie)

@@ -4,11 +4,11 @@ The engine yields events; the app draws them, `stats.py` counts them, `file.py` 
 file. Nothing here imports MLX, so a recorded reply can be shown anywhere.
 
 The events of a reply are: one `TurnStarted` if it belongs to a chat, `GenerationStarted`,
-`TokensKept` if it begins with tokens of an earlier reply, some `PrefillProgress`, then for each
+`TokensKept` if it starts with tokens of an earlier reply, some `PrefillProgress`, then for each
 target forward either `DraftProposed` and `DraftVerified` or `PlainDecoded`, and last
 `GenerationFinished` or `GenerationFailed`. If the drafter fails, `DrafterFailed` follows the
-forward of that round. `CostMeasured` comes between replies, when the cost of forwards is measured,
-and `SpeedupMeasured` after it, or without it.
+forward of that round. `CostMeasured` comes between replies, when the cost of forwards is measured.
+`SpeedupMeasured` follows it, or comes alone.
 """
 
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ TokenKind = Literal["accepted", "corrected", "bonus", "plain", "forced", "kept"]
 """Who wrote a token: `accepted`, a draft token that the target accepted; `corrected`, the target's
 token where all draft tokens of that position were rejected; `bonus`, the target's token after a
 path was accepted to its leaf; `plain`, decoded without a draft; `forced`, a node of the tree whose
-token was the only one that the grammar of the reply allowed; `kept`, one of those with which the
-reply begins: the caller took them from an earlier reply, or chose them."""
+token was the only one that the grammar of the reply allowed; `kept`, one of the first tokens, which
+the caller took from an earlier reply or chose."""
 
 Channel = Literal["answer", "reasoning", "mark"]
 """The part of a reply that a token belongs to: `reasoning`, where a reasoning model prepares its
@@ -62,8 +62,8 @@ class EmittedToken:
     Attributes:
         token: Token id.
         text: Text that this token completes: empty while a character or a possible stop string is
-            incomplete; the token that completes it has the whole text. The reply is the texts
-            of all emitted tokens and `GenerationFinished.text`, joined.
+            incomplete; the token that completes it has the whole text. The reply is the joined
+            texts of all emitted tokens and `GenerationFinished.text`.
         kind: Who wrote it.
         target_prob: Probability p under the target's distribution at its position.
         draft_prob: The drafter's probability, or None for a token that was not drafted.
@@ -90,21 +90,21 @@ class TurnStarted:
 
 @dataclass(frozen=True)
 class GenerationStarted:
-    """What runs: models, device and settings.
+    """The models, device and settings of a reply.
 
     Attributes:
         target: Name of the target model.
         drafter: Name of the drafter.
-        device: Device in words.
+        device: Description of the device.
         blas: BLAS library in use on a CPU, or "" on a GPU.
         weights: Weight type of the target, such as "float32" or "4-bit".
-        cache: Cache in words, such as "full" or "rotating 64 (4 kept)".
-        lossless: Which guarantee holds, such as "greedy" or "sampled".
+        cache: Description of the cache, such as "full" or "rotating 64 (4 kept)".
+        lossless: The guarantee that holds, such as "greedy" or "sampled".
         sampling: The sampling settings by name.
         seed: Seed of the random key.
         context_length: Largest number of tokens of prompt and reply.
         versions: Versions of mlxspec and of its runtime, by name.
-        drafts: Drafts that the target verifies, in words, and why no others; "" if not known.
+        drafts: The drafts that the target verifies, and why no others; "" if unknown.
         format: Trace format.
     """
 
@@ -126,7 +126,7 @@ class GenerationStarted:
 
 @dataclass(frozen=True)
 class TokensKept:
-    """The tokens with which a reply begins, as the caller gave them: no figure of speed has them.
+    """The first tokens of a reply, which the caller gave; no figure of speed counts them.
 
     Attributes:
         ts: Seconds since the generation started.
@@ -146,7 +146,7 @@ class PrefillProgress:
         ts: Seconds since the generation started.
         done: Prompt tokens in the cache.
         total: All prompt tokens.
-        reused: Prompt tokens that were in the cache already, from the turn before.
+        reused: Prompt tokens that were already in the cache, from an earlier turn.
     """
 
     t: ClassVar[str] = "prefill"
@@ -184,12 +184,12 @@ class DraftVerified:
         r: Number of the target forward, from 1.
         ts: Seconds since the generation started.
         path: Indices of the accepted nodes, without the root.
-        emit: Emitted tokens in order; fewer than the path has where the reply ends inside it.
+        emit: Emitted tokens in order; fewer than the path has if the reply ends inside it.
         ms: Milliseconds spent in the target's forward and the verification.
         rollback: Number of staged rows that were not committed.
         context: Tokens in the cache after the commit.
-        forwards: Target forwards that it took; 0 where a grammar forced all of the rest of the
-            reply, so that nothing was computed.
+        forwards: Target forwards in this round; 0 if a grammar forced the rest of the reply, so
+            that nothing was computed.
     """
 
     t: ClassVar[str] = "verify"
@@ -222,7 +222,7 @@ class DrafterFailed:
     Attributes:
         ts: Seconds since the generation started.
         drafter: Name of the drafter.
-        message: The error, in words.
+        message: The error message.
     """
 
     t: ClassVar[str] = "nodraft"
@@ -238,8 +238,8 @@ class GenerationFinished:
     Attributes:
         ts: Seconds since the generation started.
         reason: Why it ended.
-        text: The last text of the reply, which no emitted token has: a possible stop string or an
-            incomplete character.
+        text: The last text of the reply, which belongs to no emitted token: a possible stop string
+            or an incomplete character.
         stats: Figures of this reply; see `mlxspec.trace.stats.GenerationStats`.
     """
 
@@ -300,15 +300,15 @@ class CostMeasured:
 
 @dataclass(frozen=True)
 class SpeedupMeasured:
-    """How the reply that ended last compares with plain decoding at its context.
+    """Comparison of the latest reply with plain decoding at its context.
 
     Attributes:
         speedup: Its tokens/s over those of plain decoding; None without drafts or measurement.
         plain_tps: Tokens/s of plain decoding at its context; 0 if not measured.
-        context: Tokens in the cache for which that holds: in the middle of the reply.
-        measured_at: Tokens in the cache when plain forwards were measured; between two it is
-            interpolated.
-        copied: First tokens that are those of an earlier reply, which the drafter has seen.
+        context: Tokens in the cache to which this applies: in the middle of the reply.
+        measured_at: Tokens in the cache when plain forwards were measured; `plain_tps` is
+            interpolated between two.
+        copied: First tokens that repeat an earlier reply, which the drafter has seen.
     """
 
     t: ClassVar[str] = "speedup"

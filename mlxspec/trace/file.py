@@ -71,7 +71,7 @@ def event_from_json(line: str) -> Event:
 
 
 def event_from_record(record: Any) -> Event:
-    """Return the event of one line of a trace, whose JSON is read already.
+    """Return the event of one line of a trace, given its parsed JSON.
 
     Raises:
         TraceError: It is not an event of this version.
@@ -144,7 +144,6 @@ def _build_row(cls: type[Any], row: Any) -> Any:
 
 @cache
 def _test_of(hint: Any) -> Callable[[Any], bool]:
-    """Return a function that tells whether a value has the type of a hint."""
     origin, options = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
         tests = [_test_of(option) for option in options]
@@ -172,15 +171,11 @@ def _is_number(value: Any, kinds: Any) -> bool:
 class TraceWriter:
     """Appends events to a trace file; use it as a context manager.
 
-    Every event that ends a round is flushed, so the trace is complete however the process ends.
+    Every event that ends a round is flushed, so the trace is complete even if the process dies. Its
+    methods raise TraceError if the file cannot be written, for instance because the disk is full.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        """Open the file for appending.
-
-        Raises:
-            TraceError: The file cannot be written.
-        """
         self.path = Path(path)
         try:
             # A lone surrogate is not UTF-8; backslashreplace writes it as \udXXX, as JSON does.
@@ -189,11 +184,6 @@ class TraceWriter:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def write(self, event: Event) -> None:
-        """Append one event.
-
-        Raises:
-            TraceError: The disk is full or the file is gone.
-        """
         try:
             self._file.write(event_to_json(event) + "\n")
             if event.t != "draft":  # its verdict follows at once and flushes both
@@ -202,11 +192,6 @@ class TraceWriter:
             raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close the file.
-
-        Raises:
-            TraceError: The last events did not fit on the disk.
-        """
         try:
             self._file.close()
         except OSError as error:

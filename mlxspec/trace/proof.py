@@ -13,10 +13,10 @@ class Proof:
     Attributes:
         num_tokens: Number of tokens of the reply.
         num_same: Number of equal tokens, counted from the first token.
-        difference: The first difference; None where the reply is identical to its end, or the
+        difference: The first difference; None if the reply is identical to its end, or the
             comparison was stopped.
-        drafted: The token that was written there with drafts, as text; "" for none.
-        plain: The token that was written without, likewise.
+        drafted: Text of the token there with drafts; "" for none.
+        plain: Text of the token there without drafts; "" for none.
     """
 
     num_tokens: int
@@ -30,7 +30,6 @@ class Proof:
         return self.num_same == self.num_tokens and self.difference is None
 
     def describe(self) -> str:
-        """Return the result in one line."""
         if self.is_identical:
             return f"identical to plain decoding: {self.num_tokens} of {self.num_tokens} tokens"
         found = self.difference

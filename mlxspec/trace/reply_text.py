@@ -15,15 +15,13 @@ from mlxspec.trace.events import (
 class ReplyText:
     """The text of one reply, collected from its events.
 
-    Attributes:
-        pieces: Text with its channel, in order; one piece for each emitted token.
+    `pieces` has text with its channel, in order; one piece for each emitted token.
     """
 
     def __init__(self, pieces: Iterable[tuple[Channel, str]] = ()) -> None:
         self.pieces: list[tuple[Channel, str]] = list(pieces)
 
     def add(self, event: Event) -> None:
-        """Add the text of an event; most events have none."""
         match event:
             case TokensKept() | DraftVerified() | PlainDecoded():
                 self.pieces += [(token.channel, token.text) for token in event.emit]
@@ -32,7 +30,7 @@ class ReplyText:
 
     @property
     def text(self) -> str:
-        """All of the text, marks included."""
+        """The whole text, marks included."""
         return "".join(text for _, text in self.pieces)
 
     @property
@@ -42,12 +40,12 @@ class ReplyText:
 
     @property
     def answer(self) -> str:
-        """The text outside of these marks."""
+        """The text outside these marks."""
         return self._of("answer")
 
     @property
     def is_split(self) -> bool:
-        """Whether it has another channel than the answer."""
+        """Whether it has a channel other than the answer."""
         return any(channel != "answer" for channel, _ in self.pieces)
 
     def _of(self, wanted: Channel) -> str:

@@ -1,9 +1,9 @@
 """Statistics of a reply from its events: acceptance, accepted lengths, tokens per second.
 
-The field disagrees on definitions, so these are ours. `rounds` counts target forwards that verified
+Definitions differ between projects; these are ours. `rounds` counts target forwards that verified
 at least one draft node. `drafted` counts the nodes sent to the target, `accepted` the nodes of the
-accepted paths, also where the reply ended inside a path. The acceptance rate is accepted / drafted
-depth: of a chain that is accepted / drafted, and siblings in a tree, of which one at most can be
+accepted paths, even if the reply ended inside a path. The acceptance rate is accepted / drafted
+depth: for a chain that is accepted / drafted, and siblings in a tree, of which at most one can be
 accepted, count once. The mean acceptance length is 1 + accepted / rounds, the bonus token
 included, as in vLLM. Speeds do not include the prefill.
 """
@@ -32,11 +32,11 @@ PREDICTION = "prediction"
 """Source of draft nodes that a caller's prediction of the reply proposes."""
 
 GRAMMAR = "grammar"
-"""Source of draft nodes that are one of a few tokens which the grammar of the reply allows."""
+"""Source of draft nodes that are proposed because the grammar allows only a few tokens there."""
 
 FORCED = "forced"
 """Source of nodes whose token is the only one that the grammar of the reply allows there. They are
-no guesses, so no figure of drafts counts them."""
+not guesses, so no figure of drafts counts them."""
 
 
 @dataclass
@@ -44,11 +44,11 @@ class GenerationStats:
     """Figures of one reply, counted from its events.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt, reused ones and kept ones of the reply included.
-        reused_tokens: Prompt tokens whose rows were in the cache already.
-        kept_tokens: Tokens with which the reply began, given by the caller; in no other figure.
+        prompt_tokens: Tokens of the prompt, including reused ones and kept ones of the reply.
+        reused_tokens: Prompt tokens whose rows were already in the cache.
+        kept_tokens: First tokens of the reply, given by the caller; not among those generated.
         generated_tokens: Emitted tokens.
-        reasoning_tokens: Those of them between the marks of reasoning.
+        reasoning_tokens: Emitted tokens between the marks of reasoning.
         rounds: Target forwards that verified a draft.
         plain_forwards: Target forwards without a draft.
         drafted: Draft nodes sent to the target, roots not counted.
@@ -142,7 +142,7 @@ class GenerationStats:
     def _take_draft(self, r: int) -> dict[int, DraftNode]:
         draft, self._draft = self._draft, None
         if draft is None or draft.r != r:
-            return {}  # the trace begins inside a round: only the emitted tokens can be counted
+            return {}  # the trace starts inside a round: only the emitted tokens can be counted
         return {node.index: node for node in draft.nodes}
 
     def _add_tokens(self, emit: tuple[EmittedToken, ...], ts: float, ms: float) -> None:
@@ -167,7 +167,7 @@ class GenerationStats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted nodes / depths that were drafted, 0 without a draft."""
+        """Accepted nodes / drafted depths; 0 without a draft."""
         depths = sum(self.drafted_at_depth)
         return self.accepted / depths if depths else 0.0
 
@@ -200,7 +200,7 @@ class GenerationStats:
         return self.generated_tokens / seconds if seconds > 0 else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures, derived ones included, as values of JSON."""
+        """Return all figures, derived ones included, as JSON values."""
         figures = {name: value for name, value in asdict(self).items() if name[0] != "_"}
         for name in _DERIVED:
             figures[name] = getattr(self, name)
