@@ -1,7 +1,7 @@
-"""Answers requests: a model that is held, a prompt, and a reply that is told, whole or streamed.
+"""Answers requests: holds a model, builds the prompt, and sends the reply, streamed or whole.
 
-What may take long, such as the tokens of a long prompt or a large schema, is found in a thread of
-its own, so that the streams of other requests go on.
+Slow preparation, such as tokenising a long prompt or compiling a large schema, runs in a thread of
+its own, so that the streams of other requests continue.
 """
 
 import asyncio
@@ -23,37 +23,31 @@ from mlxspec_server.shelf import Loaded
 from mlxspec_server.writing import Writing
 
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Headers of a stream: nobody on the way may hold it back."""
+"""Headers of a stream: no proxy on the way may buffer it."""
 
 CLIENT_GONE = 499
-"""Status of an answer that nobody gets, in the words of nginx."""
+"""Status of an answer whose client has disconnected (nginx uses this number)."""
 
 _RETRY_S = 2
 
 Begin = Callable[[Loaded], tuple[Writing, Api]]
-"""Makes the prompt of a request for the model that it holds; runs in a thread of its own."""
+"""Builds the prompt of a request for the model that it holds. Runs in a worker thread."""
 
 
 @dataclass
 class Answers:
-    """Answers the requests of one server.
-
-    Attributes:
-        settings: Its settings.
-        thread: Writes the replies.
-        counts: Counts what is done.
-    """
+    """Answers the requests of one server."""
 
     settings: ServerSettings
     thread: EngineThread
     counts: Counts
-    _num_asked: int = 0  # replies of requests that are not answered yet; those that wait too
+    _num_asked: int = 0  # replies of all unanswered requests, queued ones included
 
     async def hold(self, name: str) -> Loaded:
-        """Return a model as soon as it is in memory; `release` of the thread gives it back.
+        """Return a model once it is in memory; `EngineThread.release` releases it.
 
         Raises:
-            Refusal: There is none of that name, or it cannot be loaded.
+            Refusal: No model has that name, or it cannot be loaded.
         """
         offer = await asyncio.to_thread(self.thread.shelf.find, name)
         return await asyncio.wrap_future(self.thread.hold(offer))
@@ -62,7 +56,7 @@ class Answers:
         """Return the answer to a request.
 
         Raises:
-            Refusal: It cannot be answered, or not now.
+            Refusal: The request cannot be answered, or the server is busy.
         """
         running, most = self._num_asked, self.settings.batch_size + self.settings.max_waiting
         if ask.num_replies > most:
@@ -100,15 +94,15 @@ class Answers:
             raise
 
     def _leave(self, loaded: Loaded, ask: Ask) -> None:
-        """Say that a request is answered, or left by its client."""
+        """Count a request as finished, answered or abandoned, and release its model."""
         self._num_asked -= ask.num_replies
         self.thread.release(loaded)
 
     async def _streamed(
         self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"
     ) -> Response:
-        # Where it is known soon, a refusal has its own status; while a model loads, the stream
-        # begins, so that the client sees that the server is alive.
+        # A refusal that comes soon has its own HTTP status. While a model loads, the stream starts
+        # at once, so that the client sees that the server is alive.
         await asyncio.wait({beginning}, timeout=self.settings.keep_alive_s)
         headers = beginning.result()[0].headers if beginning.done() else {}
         lines = self._stream(request, beginning)
@@ -123,7 +117,7 @@ class Answers:
             while not beginning.done():
                 yield ": the model is loading\n\n"
                 await asyncio.wait({beginning}, timeout=every_s)
-        except BaseException:  # the client has gone, the model comes
+        except BaseException:  # the client has disconnected; the model may still be loading
             beginning.add_done_callback(self._release_begun)
             raise
         try:
@@ -153,7 +147,7 @@ class Answers:
 
 
 def _refused(path: str, refusal: Refusal) -> str:
-    """Return what a stream says that was begun before its request was refused."""
+    """Return what a stream that has already started sends when its request is refused."""
     if path == "/v1/responses":
         said = {"code": refusal.code or refusal.kind, "message": str(refusal)}
         return event({"type": "error", "sequence_number": 0, "param": None, **said}, "error")

@@ -1,4 +1,4 @@
-"""From the fields of a request to the settings of its replies."""
+"""Turns the fields of a request into the settings of its replies."""
 
 import random
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _NAMES = (
     (("ignore_eos",), "ignore_eos"),
     (("num_draft_tokens",), "num_draft_tokens"),
 )
-"""The fields of a setting, of which the first given one counts, and its own name."""
+"""The field names of each setting; the first one present in a request counts."""
 
 _USUAL: dict[str, tuple[tuple[Any, Any], ...]] = {
     "max_tokens": ((-1, 2**31),),
@@ -35,21 +35,22 @@ _USUAL: dict[str, tuple[tuple[Any, Any], ...]] = {
     "stop": (("", ()),),
     "repetition_penalty": ((0, 1.0),),
 }
-"""What other programs send where they have no wish, and what it is here: llama.cpp's -1 of a length
-up to the context and of a random seed, mlx-lm's 0 of a penalty that is off."""
+"""Values by which other programs mean "default", and the setting here.
+
+llama.cpp sends -1 for a length up to the context and for a random seed; mlx-lm sends 0 for a
+penalty that is off.
+"""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a request asks for, besides its prompt.
+    """What a request asks for, apart from its prompt.
 
     Attributes:
-        model: The name of the model, "" for the server's.
-        params: Settings of the first reply to a prompt; each further one has the next seed.
-        is_streamed: Whether the reply comes as it is written.
-        num_replies: Replies to all its prompts, those to the first one first.
-        num_prompts: Its prompts.
-        num_logprobs: The likeliest tokens to tell at each position; None to tell none.
+        model: "" for the server's main model.
+        params: Settings of the first reply to a prompt. Each further reply has the next seed.
+        num_replies: Over all prompts; the replies to the first prompt come first.
+        num_logprobs: The most probable tokens to report at each position; None for no logprobs.
     """
 
     model: str
@@ -60,21 +61,15 @@ class Ask:
     num_logprobs: int | None = None
 
     def seeds(self) -> list[int]:
-        """Return the seed of each reply."""
         num_each = self.num_replies // self.num_prompts
         return [(self.params.seed + i % num_each) % 2**64 for i in range(self.num_replies)]
 
 
 def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None = None) -> Ask:
-    """Return what a request asks for.
-
-    Args:
-        body: Its fields.
-        defaults: Settings where it names none.
-        num_logprobs: As in `Ask`.
+    """Return what a request asks for; `defaults` fill in absent fields.
 
     Raises:
-        Refusal: A field is of the wrong type, out of range, or not supported.
+        Refusal: A field has the wrong type, is out of range, or is not supported.
     """
     refuse_others(body)
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
@@ -101,16 +96,12 @@ def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None =
 
 
 def _with(params: GenerationParams, name: str, kind: str, value: Any) -> GenerationParams:
-    """Return settings with one of a request.
+    """Return the settings with the value of one request field.
 
-    Args:
-        params: The settings.
-        name: The name of the field in the request.
-        kind: That of the setting.
-        value: What the field says.
+    `name` is the field in the request, for messages; `kind` is our name of the setting.
 
     Raises:
-        Refusal: The value is of the wrong type or out of range.
+        Refusal: The value has the wrong type or is out of range.
     """
     for usual, settled in _USUAL.get(kind, ()):
         if value == usual and type(value) is not bool:
@@ -119,7 +110,7 @@ def _with(params: GenerationParams, name: str, kind: str, value: Any) -> Generat
         if kind == "stop" and isinstance(value, list):
             value = [text for text in value if text != ""]
         if kind == "seed" and type(value) is int:
-            value %= 2**64  # some clients draw a negative one
+            value %= 2**64  # some clients draw negative seeds
         if kind in ("logit_bias", *_SAMPLING):
             return replace(params, sampling=replace(params.sampling, **{kind: value}))
         return params if value is None else replace(params, **{kind: value})
@@ -129,9 +120,9 @@ def _with(params: GenerationParams, name: str, kind: str, value: Any) -> Generat
 
 
 def hints_of(body: Body) -> dict[str, Any]:
-    """Return what a request says of thinking and style, as variables that templates read.
+    """Return what a request says about thinking and style, as template variables.
 
-    Where the model's template reads none of them, the model has no such choice.
+    If the template reads none of them, the model has no such choice.
     """
     reasoning, config = Body(body.object("reasoning")), Body(body.object("output_config"))
     effort = body.text("reasoning_effort") or reasoning.text("effort") or config.text("effort")

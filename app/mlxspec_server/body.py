@@ -1,4 +1,4 @@
-"""The body of a request: JSON of limited size, and its fields with their types checked."""
+"""The body of a request: JSON of limited size, with type-checked fields."""
 
 import json
 import re
@@ -9,15 +9,15 @@ from starlette.requests import Request
 
 from mlxspec_server.refusals import Refusal
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, whole ones too
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a surrogate pair; matches complete pairs too
 
 
 async def received_body(request: Request, most: int) -> bytes:
     """Return the bytes of the body of a request.
 
     Raises:
-        Refusal: It is too large, or not said to be JSON. A web page of another origin cannot say
-            so without asking first.
+        Refusal: The body is too large, or not declared as JSON. A web page of another origin cannot
+            declare JSON without a preflight request.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -43,7 +43,7 @@ def _parsed(received: bytes) -> Mapping[str, Any]:
 
 
 def _refuse_halves(found: Mapping[str, Any]) -> None:
-    """Refuse texts with half a character, which no reply or refusal could tell again."""
+    """Refuse texts with a lone surrogate, which no reply or refusal could write back."""
     for name, value in found.items():
         try:
             json.dumps([name, value], ensure_ascii=False).encode()
@@ -62,17 +62,17 @@ def _short(error: Exception) -> str:
 
 
 class Body:
-    """The fields of a request; null counts as left out."""
+    """The fields of a request; null counts as absent."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = {name: value for name, value in fields.items() if value is not None}
 
     @staticmethod
     def of(received: bytes) -> "Body":
-        """Return the fields of a body; a large one takes some tenths of a second.
+        """Return the fields of a body; a large body takes some tenths of a second.
 
         Raises:
-            Refusal: It is no JSON object.
+            Refusal: The body is not a JSON object.
         """
         return Body(_parsed(received))
 
@@ -80,43 +80,41 @@ class Body:
         return name in self._fields
 
     def get(self, name: str) -> Any:
-        """Return a field as it is, None if it is left out."""
+        """Return a field unchecked, or None."""
         return self._fields.get(name)
 
     def first(self, *names: str) -> str:
-        """Return the first of these names that is given; the last one if none is."""
+        """Return the first of these names that is present; the last one if none is."""
         return next((name for name in names if name in self), names[-1])
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text."""
         return str(self._typed(name, default, str, "a text"))
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a whole number in a range."""
+        """Return an integer between `least` and `most`."""
         value = self._typed(name, default, int, "a whole number")
         if not least <= value <= most:
             raise Refusal(400, f"{name} must be from {least} to {most}; got {_cut(value)}", name)
         return int(value)
 
     def is_on(self, name: str, default: bool = False) -> bool:
-        """Return true or false."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
             raise Refusal(400, f"{name} must be true or false; got {_cut(value)}", name)
         return default if value is None else value
 
     def object(self, name: str) -> Mapping[str, Any]:
-        """Return an object, {} if it is left out."""
+        """Return an object; {} if absent."""
         value: Mapping[str, Any] = self._typed(name, {}, dict, "an object")
         return value
 
     def items(self, name: str) -> list[Any]:
-        """Return a list, [] if it is left out."""
+        """Return a list; [] if absent."""
         value: list[Any] = self._typed(name, [], list, "a list")
         return value
 
     def refuse(self, name: str, instead: str, *, allowed: tuple[Any, ...] = ()) -> None:
-        """Refuse a field that the server does not honour, unless it has a value that is allowed."""
+        """Refuse a field that the server does not support, unless its value is allowed."""
         if name in self and self.get(name) not in allowed:
             raise Refusal(400, f"{name} is not supported: {instead}", name)
 

@@ -1,6 +1,7 @@
-"""Connections: how many there may be, and how long one may hold a place without asking or reading.
+"""Limits connections: their number, and how long a client may stay idle.
 
-uvicorn waits for ever for the rest of a request and for a client that does not read its answer.
+uvicorn alone waits forever for the rest of a request, and for a client that does not read its
+answer.
 """
 
 import asyncio
@@ -16,26 +17,26 @@ _RETRY_S = 2
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection; `bounded` binds the settings."""
+    """One connection; `bounded` sets the settings."""
 
     settings: ClassVar[ServerSettings]
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._unsent = ""  # what the client has not sent whole: "header", "body", or nothing
+        self._unsent = ""  # the part of a request that is incomplete: "header", "body" or ""
         self._since_s = 0.0
         self._sending: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # so that each byte that waits pauses the writing
+        transport.set_write_buffer_limits(0)  # any unsent byte pauses writing
         self._make_room()
         self._expect("header")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect("")
-        super().connection_lost(exc)  # resumes the writing
+        super().connection_lost(exc)  # resumes writing
 
     # ---- a client that does not send -------------------------------------------------------
 
@@ -44,11 +45,11 @@ class BoundedProtocol(H11Protocol):
         state, (rest, _) = self.conn.their_state, self.conn.trailing_data
         if state is h11.SEND_BODY:
             self._expect("body")
-        else:  # between two requests uvicorn's own time runs
+        else:  # uvicorn's own timeout applies between two requests
             self._expect("header" if state is h11.IDLE and rest else "")
 
     def _expect(self, unsent: str) -> None:
-        """Give a part of a request its time, from its first byte on."""
+        """Start the timeout for a part of a request, at its first byte."""
         if unsent == self._unsent:
             return
         if self._sending is not None:
@@ -70,7 +71,7 @@ class BoundedProtocol(H11Protocol):
             self._reading.cancel()
 
     def _watch_reading(self, unread: float = float("inf")) -> None:
-        """Cut the connection when nothing is read of what waits for some time."""
+        """Close the connection if the client reads nothing for `stall_s`."""
         left = self.transport.get_write_buffer_size()
         if left >= unread:
             self.transport.abort()
@@ -80,9 +81,9 @@ class BoundedProtocol(H11Protocol):
     # ---- too many --------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Cut the connection that has asked for nothing for longest; else refuse this one.
+        """Close the connection that has been idle longest; if none is idle, refuse this one.
 
-        So nobody keeps others out who only connects.
+        Otherwise idle connections could lock everyone else out.
         """
         if len(self.connections) <= self.settings.max_connections:
             return
@@ -92,7 +93,7 @@ class BoundedProtocol(H11Protocol):
             self.app = self._refuse
             return
         oldest = min(idle, key=lambda one: one._since_s)
-        self.connections.discard(oldest)  # now: it is told later that it is lost
+        self.connections.discard(oldest)  # at once: the connection reports its loss only later
         oldest.transport.abort()
 
     async def _refuse(self, scope: Any, receive: Any, send: Any) -> None:
@@ -104,5 +105,5 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded(settings: ServerSettings) -> type[BoundedProtocol]:
-    """Return the protocol of a server with these settings."""
+    """Return the protocol class of a server with these settings."""
     return type("Bounded", (BoundedProtocol,), {"settings": settings})

@@ -1,7 +1,7 @@
-"""The one thread that computes: it loads models, and writes a round of all replies at a time.
+"""The one thread that computes: it loads models and runs the rounds of all replies.
 
-Requests give it orders through a queue and get events through a function of theirs. Neither waits
-for the other: a client that reads slowly holds its own events back, and nobody else's.
+Requests send it orders through a queue and receive events through a callback. Neither side waits
+for the other: a slow client delays only its own events.
 """
 
 import queue
@@ -27,15 +27,15 @@ from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded, Offer, Shelf
 
 _STOPS = "the server stops"
-_IDLE_S = 2.0  # without an order, until freed memory is given back
-_BUSY_S = 60.0  # from one time to the next while replies are written
+_IDLE_S = 2.0  # idle time after which freed memory is returned
+_BUSY_S = 60.0  # interval between two returns while replies are written
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError, OSError)
 
 Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
-"""Called in the engine thread with an event and the logprobs of its tokens; it must not wait."""
+"""Called in the engine thread with an event and the logprobs of its tokens. It must not block."""
 
 Watch = Callable[[str, str, Event], None]
-"""Called with the name of a model, that of a reply, and an event of it."""
+"""Called with the model's name, the reply's name, and an event of the reply."""
 
 
 @dataclass(eq=False)
@@ -43,12 +43,10 @@ class Ticket:
     """One reply that a request waits for.
 
     Attributes:
-        name: Names the reply.
-        job: Its prompt and settings, checked.
-        deliver: Gets its events.
-        num_logprobs: The likeliest tokens to tell at each position; None to tell no logprobs.
-        is_cancelled: Set by any thread: the reply ends before its next round.
-        error: What ended the reply, where that was an error of its own.
+        job: Prompt and settings, already checked.
+        num_logprobs: The most probable tokens to report at each position; None for no logprobs.
+        is_cancelled: Any thread may set it. The reply then ends before its next round.
+        error: The error that ended this reply alone, if there was one.
     """
 
     name: str
@@ -60,13 +58,12 @@ class Ticket:
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def noting_job(self) -> Job:
-        """Return the job, with the function that notes logprobs if these are asked for."""
+        """Return the job; if logprobs are requested, with a callback that records them."""
         if self.num_logprobs is None:
             return self.job
         return replace(self.job, params=replace(self.job.params, on_logits=self._note))
 
     def tell(self, event: Event) -> None:
-        """Deliver an event."""
         if not hasattr(event, "emit"):
             self.deliver(event, ())
             return
@@ -86,20 +83,13 @@ class Ticket:
 
 
 class EngineThread:
-    """Owns the models and writes the replies.
-
-    Attributes:
-        shelf: The models.
-        counts: What was done so far.
-    """
+    """Owns the models and writes the replies."""
 
     def __init__(self, shelf: Shelf, counts: Counts, watch: Watch | None = None) -> None:
-        """Prepare the thread; `start` begins it.
+        """Prepare the thread; `start` starts it.
 
-        Args:
-            shelf: The models; only this thread loads and closes them.
-            counts: Counts what is done.
-            watch: Gets how every reply began, and each event of it.
+        From then on only this thread loads and closes models of the shelf. `watch` receives the
+        start of every reply and each of its events.
         """
         self.shelf, self.counts = shelf, counts
         self._watch = watch or (lambda model, name, event: None)
@@ -111,39 +101,36 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine")
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End all replies, close the models, and wait for that."""
+        """End all replies and close the models; blocks until this is done."""
         self._orders.put(self._stop)
         self._thread.join()
 
     @property
     def num_replies(self) -> int:
-        """Replies that are not over."""
+        """Number of unfinished replies."""
         return len(self._tickets)
 
     def hold(self, offer: Offer) -> "Future[Loaded]":
-        """Return a model as soon as it is in memory; it stays there until `release`."""
+        """Return a model once it is in memory; it stays there until `release`."""
         future: Future[Loaded] = Future()
         self._orders.put(lambda: self._holds.append((offer, future)))
         return future
 
     def release(self, loaded: Loaded) -> None:
-        """Say that a request needs a model no more."""
-
         def act() -> None:
             loaded.num_users -= 1
 
         self._orders.put(act)
 
     def ask(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
-        """Begin the replies to a request, which holds the model."""
+        """Start the replies to a request, which holds the model."""
         self._orders.put(lambda: self._join(loaded, tickets))
 
     def end_replies(self) -> None:
-        """End the replies in progress and the requests that wait, because the server stops."""
+        """End the running replies and the waiting requests, because the server stops."""
         self._orders.put(self._refuse_all)
 
     # ---- in the thread ---------------------------------------------------------------------
@@ -168,7 +155,6 @@ class EngineThread:
                 self._orders.get_nowait()()
 
     def _wait(self) -> Callable[[], None]:
-        """Wait for an order."""
         try:
             return self._orders.get(timeout=_IDLE_S)
         except queue.Empty:
@@ -176,7 +162,7 @@ class EngineThread:
             return self._orders.get()
 
     def _give_back(self) -> None:
-        """Give freed memory back to the system: texts of many lengths leave gaps in the heap."""
+        """Return freed memory to the system: texts of many lengths fragment the heap."""
         give_back_memory()
         self._gave_back_s = time.monotonic()
 
@@ -185,7 +171,7 @@ class EngineThread:
         return self.shelf.in_memory(offer) is not None or self.shelf.may_load(offer)
 
     def _serve_holds(self) -> None:
-        """Give the models that are asked for, in order; the first that has to wait stops all."""
+        """Grant the requested models in order; the first one that has to wait blocks the rest."""
         while self._holds and self._is_servable(self._holds[0]):
             offer, future = self._holds.pop(0)
             if not future.set_running_or_notify_cancel():
@@ -232,10 +218,10 @@ class EngineThread:
         self._watch(loaded.offer.name, ticket.name, event)
 
     def _fail(self, loaded: Loaded, message: str) -> None:
-        """End the replies of a model whose round failed, and begin with a new batch.
+        """End the replies of a model whose round failed, and open a new batch.
 
-        Where its target is lost there is no new one. Nothing of it is freed then: what MLX has
-        queued waits for ever, and so would this thread.
+        If the target is lost there is no new batch. Nothing of it is freed then: what MLX has
+        queued never finishes, and freeing would block this thread.
         """
         for sequence in loaded.batch.present:
             if ticket := self._tickets.pop(sequence, None):

@@ -1,13 +1,12 @@
-"""The live feed: every event of every reply, for whoever watches the server.
+"""The live feed: every event of every reply, for clients that watch the server.
 
-`GET /v1/events` is a stream of server-sent events named `reply`. Their data is
-`{"model": ..., "reply": ..., "event": ...}`: `event` is one line of a trace (`mlxspec.trace.file`),
-so whatever draws a recording can draw the feed. Who comes while replies are being written is told
-first how each of them began. A watcher that reads too slowly loses events, and is told how many by
-an event named `lost`.
+`GET /v1/events` is a stream of server-sent events named `reply`. Their data is `{"model": ...,
+"reply": ..., "event": ...}`: `event` is one line of a trace (`mlxspec.trace.file`), so code that
+draws a recording can draw the feed. A client that connects late first receives the start of every
+running reply. A watcher that reads too slowly loses events; an event named `lost` reports how many.
 
-The engine thread hands an event over and goes on: lines are written in the loop of the server, and
-only while somebody watches.
+The engine thread hands events over without waiting. The event loop of the server formats them, and
+only while there are watchers.
 """
 
 import asyncio
@@ -20,15 +19,15 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec.trace.file import event_to_json
 
 MOST_WATCHERS = 16
-_MOST_HELD = 2000  # events that wait for one watcher
+_MOST_HELD = 2000  # events queued for one watcher
 
 
 class _Watcher:
-    """One that watches, in the loop that serves it."""
+    """One watching client, used in the event loop of the server."""
 
     def __init__(self, since: int) -> None:
-        self.since = since  # the number of the last event before it came
-        self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)  # "" ends it
+        self.since = since  # number of the last event before it connected
+        self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)  # "" ends the stream
         self.num_lost = 0
 
     def put(self, line: str) -> None:
@@ -39,22 +38,22 @@ class _Watcher:
 
 
 class Feed:
-    """Sends events to all who watch; nothing is kept for those who come later."""
+    """Sends events to all watchers; stores none for later ones."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._watchers: list[_Watcher] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one of all watchers
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of all watchers
         self._number = 0
-        self._begun: dict[str, tuple[str, Event]] = {}  # replies that are not over, by name
+        self._begun: dict[str, tuple[str, Event]] = {}  # start of each unfinished reply, by name
 
     @property
     def is_full(self) -> bool:
-        """Whether as many watch as may."""
+        """Whether the maximum number of watchers is reached."""
         return len(self._watchers) >= MOST_WATCHERS
 
     def publish(self, model: str, name: str, event: Event) -> None:
-        """Send an event of a reply; called in the engine thread, and never waits for a watcher."""
+        """Send an event of a reply. Called in the engine thread; never waits for a watcher."""
         with self._lock:
             self._number += 1
             if isinstance(event, GenerationStarted):
@@ -63,18 +62,18 @@ class Feed:
                 self._begun.pop(name, None)
             number, loop = self._number, self._loop if self._watchers else None
         if loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with suppress(RuntimeError):  # the loop is closed: there is no reader
                 loop.call_soon_threadsafe(self._spread, number, model, name, event)
 
     def close(self) -> None:
-        """End the streams of all who watch; called in their loop."""
+        """End the streams of all watchers; called in their event loop."""
         for watcher in self._watchers:
             if watcher.queue.full():
                 watcher.queue.get_nowait()
             watcher.queue.put_nowait("")
 
     async def lines(self, keep_alive_s: float) -> AsyncIterator[str]:
-        """Yield the events from now on, and a comment after every silence."""
+        """Yield all events from now on, and a comment after every silence."""
         watcher, begun = self._join()
         try:
             yield ": the events of replies from now on\n\n"

@@ -1,9 +1,8 @@
-"""The fields that programs send and the server cannot honour: they are refused by name.
+"""Request fields that the server does not support and refuses by name.
 
-A field that would change the reply is honoured or refused, never ignored. The fields are those of
-OpenAI's and Anthropic's APIs, and those that other servers have added to them. What is in no table
-is ignored, as vLLM and llama.cpp do: clients send many fields that change no reply, and new ones
-each month.
+A field that would change the reply is honoured or refused, never ignored. The tables cover the APIs
+of OpenAI and Anthropic, and extensions of other servers. Fields in no table are ignored, as vLLM
+and llama.cpp do: clients send many fields that change no reply, and new ones every month.
 """
 
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from mlxspec_server.body import Body
 
 _NOTHING: tuple[Any, ...] = (0, False, "", [], {})
-"""What stands for a field that is left out."""
+"""Values that count as absent."""
 
 _FILES = "the server answers with the models that it was given"
 _STORE = "nothing is stored: send the whole chat"
@@ -53,7 +52,7 @@ _REFUSED = {
     ),
     "send tools": "functions",
 }
-"""Why fields are refused unless they say nothing."""
+"""Why fields are refused unless they are empty."""
 
 _UNLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "modalities": (_TEXT, (["text"],)),
@@ -87,14 +86,14 @@ _PENALTIES = {
     "presence_context_size": "presence_penalty",
     "frequency_context_size": "frequency_penalty",
 }
-"""Windows of penalties, which say nothing where there is no penalty."""
+"""Windows of penalties, which have no effect without a penalty."""
 
 
 def refuse_others(body: Body) -> None:
-    """Refuse each field that would change the reply and cannot be honoured.
+    """Refuse each field that would change the reply and is not supported.
 
     Raises:
-        Refusal: There is one.
+        Refusal: The request contains such a field.
     """
     for why, names in _REFUSED.items():
         for name in names.split():

@@ -1,4 +1,4 @@
-"""The figures of replies in the words of the APIs, and those of the server for Prometheus."""
+"""Figures of replies in the format of each API, and metrics of the server for Prometheus."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ Stats = Mapping[str, Any]
 
 
 def usage_of(stats: Sequence[Stats], num_prompts: int, *, has_prediction: bool) -> dict[str, Any]:
-    """Return the `usage` of OpenAI's API for all replies to a request, in their order.
+    """Return the `usage` of OpenAI's API for all replies to a request, in order.
 
-    Predicted tokens are told only where the client sent a prediction: drafts of ours are no
-    predictions of the client, and are told in `timings`.
+    Predicted tokens appear only if the client sent a prediction. Our own drafts are not the
+    client's predictions; `timings` reports them.
     """
     firsts = stats[:: len(stats) // num_prompts]  # each prompt counts once
     prompt = sum(one["prompt_tokens"] for one in firsts)
@@ -31,7 +31,7 @@ def usage_of(stats: Sequence[Stats], num_prompts: int, *, has_prediction: bool) 
 
 
 def timings_of(stats: Stats, drafter: str) -> dict[str, Any]:
-    """Return the figures of a reply under llama.cpp's names, and how its drafts fared."""
+    """Return the figures of a reply under llama.cpp's names, with acceptance of drafts."""
     read = stats["prompt_tokens"] - stats["reused_tokens"]
     prompt_ms = stats["prefill_s"] * 1e3
     predicted_ms = max(stats["total_s"] - stats["prefill_s"], 0.0) * 1e3
@@ -55,19 +55,17 @@ def _per_second(count: int, ms: float) -> float:
 
 
 class Counts:
-    """What the server has done so far, counted from the figures of its replies."""
+    """Counts since the server started, from the figures of its replies."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str, number: float = 1) -> None:
-        """Add to a count."""
         with self._lock:
             self._counts[name] += number  # type: ignore[assignment]  # seconds are no whole number
 
     def add_reply(self, stats: Stats) -> None:
-        """Count a reply that ended."""
         self.add("replies")
         for name, field in (
             ("prompt_tokens", "prompt_tokens"),
@@ -81,7 +79,7 @@ class Counts:
             self.add(name, stats[field])
 
     def as_text(self, gauges: Mapping[str, float]) -> str:
-        """Return the metrics in the text format of Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         with self._lock:
             counts = dict(self._counts)
         names = ["requests", "refused", "replies", "prompt_tokens", "cached_tokens"]

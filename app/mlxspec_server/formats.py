@@ -1,4 +1,4 @@
-"""What the reply to a request has to fit, wherever the request says it: one place, or none."""
+"""The format that a request demands of its reply; it may be stated in one field only."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +12,10 @@ _OBJECT = {"type": "object"}
 
 
 def grammar_of(body: Body) -> Grammar | None:
-    """Return what the reply has to fit; None where a request says nothing of it.
+    """Return the grammar of the reply; None if the request demands no format.
 
     Raises:
-        Refusal: A format is not known, cannot be read, or stands beside another one.
+        Refusal: A format is unknown or unreadable, or a second one is stated.
     """
     found = list(_stated(body))
     if len(found) > 1:
@@ -31,7 +31,7 @@ def grammar_of(body: Body) -> Grammar | None:
 
 
 def _stated(body: Body) -> Iterator[tuple[str, Callable[[Any], Grammar], Any]]:
-    """Yield each place that states a format, what reads it, and its value."""
+    """Yield each field that states a format, its reader, and its value."""
     text, config = Body(body.object("text")), Body(body.object("output_config"))
     for place, format in (
         ("response_format", body.object("response_format")),
@@ -60,7 +60,7 @@ def _schema_of(place: str, format: Mapping[str, Any]) -> Any:
     """Return the JSON schema of a format; None for text.
 
     Raises:
-        Refusal: The format is not known, or has no schema.
+        Refusal: The format is unknown, or has no schema.
     """
     kind = format.get("type", "text")
     if kind == "json_object":
@@ -104,4 +104,4 @@ _READERS: dict[str, Callable[[Any], Grammar]] = {
     "choice": Grammar.choices,
     "grammar": _of_lark,
 }
-"""What reads each kind of format under vLLM's names."""
+"""Readers of vLLM's kinds of format."""

@@ -1,4 +1,4 @@
-"""What the clients get of a reply, whatever API they use: pieces, made of the events."""
+"""Pieces of a reply, made from its events; every API writes these."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,11 @@ from mlxspec_server.tools.splitter import Part, ToolSplitter
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """How probable a token was, as the target says it.
+    """The target's logprobs of a token.
 
     Attributes:
-        token: Its id.
-        logprob: Log of its probability, after bias and penalties, before temperature and filters.
-        top: The likeliest tokens there and theirs.
+        logprob: After bias and penalties, before temperature and filters.
+        top: The most probable tokens of this position, and their logprobs.
     """
 
     token: int
@@ -31,13 +30,12 @@ class Piece:
 
     Attributes:
         index: Which of the replies to the request.
-        kind: What it is; "arguments" belong to the call before them.
-        text: Its text; of a call none.
-        call: The call, with the arguments that are there so far.
-        logprobs: Of the tokens since the piece before.
-        reason: Why the reply ended.
-        stats: Its figures at the end.
-        tokens: All its tokens at the end, those of a stop string too.
+        kind: "arguments" belong to the call before them.
+        text: "" for a call.
+        call: The call with its arguments so far.
+        logprobs: Of the tokens since the previous piece.
+        reason: Set at the end, as are `stats` and `tokens`.
+        tokens: All tokens of the reply, those of a stop string included.
     """
 
     index: int
@@ -56,12 +54,10 @@ class ReplyPieces:
     def __init__(
         self, index: int, splitter: ToolSplitter | None, marks: Mapping[int, str] | None = None
     ) -> None:
-        """Begin a reply.
+        """Start a reply.
 
-        Args:
-            index: Which of the replies to the request.
-            splitter: Finds calls; None where the request has no tools.
-            marks: Texts of special tokens that are marks of calls, by token.
+        `splitter` finds tool calls; None if the request has no tools. `marks` holds the texts of
+        special tokens that mark calls, by token.
         """
         self._index, self._splitter = index, splitter
         self._marks = marks or {}
@@ -70,7 +66,7 @@ class ReplyPieces:
         self._logprobs: list[TokenLogprob] = []  # of tokens whose text is held back
 
     def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
-        """Return the pieces of an event; most events but those of rounds have none."""
+        """Return the pieces of an event; few events other than rounds have any."""
         found: list[Piece] = []
         rows = iter(logprobs)
         for token in getattr(event, "emit", ()):
@@ -91,7 +87,7 @@ class ReplyPieces:
         return found
 
     def _with_logprobs(self, pieces: list[Piece]) -> list[Piece]:
-        """Return pieces of which the first tells the logprobs of the tokens up to its text."""
+        """Return the pieces; the first one gets the logprobs of the tokens up to its text."""
         if not pieces or not self._logprobs:
             return pieces
         told, self._logprobs = tuple(self._logprobs), []
@@ -99,7 +95,7 @@ class ReplyPieces:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that the reply may still say is told."""
+        """Whether no further text of the reply will be sent."""
         return self._splitter is not None and self._splitter.is_over
 
     def _said(self, text: str) -> list[Piece]:
@@ -120,7 +116,7 @@ class ReplyPieces:
 
 
 def calls_of(pieces: Iterable[Piece]) -> list[ToolCall]:
-    """Return the whole calls in the pieces of a reply."""
+    """Return the complete calls of a reply."""
     calls: list[ToolCall] = []
     for piece in pieces:
         if piece.call is not None:

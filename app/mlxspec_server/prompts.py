@@ -1,4 +1,4 @@
-"""From the turns of a chat, or a plain text, to the tokens of a prompt."""
+"""Turns a chat or a plain text into the tokens of a prompt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,7 @@ class Prompt:
     """The prompt of a reply.
 
     Attributes:
-        tokens: Its tokens.
-        num_begun: How many of the last ones are the beginning of the reply.
+        num_begun: How many of the last tokens already belong to the reply.
     """
 
     tokens: list[int]
@@ -35,7 +34,7 @@ def chat_prompt(
     """Return the prompt of a chat.
 
     Raises:
-        Refusal: The model's template refuses it.
+        Refusal: The model's template rejects the chat.
     """
     tokenizer, turns = loaded.engine.tokenizer, list(chat.turns)
     last = _with_thoughts_open(turns.pop(), tokenizer) if chat.goes_on else None
@@ -54,7 +53,7 @@ def chat_prompt(
 
 
 def _with_thoughts_open(turn: Turn, tokenizer: Tokenizer) -> Turn:
-    """Return a last turn of the assistant; where it has nothing but reasoning, that goes on."""
+    """Return the last assistant turn; if it has only reasoning, the reasoning stays open."""
     thoughts, marks = turn.get("reasoning_content"), tokenizer.reasoning
     if marks is None or not thoughts or turn["content"].strip():
         return turn
@@ -62,14 +61,14 @@ def _with_thoughts_open(turn: Turn, tokenizer: Tokenizer) -> Turn:
 
 
 def _with_tools_told(turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
-    """Return the turns as texts for a template without tools; the tools are a system prompt."""
+    """Return the turns as texts for a template without tools; a system prompt lists the tools."""
     told = [{"role": "system", "content": told_tools(tools)}] if tools else []
     num_system = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
     return [*turns[:num_system], *told, *map(told_turn, turns[num_system:])]
 
 
 def raw_tokens(loaded: Loaded, prompt: Any) -> list[int]:
-    """Return the tokens of a prompt without a template: a text, or token ids."""
+    """Return the tokens of a prompt without a template; `prompt` is a text or token ids."""
     if isinstance(prompt, str):
         try:
             return loaded.engine.tokenizer.encode(prompt)

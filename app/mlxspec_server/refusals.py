@@ -1,4 +1,4 @@
-"""What the server refuses: a status, and a message that says what is allowed."""
+"""Refused requests: a status, and a message that says what is allowed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +15,12 @@ _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 class Refusal(Exception):
-    """A request that is not answered.
+    """A refused request.
 
     Attributes:
-        status: The HTTP status.
-        param: The field of the request that it is about, or "".
-        retry_s: Seconds after which the client may ask again; 0 where that does not help.
+        status: HTTP status.
+        param: The request field at fault, or "".
+        retry_s: Seconds until the client may retry; 0 if a retry cannot help.
     """
 
     def __init__(self, status: int, message: str, param: str = "", retry_s: int = 0) -> None:
@@ -30,7 +30,7 @@ class Refusal(Exception):
         self.retry_s = retry_s
 
     def body(self, path: str) -> dict[str, Any]:
-        """Return it as a document, in the words of the API at a path: Anthropic's, or OpenAI's."""
+        """Return the error document in the format of the API at `path`: Anthropic's or OpenAI's."""
         kind, message = self.kind, str(self)
         if path.startswith("/v1/messages"):
             kind = "api_error" if kind == "server_error" else kind
@@ -39,18 +39,17 @@ class Refusal(Exception):
         return {"error": {**error, "param": self.param or None, "code": self.code}}
 
     def answer(self, path: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        """Return the response to a request at a path."""
         wait = {"Retry-After": str(self.retry_s)} if self.retry_s else {}
         return JSONResponse(self.body(path), self.status, {**wait, **(headers or {})})
 
     @property
     def kind(self) -> str:
-        """What it is in the words of OpenAI's APIs."""
+        """Error type in OpenAI's APIs."""
         other = "server_error" if self.status >= 500 else "invalid_request_error"
         return _KINDS.get(self.status, other)
 
     @property
     def code(self) -> str | None:
-        """What it is in one word of OpenAI's APIs, None where these have no word for it."""
+        """Error code in OpenAI's APIs; None if they have none for it."""
         is_model = self.status == 404 and self.param == "model"
         return "model_not_found" if is_model else _CODES.get(self.status)

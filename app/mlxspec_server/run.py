@@ -1,4 +1,4 @@
-"""Runs the server until it is told to stop: Ctrl+C or SIGTERM end it when its replies are over."""
+"""Runs the server until Ctrl+C or SIGTERM; running replies may finish first."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
-_LOOK_S = 1  # between two looks whether the target is there
-_LAST_ROUND_S = 30  # beyond the last replies, for a round that is being computed
-_OTHER_FILES = 256  # of models, of Python, and of what is loaded meanwhile
+_LOOK_S = 1  # between two checks that the target is alive
+_LAST_ROUND_S = 30  # beyond the last replies, for the round in progress
+_OTHER_FILES = 256  # of models, Python, and later loads
 _LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio")
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Return a socket that listens where the settings say.
+    """Return a listening socket for the settings.
 
     Raises:
-        OSError: Another program listens there, or the address is not of this machine.
+        OSError: The port is in use, or the address does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -49,15 +49,15 @@ def serve(
 
     Args:
         shelf: The models.
-        settings: Settings of the server.
+        settings: Address and limits.
         listening: From `listen`.
-        log_level: What is logged, in the words of `logging`. Only "DEBUG" may log texts of users.
-        when_ready: Called when requests are answered.
-        check: Called every second; where it raises an `MlxspecError`, the server ends with it.
+        log_level: A level of `logging`. Only "DEBUG" may log texts of users.
+        when_ready: Called once requests are answered.
+        check: Called every second. If it raises an `MlxspecError`, the server stops with it.
 
     Raises:
-        KeyboardInterrupt: Ctrl+C ended it, and all is closed.
-        MlxspecError: `check` raised it, and all is closed.
+        KeyboardInterrupt: Ctrl+C stopped the server, and everything is closed.
+        MlxspecError: `check` raised it, and everything is closed.
     """
     _allow_files(settings.max_connections + _OTHER_FILES)
     server = Server.of(shelf, settings)
@@ -65,7 +65,7 @@ def serve(
     if log_level != "DEBUG":
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_without_texts)
-    # Uvicorn raises the signal again when all is over, and the default would kill the process.
+    # Uvicorn raises the signal again at the end, and the default handler would kill the process.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     running = _Uvicorn(config, server, when_ready)
 
@@ -85,11 +85,11 @@ def serve(
 
 
 def config_of(server: Server, log_level: str) -> uvicorn.Config:
-    """Return how uvicorn runs a server."""
+    """Return the uvicorn configuration of a server."""
     return uvicorn.Config(
         server.app(),
         http=bounded(server.settings),
-        ws="none",  # an upgrade would leave the bounds of a connection behind
+        ws="none",  # an upgraded connection would escape the limits
         log_level=log_level.lower(),
         timeout_graceful_shutdown=round(server.settings.last_replies_s) + _LAST_ROUND_S,
         server_header=False,
@@ -98,7 +98,7 @@ def config_of(server: Server, log_level: str) -> uvicorn.Config:
 
 
 def _allow_files(count: int) -> None:
-    """Let this process open some files where it may: macOS begins with 256, connections too."""
+    """Raise the limit of open files if allowed: macOS starts with 256, connections included."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         most = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -106,8 +106,8 @@ def _allow_files(count: int) -> None:
 
 
 def _without_texts(record: logging.LogRecord) -> bool:
-    """Take out of a log record what a client may have written: queries, and messages of errors."""
-    if isinstance(record.args, tuple):  # an access has the path and its query as one text
+    """Remove from a log record what a client may have written: queries and error messages."""
+    if isinstance(record.args, tuple):  # an access record has path and query as one text
         record.args = tuple(
             value.partition("?")[0] if isinstance(value, str) else value for value in record.args
         )
@@ -120,10 +120,10 @@ def _without_texts(record: logging.LogRecord) -> bool:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it is ready, and ends the replies before it waits for them.
+    """Calls `when_ready`, and ends the replies before it waits for them.
 
     Attributes:
-        fault: Why it ended by itself; None while it has not.
+        fault: The error with which the server stopped itself; None until then.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The routes: who may ask, what a request asks for, and what else the server tells."""
+"""The routes of the server, access checks, and the answers that are not replies."""
 
 import asyncio
 import hmac
@@ -43,27 +43,19 @@ from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.turns import Chat
 from mlxspec_server.writing import Writing
 
-_FREE = ("/", "/health")  # routes that need no key: the page holds nothing, and asks for one
-_ROOM_S = 10  # after which a watcher may have gone
+_FREE = ("/", "/health")  # need no key: the page holds no data, and asks for the key
+_ROOM_S = 10  # after this time a watcher may have left
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 Act = Callable[[Request], Awaitable[Response]]
 
 Read = Callable[[Body], tuple[Ask, Begin]]
-"""Reads a request: what it asks for, and what begins its reply."""
+"""Reads a request: what it asks for, and what starts its reply."""
 
 
 @dataclass
 class Server:
-    """The server of one process.
-
-    Attributes:
-        settings: Its settings.
-        thread: Writes the replies.
-        feed: Tells them to those who watch.
-        counts: What was done so far.
-        answers: Answers the requests for replies.
-    """
+    """The server of one process."""
 
     settings: ServerSettings
     thread: EngineThread
@@ -73,13 +65,12 @@ class Server:
 
     @staticmethod
     def of(shelf: Shelf, settings: ServerSettings) -> "Server":
-        """Return a server over some models; its thread begins with the app."""
+        """Return a server for some models; its thread starts with the app."""
         feed, counts = Feed(), Counts()
         thread = EngineThread(shelf, counts, feed.publish)
         return Server(settings, thread, feed, counts, Answers(settings, thread, counts))
 
     def app(self) -> Starlette:
-        """Return the app, which an ASGI server runs."""
         post: dict[str, Act] = {
             "/v1/chat/completions": partial(self._reply, self._chat),
             "/chat/completions": partial(self._reply, self._chat),  # as mlx-lm's server
@@ -109,7 +100,7 @@ class Server:
         )
 
     async def end_replies(self) -> None:
-        """End what would go on for ever now, and the replies in progress after their time."""
+        """End endless streams now, and the running replies after their grace period."""
         self.feed.close()
         await asyncio.sleep(self.settings.last_replies_s)
         self.thread.end_replies()
@@ -172,7 +163,7 @@ class Server:
         choice: ToolChoice,
         tell: Callable[[Writing], Api],
     ) -> Begin:
-        """Return what begins the replies in a chat, which `tell` tells."""
+        """Return what starts the replies in a chat; `tell` makes their writer."""
 
         def begin(loaded: Loaded) -> tuple[Writing, Api]:
             args = ask.params.chat_template_args
@@ -182,7 +173,7 @@ class Server:
 
         return begin
 
-    # ---- what else is told -----------------------------------------------------------------
+    # ---- other answers ---------------------------------------------------------------------
 
     async def _count_tokens(self, request: Request) -> Response:
         received = await received_body(request, self.settings.max_body_bytes)
@@ -235,7 +226,7 @@ class Server:
             return Response(status_code=CLIENT_GONE)  # while it sent its body
 
     def _check_host(self, request: Request) -> None:
-        """Refuse a strange name for this machine: a web page can make one (DNS rebinding)."""
+        """Refuse an unknown host name: a web page can point one at this machine (DNS rebinding)."""
         name = _called(request)
         if self.settings.is_loopback and name not in (*_THIS_MACHINE, *self.settings.hosts):
             raise Refusal(
@@ -255,8 +246,8 @@ class Server:
 
 
 def _called(request: Request) -> str:
-    """Return the name by which a request calls this machine."""
-    stated = request.headers.get("host", "")  # `request.url` has another one where it cannot be one
+    """Return the host name in a request."""
+    stated = request.headers.get("host", "")  # `request.url` replaces an invalid host
     try:
         return urlsplit(f"//{stated}").hostname or ""
     except ValueError:
@@ -272,13 +263,13 @@ def _tells_usage(body: Body) -> bool:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Return what the server says of an address or a method that it does not have."""
+    """Return the answer for an unknown path or method."""
     assert isinstance(error, HTTPException), "the handler is that of this exception"
     message = f"{request.method} {request.url.path[:100]}: {error.detail}; see docs/serving.md"
     return Refusal(error.status_code, message).answer(request.url.path, error.headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Return what the server says of an error that nobody expected; the log says what it was."""
+    """Return the answer after an unexpected error; details go to the log only."""
     message = "the server failed: its log says where; this is a mistake of mlxspec"
     return Refusal(500, message).answer(request.url.path)

@@ -1,4 +1,4 @@
-"""The settings of the server, checked."""
+"""The settings of the server, with their checks."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -13,23 +13,20 @@ class ServerSettings:
     """Settings of the server.
 
     Attributes:
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
-        api_key: The key that a request has to state; "" for none.
+        port: 0 takes a free one.
+        api_key: The key that requests must send; "" for none.
         is_insecure: Whether other machines may ask without a key.
-        hosts: More names by which requests may call this machine, where it listens on it alone.
-        origins: Web origins that may read replies (CORS); none by default.
-        max_body_bytes: The most bytes of a request.
-        max_waiting: Requests that may wait, beyond those that are answered.
-        max_connections: Connections at once.
-        header_s: Seconds that the header of a request may take, from its first byte on.
-        body_s: Seconds that its body may take.
-        stall_s: Seconds for which a client may read nothing of an answer that waits.
+        hosts: Further host names that requests may use while the server is on loopback.
+        origins: Web origins that may read replies (CORS).
+        max_waiting: Requests that may queue beyond the running ones.
+        header_s: Seconds for the header of a request, from its first byte.
+        body_s: Seconds for its body.
+        stall_s: Seconds for which a client may read nothing of a pending answer.
         batch_size: Replies written together.
-        prefix_bytes: Bytes of rows kept of the beginnings of texts.
-        last_replies_s: Seconds that the replies in progress have when the server stops.
-        keep_alive_s: Seconds of silence after which a stream says that it is alive.
-        params: Settings of a reply where its request names none.
+        prefix_bytes: Bytes of cache rows kept of shared text prefixes.
+        last_replies_s: Seconds that running replies have when the server stops.
+        keep_alive_s: Seconds of silence after which a stream sends a sign of life.
+        params: Defaults for absent request fields.
 
     Raises:
         ValueError: Other machines could ask without a key, or a number is out of range.

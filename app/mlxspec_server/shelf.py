@@ -1,6 +1,6 @@
-"""The models that the server may answer with: the one it was given, and those on this disk.
+"""The models of the server: its main model, and those on this disk.
 
-The name in a request is compared with a list of names and never opened as a path.
+The model name of a request is compared with a list of names and never opened as a path.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,19 +14,18 @@ from mlxspec.engine.engine import Engine
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolFormat
 
-_OF_MODEL = 1.3  # memory of a model over its weights: rows, activations
-_ANY = ("", "default", "default_model")  # names that clients send where they have none
+_OF_MODEL = 1.3  # memory of a model relative to its weights: cache rows, activations
+_ANY = ("", "default", "default_model")  # names that clients send to mean any model
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A model that may be asked for.
+    """A model that may be requested.
 
     Attributes:
         name: Its name in requests and replies.
-        source: What `load` takes.
-        size_gb: GB of its weights; 0 where that is not known.
-        aliases: Other names of it.
+        source: Argument of `load`.
+        size_gb: GB of its weights; 0 if unknown.
     """
 
     name: str
@@ -40,11 +39,9 @@ class Loaded:
     """A model in memory.
 
     Attributes:
-        offer: What it was asked for as.
-        engine: Its engine.
-        batch: Writes its replies.
-        tools: How it writes calls of tools; None where that is not known.
-        num_users: Requests that need it now; it stays in memory until there are none.
+        offer: The offer that it was loaded from.
+        tools: How it writes tool calls; None if unknown.
+        num_users: Requests that hold it; it may be unloaded only at 0.
     """
 
     offer: Offer
@@ -55,20 +52,18 @@ class Loaded:
 
     @property
     def drafter(self) -> str:
-        """Name of the drafter."""
         return self.batch.drafter
 
 
 @dataclass
 class Shelf:
-    """Loads and unloads models; one thread uses `load` and `close`.
+    """Loads and unloads models. Only one thread may use `load` and `close`.
 
     Attributes:
-        main: The model that the server was given.
-        load_engine: Loads an engine from the source of an offer.
+        main: The model that the server was started with.
         list_offers: Lists the models on this disk.
         batch_size: Replies of a model written together.
-        prefix_bytes: Bytes of rows kept of the beginnings of texts.
+        prefix_bytes: Bytes of cache rows kept of shared text prefixes.
         loaded: The models in memory.
     """
 
@@ -80,15 +75,15 @@ class Shelf:
     loaded: list[Loaded] = field(default_factory=list)
 
     def offers(self) -> list[Offer]:
-        """Return the models that may be asked for, the main one first."""
+        """Return the models that may be requested, the main one first."""
         others = [offer for offer in self.list_offers() if offer.source != self.main.source]
         return [self.main, *(offer for offer in others if offer.name != self.main.name)]
 
     def find(self, name: str) -> Offer:
-        """Return the model of a name.
+        """Return the model with a name or alias.
 
         Raises:
-            Refusal: There is none of that name.
+            Refusal: No model has that name.
         """
         if name in (*_ANY, self.main.name, *self.main.aliases):
             return self.main
@@ -105,11 +100,11 @@ class Shelf:
         return next((one for one in self.loaded if one.offer == offer), None)
 
     def may_load(self, offer: Offer) -> bool:
-        """Return whether a model could be loaded now, idle ones being unloaded for it."""
+        """Return whether a model can be loaded now, after unloading idle ones."""
         return self._fits(offer, [one for one in self.loaded if one.num_users])
 
     def load(self, offer: Offer) -> Loaded:
-        """Load a model; models that nobody uses make room where both do not fit."""
+        """Load a model, and unload idle models if memory is short."""
         for one in [one for one in self.loaded if not one.num_users]:
             if not self._fits(offer, self.loaded):
                 self.close(one)
@@ -124,7 +119,7 @@ class Shelf:
         return loaded
 
     def open_batch(self, engine: Engine) -> OpenBatch:
-        """Return a new batch; a drafter that serves one text only is replaced by "pool"."""
+        """Return a new batch; a drafter that serves a single text only is replaced by "pool"."""
         sizes: Mapping[str, Any] = {
             "batch_size": self.batch_size,
             "prefix_bytes": self.prefix_bytes,
@@ -135,7 +130,6 @@ class Shelf:
             return engine.open_batch(drafter=HOST_DRAFTERS["pool"](), **sizes)
 
     def close(self, loaded: Loaded) -> None:
-        """Unload a model."""
         self.loaded.remove(loaded)
         loaded.engine.close()
 

@@ -1,7 +1,7 @@
-"""The turns of a chat, made of what programs send: one form, whatever API they use.
+"""The turns of a chat in one form for all APIs.
 
 The form is that of OpenAI's chat API, as templates read it: a text, calls whose arguments are
-objects, and results, each with the id of its call.
+objects, and results with the id of their call.
 """
 
 import json
@@ -14,7 +14,7 @@ from mlxspec_server.refusals import Refusal
 Turn = dict[str, Any]
 
 _ROLES = {"developer": "system", "function": "tool"}
-_TEXTS = ("text", "refusal")  # fields of parts that hold a text
+_TEXTS = ("text", "refusal")  # fields that hold the text of a part
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Chat:
 
     Attributes:
         turns: At least one.
-        goes_on: Whether the reply goes on with the last one, which is the assistant's.
+        goes_on: Whether the reply continues the last turn, which is the assistant's.
     """
 
     turns: list[Turn]
@@ -31,15 +31,13 @@ class Chat:
 
     @staticmethod
     def of(stated: Iterable[Any], field: str = "messages", goes_on: bool = True) -> "Chat":
-        """Return messages in the one form of all APIs; the assistant's in a row are one turn.
+        """Return messages in the one form; consecutive assistant messages become one turn.
 
-        Args:
-            stated: Messages as OpenAI's chat API has them.
-            field: The field of the request that holds them.
-            goes_on: Whether the reply may go on with a last turn of the assistant.
+        `stated` are messages in the format of OpenAI's chat API, and `field` is the request field
+        that holds them. `goes_on` allows the reply to continue a final assistant turn.
 
         Raises:
-            Refusal: There is none, one is no message, or its content cannot be shown as text.
+            Refusal: There is no message, one is invalid, or its content cannot be shown as text.
         """
         turns = _turns(stated)
         if not turns:
@@ -74,7 +72,7 @@ def _turn(stated: Any) -> Turn:
     turn["role"] = _ROLES.get(turn["role"], turn["role"])
     turn["content"] = text_of(turn.get("content") or turn.pop("refusal", ""))
     calls = turn.pop("tool_calls", None) or []
-    if function := turn.pop("function_call", None):  # of the time before tools
+    if function := turn.pop("function_call", None):  # OpenAI's older field for one call
         calls = [{"type": "function", "function": function}]
     if not isinstance(calls, list):
         raise Refusal(400, "tool_calls must be a list", "messages")
@@ -82,7 +80,7 @@ def _turn(stated: Any) -> Turn:
 
 
 def _call(stated: Any) -> Turn:
-    """Return a call with its arguments as an object, which is what templates read."""
+    """Return a call with its arguments as an object, which templates expect."""
     function = stated.get("function") if isinstance(stated, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise Refusal(400, "a tool call must have a function with a name", "messages")
@@ -91,7 +89,7 @@ def _call(stated: Any) -> Turn:
 
 
 def _answered(result: Turn, open_calls: list[Turn]) -> Any:
-    """Return the id of the call that a result answers; one that names none answers the first."""
+    """Return the id of the call that a result answers; without an id, the first open call."""
     named, name = _id(result.get("tool_call_id")), result.get("name")
     fits = [
         call
@@ -108,7 +106,6 @@ def _id(stated: Any) -> str | None:
 
 
 def _joined(first: Turn, second: Turn) -> Turn:
-    """Return two turns of the assistant as one."""
     both = {**first, **second}
     for name in ("content", "reasoning_content"):
         if texts := [turn[name] for turn in (first, second) if turn.get(name)]:
@@ -118,7 +115,7 @@ def _joined(first: Turn, second: Turn) -> Turn:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of content: a text, or parts that are texts."""
+    """Return the text of content, which is a text or a list of text parts."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
@@ -138,7 +135,7 @@ def _part(part: Any) -> str:
 
 
 def arguments_of(function: Mapping[str, Any]) -> Any:
-    """Return the arguments of a call, from JSON where they are that."""
+    """Return the arguments of a call, parsed if they are JSON."""
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments

@@ -1,4 +1,4 @@
-"""The replies to one request while they are written: tickets out, pieces in."""
+"""The running replies to one request: sends tickets, receives pieces."""
 
 import asyncio
 import time
@@ -34,23 +34,21 @@ _FORBIDDEN = (
     "the grammar of the reply forbids the last message of the assistant, with which the reply goes "
     "on: leave out one of the two"
 )
-_LOOKS_EVERY_S = 0.25  # for a client that has gone while nothing is sent to it
+_LOOKS_EVERY_S = 0.25  # interval of checks for a disconnected client while nothing is sent
 _UNCHECKED = "X-Mlxspec-Unchecked-Formats"
 _MOST_NAMES = 1000  # characters
 _ENDS = (GenerationFinished, GenerationFailed)
 
 Heard = tuple[int, Event, Sequence[TokenLogprob]]
-"""Which of the replies, an event of it, and the logprobs of its tokens."""
+"""The index of the reply, one of its events, and the logprobs of its tokens."""
 
 
 class Writing:
     """The replies to a request.
 
     Attributes:
-        name: Names the request.
-        ask: What it asks for.
-        loaded: The model that writes.
-        num_prompt_tokens: Tokens of its prompts.
+        name: Id of the request.
+        num_prompt_tokens: Over all prompts.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Writing:
     ) -> None:
         """Check the prompts and compile their grammar; nothing is written before `pieces`.
 
-        Any thread may do it.
+        Any thread may call it.
 
         Raises:
             Refusal: A prompt or a setting does not fit the model.
@@ -96,9 +94,9 @@ class Writing:
     async def pieces(
         self, request: Request, keep_alive_s: float
     ) -> AsyncGenerator[Sequence[Piece], None]:
-        """Yield the pieces of all replies, those that are there at once; none after every silence.
+        """Yield the pieces of all replies as they arrive, and an empty list after every silence.
 
-        A client that goes, or a caller that stops, ends the replies before their next round.
+        If the client disconnects or the caller stops, the replies end before their next round.
 
         Raises:
             Refusal: A reply failed.
@@ -124,7 +122,7 @@ class Writing:
                 ticket.is_cancelled.set()
 
     async def _heard(self) -> list[Heard]:
-        """Return what has happened since the last call; nothing after a short while."""
+        """Return the events since the last call; none after a short wait."""
         found: list[Heard] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOKS_EVERY_S):
@@ -147,8 +145,8 @@ class Writing:
         def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
             assert self._loop is not None, "the replies were begun"
             if not (logprobs or hasattr(event, "emit") or isinstance(event, _ENDS)):
-                return  # no client is told of it
-            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                return  # the event is not sent to clients
+            with suppress(RuntimeError):  # the loop is closed: there is no reader
                 item = (index, event, logprobs)
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
@@ -156,14 +154,14 @@ class Writing:
 
 
 def _headers_of(grammar: Grammar | None) -> dict[str, str]:
-    """Return the header that names the formats of a schema which are not checked."""
+    """Return the header that lists the unchecked formats of a schema."""
     unchecked = grammar.unchecked if grammar else ()
-    names = ", ".join(quote(name) for name in unchecked)  # from a client: no line may end in it
+    names = ", ".join(quote(name) for name in unchecked)  # from a client: no newline may enter
     return {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
 
 
 def _job(engine: Engine, prompt: Prompt, params: GenerationParams, is_begun_read: bool) -> Job:
-    """Return a checked job, the beginning of its reply read by its grammar where that is told."""
+    """Return a checked job; with `is_begun_read`, its grammar reads the start of the reply."""
     try:
         job = replace(engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
     except (MlxspecError, ValueError) as error:
@@ -180,7 +178,7 @@ def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | N
 
 
 def _read_begun(job: Job, tokenizer: Tokenizer) -> Job:
-    """Return a job whose matchers have read the text that the reply goes on with."""
+    """Return a job whose matchers have read the text that the reply continues."""
     assert job.matcher is not None, "a reply with a grammar has matchers"
     at = len(job.prompt) - job.num_begun
     channels = ChannelTracker(tokenizer.reasoning, job.prompt[:at], tokenizer.token_bytes)

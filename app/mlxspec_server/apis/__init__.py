@@ -1,1 +1,1 @@
-"""The APIs that the server speaks, one file each: fields to settings, and pieces to JSON."""
+"""The APIs of the server, one file each: from fields to settings, and from pieces to JSON."""

@@ -1,4 +1,4 @@
-"""What all APIs share: how a reply is told, streamed or whole."""
+"""What all APIs share: how a reply is written, streamed or whole."""
 
 import json
 import time
@@ -16,22 +16,22 @@ Lines = list[str]
 
 
 class Api(Protocol):
-    """Tells the replies to one request in the words of an API."""
+    """Writes the replies to one request in the format of an API."""
 
     def begin(self) -> Lines:
-        """Return what a stream begins with."""
+        """Return the events at the start of a stream."""
 
     def tell(self, piece: Piece) -> Lines:
-        """Return what a stream says of a piece."""
+        """Return the events for one piece."""
 
     def end(self) -> Lines:
-        """Return what a stream ends with, after all pieces."""
+        """Return the events at the end of a stream, after all pieces."""
 
     def fail(self, refusal: Refusal) -> Lines:
-        """Return what a stream says of an error."""
+        """Return the events that report an error."""
 
     def keep_alive(self) -> Lines:
-        """Return what a stream says after a silence."""
+        """Return the events sent after a silence."""
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """Return the reply as one document."""
@@ -44,29 +44,29 @@ def event(data: object, name: str = "") -> str:
 
 
 COMMENT = ": keep-alive\n\n"
-"""A line that clients of server-sent events ignore."""
+"""A comment line, which clients of server-sent events ignore."""
 
 
 DONE = "data: [DONE]\n\n"
-"""What the streams of OpenAI's completions end with."""
+"""The last line of a stream of OpenAI's completions."""
 
 REASONS = {"stop": "stop", "repeating": "stop", "cancelled": "stop"}
-"""Why a reply ended, as OpenAI's completions tell it; for any other reason "length"."""
+"""`finish_reason` of OpenAI's completions by our reason; any other reason is "length"."""
 
 
 def failure(refusal: Refusal) -> Lines:
-    """Return what the streams of OpenAI's completions say of an error."""
+    """Return the events that report an error in a stream of OpenAI's completions."""
     return [event(refusal.body(""))]
 
 
 def head_of(writing: Writing, kind: str) -> dict[str, Any]:
-    """Return what each document of OpenAI's completions says of the request."""
+    """Return the fields that every document of OpenAI's completions repeats."""
     head = {"id": f"{kind}-{writing.name}", "created": now(), "model": writing.loaded.offer.name}
     return head | {"system_fingerprint": f"mlxspec-{__version__}"}
 
 
 def figures_of(writing: Writing, pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return `usage` and `timings` as OpenAI's completions tell them."""
+    """Return `usage` and `timings` in the format of OpenAI's completions."""
     stats = [end.stats for end in ends_of(pieces)]
     has_prediction = writing.ask.params.prediction is not None
     usage = usage_of(stats, writing.ask.num_prompts, has_prediction=has_prediction)
@@ -74,7 +74,7 @@ def figures_of(writing: Writing, pieces: Iterable[Piece]) -> dict[str, Any]:
 
 
 def reason_of(end: Piece, has_calls: bool) -> str:
-    """Return why a reply ended, as OpenAI's chat API tells it."""
+    """Return the `finish_reason` of OpenAI's chat API."""
     reason = REASONS.get(end.reason, "length")
     return "tool_calls" if has_calls and reason == "stop" else reason
 
@@ -85,28 +85,28 @@ def now() -> int:
 
 
 def ends_of(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the ends of all replies, in their order."""
+    """Return the last piece of each reply, in order."""
     return sorted((p for p in pieces if p.kind == "end"), key=lambda piece: piece.index)
 
 
 def said(pieces: Iterable[Piece], kind: str) -> str:
-    """Return the text of one kind."""
+    """Return the text of all pieces of one kind."""
     return "".join(piece.text for piece in pieces if piece.kind == kind)
 
 
 def token_text(writing: Writing, token: int) -> tuple[str, list[int]]:
-    """Return the text of a token on its own, and its bytes."""
+    """Return the text of a single token, and its bytes."""
     raw = writing.loaded.engine.tokenizer.token_bytes(token)
     return raw.decode("utf-8", "replace"), list(raw)
 
 
 def finite(logprob: float) -> float:
-    """Return a logprob that JSON can write: a forbidden token has none."""
+    """Return a logprob that JSON can write: that of a forbidden token is minus infinity."""
     return max(logprob, -9999.0)
 
 
 def logprob_row(writing: Writing, found: TokenLogprob) -> dict[str, Any]:
-    """Return a token's logprobs as OpenAI's chat API tells them."""
+    """Return a token's logprobs in the format of OpenAI's chat API."""
     return _row(writing, found.token, found.logprob) | {
         "top_logprobs": [_row(writing, token, logprob) for token, logprob in found.top]
     }

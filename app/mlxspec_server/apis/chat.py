@@ -30,7 +30,7 @@ MOST_LOGPROBS = 20
 
 
 def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return what a request for a chat completion asks for."""
+    """Return the settings that a chat completion asks for."""
     num_logprobs = None
     if body.is_on("logprobs"):
         num_logprobs = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
@@ -40,7 +40,7 @@ def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 
 def chat_turns(body: Body) -> Chat:
-    """Return the chat; a last message of the assistant is continued, unless a field says not to."""
+    """Return the chat. A final assistant message is continued unless a field forbids it."""
     goes_on = body.is_on("continue_final_message", not body.is_on("add_generation_prompt"))
     chat = Chat.of(body.items("messages"), goes_on=goes_on)
     is_wanted = not body.is_on("add_generation_prompt", True) or "continue_final_message" in body
@@ -54,7 +54,7 @@ def chosen_tools(body: Body) -> ToolChoice:
     """Return the tools that the model may or must call.
 
     Raises:
-        Refusal: A tool is none, or the choice is not known.
+        Refusal: A tool is invalid, or the choice is unknown.
     """
     tools = function_tools(body.items("tools"), "parameters")
     is_parallel = body.is_on("parallel_tool_calls", True)
@@ -62,7 +62,7 @@ def chosen_tools(body: Body) -> ToolChoice:
 
 
 class ChatCompletion:
-    """Tells the replies to one request as chat completions."""
+    """Writes the replies to one request as chat completions."""
 
     def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
         self._writing, self._tells_usage = writing, tells_usage

@@ -28,7 +28,7 @@ _MOST_LOGPROBS = 20
 
 
 def completion_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return what a request for a completion asks for."""
+    """Return the settings that a completion asks for."""
     num_logprobs = None
     if "logprobs" in body and body.get("logprobs") is not False:
         num_logprobs = body.whole("logprobs", 0, 0, _MOST_LOGPROBS)
@@ -37,20 +37,20 @@ def completion_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 
 def prompts_of(body: Body) -> list[Any]:
-    """Return the prompts of a request: one, or those of a list, not yet checked."""
+    """Return the prompts of a request, not yet checked."""
     stated = body.get("prompt")
     is_list = isinstance(stated, list) and all(isinstance(one, str | list) for one in stated)
     return stated if is_list and stated else [stated]
 
 
 class Completion:
-    """Tells the replies to one request as completions: reasoning and answer are one text."""
+    """Writes the replies to one request as completions: reasoning and answer are one text."""
 
     def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
         self._writing, self._tells_usage = writing, tells_usage
         self._head = {**head_of(writing, "cmpl"), "object": "text_completion"}
         self._ends: list[Piece] = []
-        self._lengths: dict[int, int] = {}  # characters told of each reply
+        self._lengths: dict[int, int] = {}  # characters sent of each reply
 
     def begin(self) -> Lines:
         return []
@@ -109,17 +109,18 @@ class Completion:
         }
 
     def _top(self, row: TokenLogprob) -> dict[str, float]:
-        """Return the likeliest tokens by their names, and the one that was drawn."""
+        """Return the most probable tokens by name, and the drawn one."""
         found = {self._name(row.token): finite(row.logprob)}
         for token, logprob in row.top:
             name = self._name(token)
-            # Two tokens may have one text: the drawn one keeps it, then the likeliest.
+            # Several tokens can have the same text: the drawn token gets the plain name, then the
+            # most probable.
             key = f"token_id:{token}" if name in found and token != row.token else name
             found[key] = finite(logprob)
         return found
 
     def _name(self, token: int) -> str:
-        """Return the text of a token, its name or its bytes where it has no text of its own."""
+        """Return the text of a token; its name or its bytes if it has no text of its own."""
         tokenizer = self._writing.loaded.engine.tokenizer
         raw = tokenizer.token_bytes(token)
         try:

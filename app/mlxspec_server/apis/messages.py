@@ -22,13 +22,13 @@ _REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"
 
 
 def message_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return what a request for a message asks for."""
+    """Return the settings that a message asks for."""
     if "max_tokens" not in body:
         raise Refusal(400, "max_tokens is required", "max_tokens")
     body.refuse("n", "a request has one message", allowed=(1,))
     for name in ("logprobs", "top_logprobs"):
         body.refuse(name, "ask /v1/chat/completions", allowed=(False, 0))
-    # Thinking of earlier turns is never read, so that it may be cleared changes nothing.
+    # Reasoning of earlier turns is never read, so clearing it changes nothing.
     edits = Body(body.object("context_management")).items("edits")
     kinds = [edit.get("type") if isinstance(edit, Mapping) else edit for edit in edits]
     if not all(isinstance(kind, str) and kind.startswith("clear_thinking") for kind in kinds):
@@ -41,7 +41,7 @@ def message_tools(body: Body) -> ToolChoice:
     """Return the tools that the model may or must call.
 
     Raises:
-        Refusal: A tool has no name, or the choice is not known.
+        Refusal: A tool has no name, or the choice is unknown.
     """
     tools = function_tools(body.items("tools"), "input_schema", "custom")
     choice = Body(body.object("tool_choice"))
@@ -65,9 +65,9 @@ def message_chat(body: Body) -> Chat:
 
 
 def _blocks(role: str, content: Any) -> list[Turn]:
-    """Return the messages of one turn: results of tools are messages of their own.
+    """Return the messages of one turn; each tool result becomes its own message.
 
-    What Anthropic's own servers did for an earlier reply is left out.
+    Blocks that record what Anthropic's own servers did for an earlier reply are left out.
     """
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
@@ -90,7 +90,7 @@ def _blocks(role: str, content: Any) -> list[Turn]:
 
 
 class Message:
-    """Tells a reply as a message."""
+    """Writes a reply as a message."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
@@ -138,7 +138,7 @@ class Message:
             if text := said(pieces, kind):
                 content.append(_block(name, text))
         for call in calls_of(pieces):
-            found = arguments_of({"arguments": call.arguments})  # a text where the call is cut
+            found = arguments_of({"arguments": call.arguments})  # stays a text if cut off
             content.append({**_use(call), "input": found if isinstance(found, dict) else {}})
             self._has_calls = True
         (end,) = ends_of(pieces)
@@ -149,7 +149,7 @@ class Message:
         return {"id": name, "type": "message", "role": "assistant", "model": model}
 
     def _why(self, end: Piece) -> dict[str, Any]:
-        """Return why the message ended, and which of the request's texts ended it."""
+        """Return why the message ended, and the stop string that ended it."""
         reason, stop = _REASONS.get(end.reason, "max_tokens"), None
         if reason == "end_turn" and self._has_calls:
             reason = "tool_use"

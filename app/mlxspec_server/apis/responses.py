@@ -1,4 +1,4 @@
-"""OpenAI's responses: `/v1/responses`, without a store: each request states its whole chat."""
+"""OpenAI's responses, `/v1/responses`. Nothing is stored: each request contains its whole chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ _ECHO_OBJECTS: dict[str, dict[str, Any]] = {
 
 
 def response_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return what a request for a response asks for."""
+    """Return the settings that a response asks for."""
     body.refuse("prompt", "nothing is stored: send its text as instructions")
     body.refuse("n", "a request has one response", allowed=(1,))
     if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
@@ -38,7 +38,7 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
 
 
 def echo_of(body: Body) -> dict[str, Any]:
-    """Return what a response says of its request: the fields, and what stands for others."""
+    """Return the fields of the request that a response repeats, with defaults for absent ones."""
     found = {name: body.get(name) if name in body else usual for name, usual in _ECHO.items()}
     for name, usual in _ECHO_OBJECTS.items():
         found[name] = {**usual, **body.object(name)}
@@ -57,7 +57,7 @@ def response_chat(body: Body) -> Chat:
 
 
 def _item(item: Any) -> list[Turn]:
-    """Return the message of an item; none of what OpenAI's own servers did for a reply."""
+    """Return the message of an item; none for what OpenAI's own servers did for a reply."""
     if not isinstance(item, Mapping):
         raise Refusal(400, "an item of input must be an object", "input")
     kind = str(item.get("type", "message"))
@@ -72,7 +72,7 @@ def _item(item: Any) -> list[Turn]:
         result = {"role": "tool", "content": item.get("output")}
         return [result | {"tool_call_id": item.get("call_id")}]
     if kind == "reasoning":
-        thoughts = text_of(item.get("content"))  # "" where they are encrypted
+        thoughts = text_of(item.get("content"))  # "" if encrypted
         return [{"role": "assistant", "reasoning_content": thoughts}] if thoughts else []
     if not kind.endswith(_ELSEWHERE):
         raise Refusal(400, f"input may not hold an item of type {kind[:40]}", "input")
@@ -80,12 +80,12 @@ def _item(item: Any) -> list[Turn]:
 
 
 class ResponsesReply:
-    """Tells a reply as a response."""
+    """Writes a reply as a response."""
 
     def __init__(self, writing: Writing, *, echo: Mapping[str, Any]) -> None:
         self._writing, self._created, self._echo = writing, now(), echo
         self._pieces: list[Piece] = []
-        self._number = -1  # of the event
+        self._number = -1  # sequence number of the event
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
 

@@ -1,1 +1,1 @@
-"""The live page: what the server writes now, and a prompt to ask it, in one file."""
+"""The live page, one file: what the server writes now, and a prompt to send."""

@@ -1,7 +1,7 @@
-"""Puts the live page together: one file, which loads nothing from elsewhere.
+"""Builds the live page: one file that loads nothing from elsewhere.
 
-Its scripts and rules are named by their digests in a policy that allows no others, no inline
-handler, and no connection but to this server.
+Its content security policy lists the digests of its scripts and styles. It allows no others, no
+inline handlers, and connections to this server only.
 """
 
 import base64
@@ -20,7 +20,7 @@ _ELSEWHERE = "base-uri 'none'; form-action 'none'; img-src data:; connect-src 's
 
 @cache
 def live_page() -> str:
-    """Return the page."""
+    """Return the page with scripts and styles inside."""
     script = page_part("page_tree.js") + "".join(map(_part, _SCRIPTS))
     looks = "".join(f".token.{kind}{{{LOOKS[kind].css}}}\n" for kind in _KINDS)
     frame = page_part("page_frame.css", "page_tree.css")
@@ -33,7 +33,7 @@ def live_page() -> str:
 
 
 def page_headers() -> dict[str, str]:
-    """Return the headers that go with the page: what a policy inside it cannot say."""
+    """Return the HTTP headers of the page, which state what a policy inside it cannot."""
     return {
         "Content-Security-Policy": "frame-ancestors 'none'",
         "X-Content-Type-Options": "nosniff",

@@ -1,1 +1,1 @@
-"""Tools: which a model may or must call, how it writes a call, and calls in its text."""
+"""Tools: which ones a model may or must call, and how it writes and we read calls."""

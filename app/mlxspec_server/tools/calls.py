@@ -1,4 +1,4 @@
-"""Calls of tools: what a call is, and how a model writes and mlx-lm reads them."""
+"""Tool calls: their data, and the format in which a model writes and mlx-lm reads them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from mlxspec_server.tools.choice import Tool, ToolChoice
 from mlxspec_server.tools.demand import demanded_grammar
 from mlxspec_server.tools.form import CallForm, Render, form_of
 
-_PLAIN = "json_tools"  # what a model is told to write whose template has no tools
+_PLAIN = "json_tools"  # the format we describe to a model whose template has no tools
 _PLAIN_FORM = CallForm(
     before='<tool_call>\n{"name": "',
     middle='", "arguments": ',
@@ -27,12 +27,11 @@ _PLAIN_FORM = CallForm(
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the model asks for.
+    """A call that the model makes.
 
     Attributes:
-        name: The function.
-        arguments: Its arguments as JSON; where they follow piece by piece, "".
-        id: Names the call, so that its result can be told.
+        arguments: JSON; "" if they follow piece by piece.
+        id: Links the call with its result.
     """
 
     name: str
@@ -46,11 +45,11 @@ class ToolFormat:
 
     Attributes:
         start: The mark before a call.
-        end: The mark after it; "" where the end of the reply is one.
-        parse: Reads the text between; may raise anything.
-        form: The literal text around name and arguments; None where it could not be found.
-        is_plain: Whether the template says nothing of tools, so that the prompt has to.
-        special: Tokens without a text of their own that stand in a call, by their names.
+        end: The mark after it; "" if the end of the reply ends the call.
+        parse: Reads the text between the marks; may raise any exception.
+        form: The literal text around name and arguments; None if not found.
+        is_plain: Whether the template does not mention tools, so that the prompt has to.
+        special: Tokens inside a call that have no text of their own, by name.
     """
 
     start: str
@@ -64,8 +63,7 @@ class ToolFormat:
     def of(tokenizer: Tokenizer) -> "ToolFormat | None":
         """Return the format of a model.
 
-        None where mlx-lm has no parser for it, though its template has tools, and where it has no
-        template.
+        None if its template has tools that mlx-lm has no parser for, and if it has no template.
         """
         if not tokenizer.has_chat_template:
             return None
@@ -83,10 +81,10 @@ class ToolFormat:
         return ToolFormat(start, end, parse, form, is_plain, inside)
 
     def demanding(self, params: GenerationParams, choice: ToolChoice) -> GenerationParams:
-        """Return settings of a reply that calls one of the demanded tools.
+        """Return the settings of a reply that must call one of the demanded tools.
 
         Raises:
-            Refusal: The form of calls is not known, or a schema cannot be served.
+            Refusal: The form of calls is unknown, or a schema is not supported.
         """
         if self.form is None:
             raise cannot_demand()
@@ -94,7 +92,7 @@ class ToolFormat:
 
 
 def cannot_demand() -> Refusal:
-    """Return what is said where the form of a model's calls is not known."""
+    """Return the refusal for a model whose form of calls is unknown."""
     message = (
         "a call cannot be demanded of this model, as the form of its calls is not known: "
         "use tool_choice auto or none"
@@ -103,7 +101,7 @@ def cannot_demand() -> Refusal:
 
 
 def told_tools(tools: Sequence[Tool]) -> str:
-    """Return the text that tells tools to a model whose template does not."""
+    """Return the text that describes tools to a model whose template does not."""
     listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     return (
         f"You may call these functions:\n{listed}\n"
@@ -112,7 +110,7 @@ def told_tools(tools: Sequence[Tool]) -> str:
 
 
 def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
-    """Return a turn with its calls, or the result of one, as text, in the same form."""
+    """Return a turn with its calls, or a call's result, as text in the same form."""
     if turn["role"] == "tool":
         result = f"<tool_response>\n{turn['content']}\n</tool_response>"
         return {"role": "user", "content": result}

@@ -1,4 +1,4 @@
-"""Which tools a model may call, and which of them it has to: the `tool_choice` of a request."""
+"""The `tool_choice` of a request: which tools a model may call, and which it must."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from mlxspec_server.refusals import Refusal
 
 Tool = Mapping[str, Any]
-"""A function as OpenAI's chat API and the templates of models describe it."""
+"""A function in the format of OpenAI's chat API, which templates read too."""
 
 _ALLOWED = "auto, none, required, or one of the tools by its name"
 
@@ -17,9 +17,9 @@ class ToolChoice:
     """The tools of a request.
 
     Attributes:
-        tools: Those that are offered to the model.
-        demanded: Those of which one has to be called; none where the model may answer in words.
-        is_parallel: Whether several calls may be made in one reply.
+        tools: Offered to the model.
+        demanded: One of these must be called; empty if the model may answer with text.
+        is_parallel: Whether one reply may make several calls.
     """
 
     tools: Sequence[Tool] = ()
@@ -30,14 +30,11 @@ class ToolChoice:
     def of(tools: Sequence[Tool], choice: Any, *, is_parallel: bool = True) -> "ToolChoice":
         """Return the tools that a choice leaves.
 
-        Args:
-            tools: All that the request has.
-            choice: "auto", "none", "required", or an object that names one tool, as in OpenAI's
-                APIs; None for "auto". An object may also allow some tools only.
-            is_parallel: As in the class.
+        `choice` is "auto", "none", "required", or an object that names one tool, as in OpenAI's
+        APIs; None means "auto". An object may also restrict the allowed tools.
 
         Raises:
-            Refusal: The choice is none of these, or names a tool that is not there.
+            Refusal: The choice is none of these, or names a missing tool.
         """
         if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
             stated = choice.get("allowed_tools", choice)
@@ -50,7 +47,7 @@ class ToolChoice:
             return ToolChoice()
         if choice is None or choice == "auto":
             return ToolChoice(tools, (), is_parallel)
-        if choice != "required":  # one tool by its name is one call of it
+        if choice != "required":  # a tool chosen by name is called once
             return ToolChoice(tools, _named(tools, [_name(choice)]), is_parallel=False)
         if not tools:
             raise Refusal(400, "tool_choice demands a call, but there are no tools", "tool_choice")
@@ -58,29 +55,26 @@ class ToolChoice:
 
 
 def function_tools(stated: Iterable[object], schema: str, kind: str = "function") -> list[Tool]:
-    """Return the functions among tools as templates take them.
+    """Return the function tools in the format of templates.
 
-    Tools of other types run on the servers of the API's maker, so they are left out.
-
-    Args:
-        stated: An object for each, with its name and other fields.
-        schema: Name of the field with the schema of its arguments.
-        kind: The type of a function; a tool without a type is one.
+    Tools of other types run on the servers of the API's maker and are left out. `schema` is the
+    field that holds the schema of the arguments. `kind` is the type of a function; a tool without a
+    type counts as one.
 
     Raises:
-        Refusal: One is no object, its name is no text, or its schema is none.
+        Refusal: A tool is not an object, its name is not a text, or its schema is invalid.
     """
     return [_tool(tool, schema) for tool in stated if _is_of(tool, kind)]
 
 
 def _is_of(tool: object, kind: str) -> bool:
-    """Whether a tool is of a type; what is no tool at all is, so that it is refused."""
+    """Whether a tool has a type; anything that is not an object counts, so that it is refused."""
     stated = tool.get("type") if isinstance(tool, Mapping) else None
     return stated == kind or not isinstance(stated, str)
 
 
 def _tool(tool: object, schema: str) -> Tool:
-    """Return a function: OpenAI's chat API has its fields one level deeper than the others."""
+    """Return a function; OpenAI's chat API nests its fields one level deeper than the others."""
     stated = tool.get("function", tool) if isinstance(tool, Mapping) else None
     name = stated.get("name") if isinstance(stated, Mapping) else None
     if not isinstance(stated, Mapping) or not isinstance(name, str) or not name:
@@ -94,7 +88,7 @@ def _tool(tool: object, schema: str) -> Tool:
 
 
 def _name(choice: Any) -> str:
-    """Return the name in a choice; that of its type for a tool that is no function."""
+    """Return the name in a choice; the type's name for a tool that is not a function."""
     stated = choice.get("function", choice) if isinstance(choice, Mapping) else {}
     name = stated.get("name") if isinstance(stated, Mapping) else None
     if name is None and not _is_of(choice, "function"):

@@ -1,4 +1,4 @@
-"""The grammar of a reply that has to call tools: their schemas, in the form of the model."""
+"""The grammar of a reply that must call tools: their schemas in the model's form of calls."""
 
 import json
 import re
@@ -16,15 +16,12 @@ _SHARED = ("$defs", "definitions")
 
 
 def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, int]) -> Grammar:
-    """Return the grammar of a reply that calls one of the demanded tools, or several of them.
+    """Return the grammar of a reply that calls at least one of the demanded tools.
 
-    Args:
-        choice: The demanded tools.
-        form: How the model writes calls.
-        special: The tokens without a text of their own, by their names.
+    `special` holds the tokens without a text of their own, by name.
 
     Raises:
-        Refusal: The schema of a tool is none, or its arguments cannot be written in this form.
+        Refusal: A tool's schema is invalid, or its arguments cannot be written in this form.
     """
     rules = _Rules(form, special)
     try:
@@ -37,7 +34,7 @@ def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, i
 
 
 class _Rules:
-    """Writes rules in Lark's syntax, as llguidance reads it."""
+    """Writes rules in llguidance's dialect of Lark."""
 
     def __init__(self, form: CallForm, special: Mapping[str, int]) -> None:
         self._form, self._special = form, special
@@ -45,11 +42,11 @@ class _Rules:
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
         self.unchecked = set[str]()  # formats of the schemas
         self._rules: list[str] = []
-        self._calls: list[str] = []  # names of the rules of calls
-        self._empty: list[str] = []  # of calls without arguments, where these end otherwise
+        self._calls: list[str] = []  # names of the call rules
+        self._empty: list[str] = []  # rules of calls without arguments, if these end differently
 
     def text(self, is_parallel: bool) -> str:
-        """Return the grammar of the tools that were added."""
+        """Return the grammar of the added tools."""
         form = self._form
         before = self.literal(form.before)
         more = ""
@@ -63,7 +60,6 @@ class _Rules:
         return "\n".join(rules) + "\n"
 
     def add(self, index: int, tool: Tool) -> None:
-        """Add a tool."""
         function, name = tool["function"], f"call_{index}"
         checked = _checked_schema(function)
         schema = json.loads(checked.source)
@@ -84,7 +80,7 @@ class _Rules:
     def _pairs(self, name: str, function: str, schema: Mapping[str, Any], pairs: Pairs) -> None:
         """Write the rules of arguments one by one, in the order of the schema.
 
-        `first` has no argument before it, `rest` has one, and so begins with a gap.
+        `first` is the first argument; `rest` follows another one and starts with a gap.
         """
         properties, required = schema["properties"], set(schema.get("required", ()))
         if not all(isinstance(part, Mapping) for part in properties.values()):
@@ -122,7 +118,7 @@ class _Rules:
         return f"{self.literal(left)} {name} {self.literal(right[len(ending) :])}"
 
     def literal(self, text: str) -> str:
-        """Return a text in Lark's syntax: special tokens by their ids."""
+        """Return a text in Lark's syntax, with special tokens by id."""
         words = [
             f"<[{self._special[part]}]>"
             if part in self._special
@@ -136,7 +132,7 @@ class _Rules:
 
 
 def _checked_schema(function: Mapping[str, Any]) -> Grammar:
-    """Return the schema of the arguments, which are an object."""
+    """Return the schema of the arguments, which must be an object."""
     stated = function.get("parameters") or {}
     schema = {"type": "object", "properties": {}, **stated} if isinstance(stated, Mapping) else None
     if schema is None or schema["type"] != "object" or not isinstance(schema["properties"], dict):
@@ -155,5 +151,5 @@ def _json(schema: Mapping[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text for a regular expression between slashes."""
+    """Return a text escaped for a regular expression between slashes."""
     return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)

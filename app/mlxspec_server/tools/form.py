@@ -1,8 +1,8 @@
-r"""How a model writes calls, found by asking its own chat template.
+r"""How a model writes calls, found by rendering its own chat template.
 
-The template is given a chat with a call in it, and the literal text around the name and the
-arguments is what the model was trained to write. mlx-lm's parser then reads the sample: a form
-that it does not read is none. Two kinds of template are in use:
+The template renders a chat with a call. The literal text around name and arguments is what the
+model was trained to write. mlx-lm's parser must then read the sample back, or the form is not used.
+Two kinds of template exist:
 
     <tool_call>\n{"name": "NAME", "arguments": {...}}\n</tool_call>            one JSON object
     <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>...    pairs
@@ -16,12 +16,12 @@ from typing import Any
 from mlxspec.trace.difference import common_length
 
 Render = Callable[[Sequence[Mapping[str, Any]]], str]
-"""Writes a chat by the model's template."""
+"""Renders a chat with the model's template."""
 
 Call = tuple[str, Mapping[str, Any]]
 
 _NAME, _OTHER, _KEY, _NEXT, _VALUE, _NUMBER = "zqfun", "zqfuo", "zqkey", "zqnext", "zqtext", 7531
-_IDS = ("zq{index}000000", "functions.{name}:{index}")  # some templates write the id of a call
+_IDS = ("zq{index}000000", "functions.{name}:{index}")  # some templates render the id of a call
 _LIST = ["zqitem"]
 
 
@@ -34,8 +34,8 @@ class Pairs:
         gap: From the end of a value to the next key.
         close: From the end of the last value to the end of the call.
         empty: From the name of the function to the end of a call without arguments.
-        text: What stands before and after a text; None where texts are written as JSON.
-        other: What stands before and after any other value, which is written as JSON.
+        text: Before and after a text value; None if texts are written as JSON.
+        other: Before and after any other value, which is written as JSON.
     """
 
     open: str
@@ -52,10 +52,11 @@ class CallForm:
 
     Attributes:
         before: From the start mark to the name of the first function.
-        middle: From the name to the arguments, where these are one JSON object.
-        after: From the arguments to the end mark; of pairs "", as it belongs to them.
-        joint: From the arguments of a call to the name of the next one; None for one call alone.
-        pairs: How arguments are written one by one; None where they are one JSON object.
+        middle: From the name to the arguments, if these are one JSON object.
+        after: From the arguments to the end mark; "" for pairs, which contain it.
+        joint: From the arguments of a call to the name of the next; None if only one call is
+            allowed.
+        pairs: How arguments are written one by one; None if they are one JSON object.
     """
 
     before: str
@@ -66,7 +67,6 @@ class CallForm:
 
     @property
     def text(self) -> str:
-        """All literal text."""
         pairs = self.pairs
         inner = [pairs.open, pairs.gap, pairs.close, pairs.empty, *pairs.other] if pairs else []
         inner += pairs.text or () if pairs else ()
@@ -78,11 +78,8 @@ def form_of(
 ) -> CallForm | None:
     """Return the form in which a template writes calls; None if it is neither of the two.
 
-    Args:
-        marks: The marks before and after calls; the second may be "".
-        parse: Reads the text between them.
-        render: Writes a chat.
-        ends: Names of special tokens: the first behind a call without an end mark ends it.
+    The second of `marks` may be "". `ends` are names of special tokens: the first one after a call
+    without an end mark ends it.
     """
     for pattern in _IDS:
         probe = _Probe(marks, render, ends, pattern)
@@ -94,13 +91,13 @@ def form_of(
             if call["name"] != _NAME or call["arguments"] != {_KEY: _VALUE}:
                 continue
             return probe.object_form(sample) or probe.pairs_form(sample)
-        except Exception:  # templates and parsers are programs of others
+        except Exception:  # templates and parsers are third-party code
             continue
     return None
 
 
 def _shared(a: str, b: str) -> str:
-    """Return the beginning that two texts share."""
+    """Return the common prefix of two texts."""
     return a[: common_length(a, b)]
 
 
@@ -118,7 +115,7 @@ class _Probe:
     id_pattern: str
 
     def written(self, calls: Sequence[Call]) -> str:
-        """Return the text of calls, the marks included."""
+        """Return the text of calls, marks included."""
         listed = [
             {
                 "id": self.id_pattern.format(name=name, index=index),
@@ -157,7 +154,7 @@ class _Probe:
         if last_other != right_other + last_text.removeprefix(right_text):
             return None
         close = last_text[len(right_text) :]
-        # What follows every value belongs to the value: it ends a text.
+        # Text that follows every value is part of the value's delimiter: it ends a text.
         shared = _shared(gap, close)
         gap, close = gap[len(shared) :], close[len(shared) :]
         text: tuple[str, str] | None = (left_text, right_text + shared)
@@ -174,7 +171,7 @@ class _Probe:
         return CallForm(before, "", "", joint, Pairs(open, gap, close, empty, text, other))
 
     def _around(self, arguments: Mapping[str, Any], value: str) -> tuple[str, str]:
-        """Return what stands between the key and a value, and after the value."""
+        """Return the text between key and value, and the text after the value."""
         rest = self.written([(_NAME, arguments)]).partition(_KEY)[2]
         left, found, right = rest.partition(value)
         if not found:
@@ -186,11 +183,11 @@ class _Probe:
         return rest.partition(_NEXT)[0]
 
     def _joint(self, head: str, tail: str) -> str | None:
-        """Return what stands between two calls; None where a template writes one call alone."""
+        """Return the text between two calls; None if a template writes only one."""
         arguments = {_KEY: _VALUE}
         try:
             text = self.written([(_NAME, arguments), (_OTHER, arguments)])
-        except Exception:  # as in `form_of`: this template takes one call alone
+        except Exception:  # as in `form_of`: this template writes only one call
             return None
         joint, _, rest = text.removeprefix(head).partition(_OTHER)
         return joint if text.startswith(head) and rest == tail else None

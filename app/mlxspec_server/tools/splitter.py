@@ -1,7 +1,7 @@
-"""Splits the text of a reply into words and calls, as it comes.
+"""Splits the text of a reply into text and tool calls while it arrives.
 
-Where the model writes arguments as one JSON object, they are told while they are written. Any
-other call is read by mlx-lm's parser when it is whole.
+If the model writes arguments as one JSON object, they are streamed. Any other call is parsed by
+mlx-lm once it is complete.
 """
 
 import json
@@ -13,7 +13,7 @@ from mlxspec_server.tools.calls import ToolCall, ToolFormat
 from mlxspec_server.tools.choice import ToolChoice
 
 _NAME = "([^\"'\\s<>(){}\\[\\]]+)"
-_OUTSIDE = re.compile(r"[^\s{}\[\]:,0-9a-zA-Z+.\-]")  # no such sign is in JSON outside a text
+_OUTSIDE = re.compile(r"[^\s{}\[\]:,0-9a-zA-Z+.\-]")  # JSON has no such character outside a string
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class ToolSplitter:
     """Splits one reply.
 
     Attributes:
-        is_over: Whether the one call that the reply may have is whole: what follows is dropped.
+        is_over: Whether the only allowed call is complete; further text is dropped.
     """
 
     def __init__(self, format: ToolFormat, choice: ToolChoice) -> None:
         self.is_over = False
         self._format, self._choice = format, choice
-        self._has_one = not (choice.is_parallel or choice.demanded)  # else the grammar sees to it
+        self._has_one = not (choice.is_parallel or choice.demanded)  # else the grammar ensures it
         self._text, self._is_inside, self._is_behind_a_call = "", False, False
         self._streamed = _StreamedCalls(format)
 
     def push(self, text: str) -> list[Part]:
-        """Return what is complete now; a part of a mark is held back."""
+        """Return the parts that are complete now; the start of a mark is held back."""
         self._text += text
         found: list[Part] = []
         while not self.is_over and self._goes_on(found):
@@ -51,8 +51,7 @@ class ToolSplitter:
     def finish(self, *, is_cut: bool = False) -> list[Part]:
         """Return what is left at the end of the reply.
 
-        Args:
-            is_cut: Whether the reply has no end of its own: the beginning of a call is no text.
+        `is_cut`: the reply was cut off, so that an unfinished call is not text.
         """
         text, self._text = self._text, ""
         if self._is_inside:
@@ -63,11 +62,11 @@ class ToolSplitter:
         return [text] if text and not (self.is_over or (is_cut and is_call)) else []
 
     def _goes_on(self, found: list[Part]) -> bool:
-        """Take what is ready from the text; return whether a mark was passed."""
+        """Consume ready parts of the text; return whether a mark was passed."""
         return self._inside(found) if self._is_inside else self._outside(found)
 
     def _outside(self, found: list[Part]) -> bool:
-        if self._is_behind_a_call:  # white space between calls is no text
+        if self._is_behind_a_call:  # white space between calls is dropped
             self._text = self._text.lstrip()
         before, is_there, after = self._text.partition(self._format.start)
         if is_there:
@@ -104,12 +103,12 @@ class ToolSplitter:
             calls = parsed if isinstance(parsed, list) else [parsed]
             calls = calls[:1] if self._has_one else calls
             return [ToolCall(str(call["name"]), _json(call["arguments"])) for call in calls]
-        except Exception:  # a model may write anything; what is no call is text
+        except Exception:  # a model may write anything; what does not parse is text
             return [f"{self._format.start}{text}{end}"]
 
 
 class _StreamedCalls:
-    """The calls between two marks whose arguments are told as they come."""
+    """The calls between two marks, with streamed arguments."""
 
     def __init__(self, format: ToolFormat) -> None:
         self.position, self.has_begun, self.is_in_arguments = 0, False, False
@@ -125,7 +124,7 @@ class _StreamedCalls:
         self._depth, self._is_in_text = 0, False
 
     def read(self, text: str, *, has_one: bool = False) -> list[Part]:
-        """Return what is new in all text behind the start mark, of the first call or of all."""
+        """Return what is new, given all text after the start mark, of the first call or of all."""
         found: list[Part] = []
         while True:
             if not self.is_in_arguments and not self._begins(text, found):
@@ -147,7 +146,7 @@ class _StreamedCalls:
         return True
 
     def _arguments_end(self, text: str) -> int:
-        """Return where the arguments end, or the text so far; they end at what is no JSON, too."""
+        """Return where the arguments end, or the length so far; invalid JSON ends them too."""
         for at in range(self.position, len(text)):
             char = text[at]
             if self._is_in_text:
@@ -167,7 +166,7 @@ class _StreamedCalls:
 
 
 def _loose(text: str) -> str:
-    """Return a pattern of a literal text in which any white space may stand for white space."""
+    """Return a pattern for a literal text in which any white space matches white space."""
     return r"\s*".join(map(re.escape, re.split(r"\s+", text)))
 
 
@@ -176,6 +175,6 @@ def _json(arguments: Any) -> str:
 
 
 def _held_back(text: str, mark: str) -> int:
-    """Return how many characters at the end of a text may begin a mark."""
+    """Return how many characters at the end of a text may start a mark."""
     longest = min(len(text), len(mark) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)
