@@ -10,12 +10,11 @@ from mlxspec_app.conversation.messages import without_system
 
 
 class Abilities:
-    """One rule an action. An action without a rule is always possible."""
+    """One rule per action. An action without a rule is always possible."""
 
     def __init__(
         self, feed: Feed, storage: ChatStorage, editor: TurnEditor, models: ModelSwitch
     ) -> None:
-        """Make the rules, which look at the state of these controllers at each call."""
         self._feed, self._models = feed, models
         self._rules: dict[str, Callable[[], bool]] = {
             "stop": lambda: self.is_at_work or bool(feed.state.queue) or editor.is_editing,
@@ -36,11 +35,10 @@ class Abilities:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether there is a reply or a download to stop."""
+        """Whether a reply or a download can be stopped."""
         return self._feed.state.phase == "busy" or self._feed.state.loading is not None
 
     def allows(self, action: str) -> bool:
-        """Return whether an action is possible now."""
         rule = self._rules.get(action)
         return rule is None or rule()
 

@@ -1,4 +1,4 @@
-"""What else the model could have written in the place of a token, and branches from there."""
+"""Other tokens that the model could have written at a position, and branches from there."""
 
 from collections.abc import Callable
 
@@ -11,22 +11,22 @@ from mlxspec_app.conversation.token_facts import TokenFacts
 
 
 class Alternatives:
-    """Asks for one place at a time; an answer for another place than the present one is dropped.
+    """Requests the alternatives at one position at a time; drops late answers for other positions.
 
-    A branch is another version of the reply: what stood before the place, and another token there.
+    A branch is another version of the reply: the same text up to the position, then another token.
     """
 
     def __init__(self, feed: Feed, show: Callable[[AlternativesFound], None]) -> None:
-        """Ask nothing yet; `show` is called with the answer."""
+        """`show` is called with each answer."""
         self._feed, self._show = feed, show
         self._place: tuple[int, int] | None = None
 
     def look_away(self) -> None:
-        """Forget the place: the cursor has moved."""
+        """Forget the position, because the cursor moved."""
         self._place = None
 
     def ask(self, reply: Reply, facts: TokenFacts) -> None:
-        """Ask for the place of a token of a reply."""
+        """Request the alternatives at the position of a token."""
         messages = self._feed.state.messages
         before = messages[: messages.index(reply)]
         turn = sum(message.role == "user" for message in before) - 1
@@ -35,10 +35,9 @@ class Alternatives:
         self._feed.session.find_alternatives(*self._place)
 
     def branch(self, token: int) -> bool:
-        """Write the reply again from the place on, with a token there; return whether there is one.
+        """Rewrite the reply from the position on with `token`; return whether that is possible.
 
-        Args:
-            token: Token id, one of those that were found.
+        `token` must be one of the alternatives that were found.
         """
         if self._place is None:
             return False

@@ -1,4 +1,4 @@
-"""The branches of a chat: write a reply again, fork, and switch to another version."""
+"""The branches of a chat: regenerate, fork, and switch between versions."""
 
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import ChatPage
@@ -10,30 +10,21 @@ from mlxspec_app.store.queries import find_version, fork_at
 
 
 class Branches:
-    """Makes and switches the branches of the chat on the screen."""
+    """Makes and switches branches of the chat on the screen."""
 
     def __init__(
         self, feed: Feed, page: ChatPage, storage: ChatStorage, sampling: SamplingSwitch
     ) -> None:
-        """Make a controller that has done nothing yet.
-
-        Args:
-            feed: Holds the conversation.
-            page: Shows it and its cursor.
-            storage: Stores its branches.
-            sampling: Sets another seed, for a different reply.
-        """
         self._feed, self._page, self._storage, self._sampling = feed, page, storage, sampling
 
     def regenerate(self, seed: str = "") -> None:
         """Write another reply to the last message.
 
-        Args:
-            seed: The seed to set first; "same" keeps the present one, "new" draws one; "" draws one
-                where chance has a part in the reply.
+        `seed` is set first: "same" keeps the present seed, "new" draws one, "" draws one if
+        sampling is random.
 
         Raises:
-            CommandError: It cannot be a seed.
+            CommandError: `seed` is not a valid seed.
         """
         if seed == "new":
             if not self._sampling.draw_seed():
@@ -48,16 +39,15 @@ class Branches:
         self._page.after_order()
 
     def fork(self) -> None:
-        """Continue in a copy of the chat, which ends at the selected message."""
+        """Continue in a copy of the chat that ends at the selected message."""
         index = selected_index(self._feed, self._page)
         self._storage.open_found(lambda recorder: fork_at(recorder, index))
         self._page.prompt.focus()
 
     def step(self, step: int) -> None:
-        """Switch the last message with several versions, up to the selected one.
+        """Switch the last message that has versions, at or above the selected one.
 
-        Args:
-            step: 1 for the next version, -1 for the one before.
+        `step` is 1 for the next version and -1 for the previous one.
         """
         selected = selected_index(self._feed, self._page)
         indices = [index for index in self._storage.standing.versions if index <= selected]
@@ -77,7 +67,7 @@ class Branches:
 
 
 def selected_index(feed: Feed, page: ChatPage) -> int:
-    """Return the index of the selected message, else of the last one, without system prompts."""
+    """Return the index of the selected message, or of the last one, not counting system prompts."""
     messages: list[Message] = without_system(feed.state.messages)
     pointed = page.transcript.pointed_message
     return messages.index(pointed) if pointed in messages else len(messages) - 1

@@ -1,4 +1,4 @@
-"""Switching chats: a new one, one from the list; and renaming the current one."""
+"""Starts a new chat, opens one from the list, and renames the current one."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,18 +19,16 @@ class ChatSwitch:
     """Puts another chat on the screen."""
 
     def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox, storage: ChatStorage) -> None:
-        """Make a controller for the chat of this feed, which `storage` stores."""
         self._feed, self._page, self._outbox, self._storage = feed, page, outbox, storage
 
     def begin_new(self) -> None:
-        """Begin an empty chat."""
         self._outbox.return_to_prompt()
         self._feed.session.stop()
         self._feed.session.new_chat()
         self._page.after_order()
 
     def follow_choice(self, choice: ChosenChat | None) -> None:
-        """Open the chat that was chosen from the list; None stays in the current one."""
+        """Open the chosen chat; None keeps the current one."""
         self._storage.refresh_standing()  # the list may have renamed the current chat
         if choice is None:
             return
@@ -42,12 +40,11 @@ class ChatSwitch:
             self._storage.open_found(lambda recorder: find_chat(recorder, chat, message), message)
 
     def leave_deleted(self, chat: int) -> None:
-        """Begin an empty chat if the deleted one is on the screen."""
+        """Start an empty chat if the deleted one is on the screen."""
         if chat == self._storage.standing.chat:
             self.begin_new()
 
     def rename(self, title: str) -> None:
-        """Give the chat another title."""
         self._page.run_beside(partial(self._rename, title))
 
     async def _rename(self, title: str) -> None:

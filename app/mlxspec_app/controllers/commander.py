@@ -7,7 +7,7 @@ from mlxspec_app.commands import COMMANDS, Command, CommandError, Order, parse
 from mlxspec_app.controllers.page import Page
 
 Actions = Mapping[str, Callable[..., object]]
-"""The function of each action, by its name in the command table; a screen may lack some."""
+"""The function of each action, by its name in the command table. A screen may lack some."""
 
 
 class CommandedPage(Page, Protocol):
@@ -20,11 +20,11 @@ class CommandedPage(Page, Protocol):
         """Put a line into the prompt for the user to complete."""
 
     def refuse(self, line: str, reason: str) -> None:
-        """Show why a command cannot be carried out, and give its line back to the user."""
+        """Show why a command failed, and put its line back into the prompt."""
 
 
 class Commander:
-    """Runs the commands of one screen, and explains why another one cannot run."""
+    """Runs the commands of one screen, and explains why a command cannot run."""
 
     def __init__(self, page: CommandedPage, actions: Actions) -> None:
         """Accept the commands whose action is in `actions`."""
@@ -32,7 +32,6 @@ class Commander:
 
     @property
     def commands(self) -> list[Command]:
-        """The commands that this screen accepts."""
         return [command for command in COMMANDS if self.can(command.action)]
 
     def can(self, action: str) -> bool:
@@ -42,9 +41,7 @@ class Commander:
     def enter(self, line: str, *, is_complete: bool = True) -> bool:
         """Run a line if it is a command; return whether it was one.
 
-        Args:
-            line: The typed or chosen line.
-            is_complete: Whether the line can run; else it is put into the prompt to be completed.
+        With `is_complete` false, the line goes into the prompt to be completed.
         """
         if not is_complete:
             self._page.offer(f"{line} ")

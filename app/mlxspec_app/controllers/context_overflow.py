@@ -1,4 +1,4 @@
-"""What to do when a chat no longer fits the context: follow the settings, or ask the user."""
+"""Decides what to do when a chat no longer fits the context: by the settings, or by asking."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,16 +13,11 @@ from mlxspec_app.conversation.session import ContextFull, ModelChoice, SessionEv
 from mlxspec_app.settings.file import Settings
 
 Way = Literal["drop", "rotate", "new"]
-"""`drop`: leave out the oldest turns; `rotate`: use a rotating cache; `new`: begin a new chat."""
+"""`drop`: leave out the oldest turns; `rotate`: use a rotating cache; `new`: start a new chat."""
 
 
 class ContextAnswer(NamedTuple):
-    """The answer of the user.
-
-    Attributes:
-        way: What to do.
-        is_for_good: Whether to do the same from now on without asking.
-    """
+    """The user's answer; with `is_for_good`, it applies from now on without asking."""
 
     way: Way
     is_for_good: bool
@@ -34,21 +29,17 @@ class ContextOverflow:
     def __init__(
         self, feed: Feed, page: ChatPage, ask_user: Callable[[Sequence[Way], int], None]
     ) -> None:
-        """Make a controller that leaves out no turns yet.
+        """`ask_user` asks for one of the ways and calls `follow_answer` with the answer.
 
-        Args:
-            feed: Sends `ContextFull` when a turn does not fit.
-            page: Shows the result.
-            ask_user: Asks the user for one of the ways and calls `follow_answer` with the answer.
-                Its second argument is the context length in tokens, 0 if unknown.
+        Its second argument is the context length in tokens, 0 if unknown.
         """
         self._feed, self._page, self._ask_user = feed, page, ask_user
         self._drops = False
-        self._fits_alone = True  # the refused turn, in a chat of its own
-        self._tried: ModelChoice | None = None  # a choice that failed once fails again
+        self._fits_alone = True  # whether the refused turn fits in a chat of its own
+        self._tried: ModelChoice | None = None  # a choice that failed is not tried again
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Let the session leave out the oldest turns, if the settings say so."""
+        """Let the session leave out the oldest turns if the settings allow it."""
         if settings.context_full != before.context_full:
             self._drop_oldest(settings.context_full == "drop")
 
@@ -69,7 +60,7 @@ class ContextOverflow:
         return ways
 
     def follow_answer(self, answer: ContextAnswer | None) -> None:
-        """Carry out the answer of the user; None leaves the turn without a reply."""
+        """Carry out the user's answer; None leaves the turn without a reply."""
         if answer is None:
             return
         self._feed.note(OrderGiven())
@@ -106,7 +97,7 @@ class ContextOverflow:
             self._feed.session.forget_oldest(allowed)
 
     def _rotating(self) -> ModelChoice | None:
-        """Return the loaded models with a rotating cache, or None if they cannot get one."""
+        """Return the loaded models with a rotating cache; None if they do not support one."""
         state = self._feed.state
         if state.choice is None or state.choice.max_kv_size is not None or not state.context_length:
             return None

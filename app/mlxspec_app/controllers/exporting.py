@@ -1,4 +1,4 @@
-"""Exports the conversation to a file, in the background, and shows the path."""
+"""Exports the conversation to a file in the background and shows the path."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,29 +14,23 @@ from mlxspec_app.playback.events_of import events_of
 
 
 class Exporter:
-    """Exports the conversation as it is at the time of the command."""
+    """Exports the conversation as it is when the command is given."""
 
     def __init__(self, feed: Feed, page: Page, title: Callable[[], str] = lambda: "") -> None:
-        """Make a controller that has written nothing yet.
-
-        Args:
-            feed: Holds the conversation.
-            page: Shows it.
-            title: Returns the title that the chat has now; "" for none.
-        """
+        """`title` returns the current title of the chat; "" for none."""
         self._feed, self._page, self._title = feed, page, title
 
     def export(self, text: str) -> None:
-        """Write the file that a command asks for, or show why this is impossible.
+        """Write the requested file, or show why this is impossible.
 
-        Without a word it writes the page, and names the other formats.
+        Without an argument it writes the page and lists the other formats.
         """
         try:
             order = read_order(text)
         except ValueError as error:
             self._page.notify(str(error), severity="warning", timeout=4)
             return
-        events = events_of(self._feed.state)  # now: the conversation may go on meanwhile
+        events = events_of(self._feed.state)  # now, as the conversation may continue meanwhile
         hint = "" if text.strip() else _others(order)
         export = partial(self._export, order, events, self._title(), hint)
         self._page.run_beside(export, exit_on_error=False)

@@ -16,9 +16,8 @@ class Changes(NamedTuple):
     """What changed since the last frame.
 
     Attributes:
-        has_events: Whether there were events.
         has_new_phase: Whether the phase of the session changed.
-        has_new_page: Whether the conversation became empty, or is no longer so.
+        has_new_page: Whether the conversation became empty, or got its first message.
         is_over: Whether no event will come before the next order.
     """
 
@@ -29,15 +28,9 @@ class Changes(NamedTuple):
 
 
 class Feed:
-    """Folds the events of a session into a state.
-
-    Attributes:
-        session: The session.
-        state: Its state.
-    """
+    """Folds the events of a session into a state."""
 
     def __init__(self, session: Session) -> None:
-        """Make the feed of a session that has not started."""
         self.session = session
         self.state = ChatState()
         self._listeners: list[Listener] = []
@@ -47,12 +40,12 @@ class Feed:
         self._listeners += listeners
 
     def note(self, event: ScreenEvent) -> None:
-        """Change the state by an event of the screen."""
+        """Apply an event of the screen to the state."""
         apply(self.state, event)
 
     def update(self) -> Changes:
         """Apply the events since the last call and return what they changed."""
-        # read before the drain: a session that is idle here has queued all its events
+        # read before the drain: a session that is idle now has queued all its events
         was_idle = not self.session.busy
         phase, was_empty = self.state.phase, self.state.is_empty
         events = self.session.drain()

@@ -1,8 +1,8 @@
-"""What Ctrl+C does in a chat, and what becomes of a text that was typed and not sent.
+"""Handles Ctrl+C in a chat, and keeps text that was typed but not sent.
 
-Ctrl+C ends what is going on: a reply, else the text in the prompt, which the history keeps, else
-the app, at a second press. A text that is not sent when the app ends is in the prompt at the next
-start; it is written while the user types, so a closed terminal does not lose it either.
+Ctrl+C stops the reply, else it clears the prompt, whose text the history keeps, else a second press
+quits the app. Unsent text returns to the prompt at the next start. It is saved while the user
+types, so it survives a closed terminal.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from mlxspec_app.controllers.page import ChatPage, PromptField
 from mlxspec_app.user.unsent import UnsentText
 
 QUIT_S = 3.0
-"""For so long after the first press, a second one quits."""
+"""A second press within this time quits."""
 
-_WRITE_EVERY_S = 1.0  # while the user types: not one write a letter
+_WRITE_EVERY_S = 1.0  # while the user types, instead of once a letter
 
 
 class LeavablePage(ChatPage, Protocol):
@@ -28,7 +28,7 @@ class LeavablePage(ChatPage, Protocol):
         """Return whether an action is possible now."""
 
     def action_stop(self) -> None:
-        """End the reply, a download or an edit."""
+        """Stop the reply, a download or an edit."""
 
     def action_quit(self) -> None:
         """End the app."""
@@ -38,22 +38,22 @@ class LeavablePage(ChatPage, Protocol):
 
 
 class Leaving:
-    """Leaves a chat step by step, without the loss of a text."""
+    """Leaves a chat step by step without losing text."""
 
     def __init__(self, feed: Feed, page: LeavablePage, unsent: UnsentText | None) -> None:
-        """Make a controller for a page that is not shown yet; without `unsent` no text is kept."""
+        """`page` may not be mounted yet; without `unsent`, no text is kept."""
         self._feed, self._page, self._unsent = feed, page, unsent
         self._prompt: PromptField | None = None
         self._may_quit = self._writes_soon = False
 
     def begin(self) -> None:
-        """Put the text of the last start back into the prompt."""
-        self._prompt = self._page.prompt  # at the end, the page has no widgets any more
+        """Put the unsent text of the last start back into the prompt."""
+        self._prompt = self._page.prompt  # when the app ends, the page has no widgets any more
         if self._unsent is not None:
             self._prompt.restore(self._unsent.take())
 
     def interrupt(self) -> None:
-        """Do what Ctrl+C does now."""
+        """Handle Ctrl+C."""
         may_quit, self._may_quit = self._may_quit, False
         if self._page.check_action("stop", ()):
             self._page.action_stop()
@@ -67,19 +67,19 @@ class Leaving:
             self._page.notify("Ctrl+C again quits", timeout=QUIT_S)
 
     def follow_text(self) -> None:
-        """Keep the text of the prompt, which has changed."""
+        """Save the changed text of the prompt."""
         self._may_quit = False
         if self._unsent is not None and not self._writes_soon:
             self._writes_soon = True
             self._page.set_timer(_WRITE_EVERY_S, self._write_now)
 
     def end(self) -> None:
-        """Keep what is not sent, for the app ends."""
+        """Save the unsent text, because the app ends."""
         self._write(self._text)
 
     @property
     def _text(self) -> str:
-        """All that is not sent: the messages that wait, and the prompt."""
+        """Return all unsent text: queued messages, then the prompt."""
         typed = self._prompt.unsent if self._prompt is not None else ""
         return "\n".join(part for part in (*self._feed.state.queue, typed) if part)
 
@@ -89,7 +89,7 @@ class Leaving:
 
     def _write(self, text: str) -> None:
         if self._unsent is not None:
-            with suppress(OSError):  # the store says what is wrong with the disk
+            with suppress(OSError):  # the store reports disk errors
                 self._unsent.keep(text)
 
     def _stay(self) -> None:

@@ -18,13 +18,7 @@ class ModelSwitch:
     """Changes the models of the session."""
 
     def __init__(self, feed: Feed, page: ChatPage, pick: Callable[[Part], bool]) -> None:
-        """Make a controller that has loaded nothing yet.
-
-        Args:
-            feed: Its state holds the loaded models.
-            page: Shows the result.
-            pick: Opens the picker, which calls `load`; returns whether there is a picker.
-        """
+        """`pick` opens the picker, which calls `load`; it returns whether there is a picker."""
         self._feed, self._page, self._pick = feed, page, pick
 
     @property
@@ -36,7 +30,7 @@ class ModelSwitch:
         """Load the named model; without a name, open the picker."""
         if name:
             model = "" if name == _DEFAULT else name
-            # the drafter of the old model may not fit the new one
+            # the present drafter may not fit the new model
             self.load(replace(self._now, model=model, drafter="auto"))
         else:
             self._have_picked("models")
@@ -45,7 +39,7 @@ class ModelSwitch:
         """Use the named drafter; without a name, open the picker.
 
         Raises:
-            CommandError: The name cannot be a drafter; nothing was loaded then.
+            CommandError: The drafter name is invalid; nothing was loaded.
         """
         if name:
             try:
@@ -57,11 +51,10 @@ class ModelSwitch:
             self._have_picked("drafters")
 
     def load_again(self) -> None:
-        """Load the models again, after a failure."""
         self.load(self._now)
 
     def load(self, choice: ModelChoice | None) -> None:
-        """Load the chosen models when the running reply has ended; None changes nothing."""
+        """Load the chosen models once the running reply has ended; None changes nothing."""
         if choice is None:
             return
         if self._feed.state.phase == "busy":

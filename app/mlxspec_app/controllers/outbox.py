@@ -14,7 +14,6 @@ class Outbox:
     """Sends messages one by one, each after the reply to the one before has ended."""
 
     def __init__(self, feed: Feed, page: ChatPage) -> None:
-        """Make an empty queue."""
         self._feed, self._page = feed, page
         self._was_loading = True
 
@@ -26,7 +25,7 @@ class Outbox:
             self._feed.note(MessageQueued(text))
 
     def follow_phase(self) -> None:
-        """Send the next queued message when the session is ready; after a failure give all back."""
+        """Send the next queued message when the session is ready; after a failure return all."""
         state = self._feed.state
         was_loading, self._was_loading = self._was_loading, state.phase == "loading"
         if state.phase != "ready" or not state.queue:
@@ -41,7 +40,7 @@ class Outbox:
         self._send(text)
 
     def return_to_prompt(self) -> None:
-        """Move the queued messages back into the prompt: what they were to follow has changed."""
+        """Move the queued messages back into the prompt: the turn before them has changed."""
         self._page.prompt.restore("\n".join(self._feed.state.queue))
         self._feed.note(QueueEmptied())
 

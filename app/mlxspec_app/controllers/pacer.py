@@ -1,6 +1,6 @@
 """Decides when a screen is drawn.
 
-A timer asks for frames; the frame budget skips some while a model computes on the same processor.
+A timer requests frames; the frame budget skips some while a model computes on the same processor.
 The panels around the text are redrawn a few times a second, together with a frame: one redraw costs
 less than two.
 """
@@ -12,7 +12,7 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.frames import FrameBudget, FrameClock
 
-PANELS_PER_S = 5  # so the draft lane shows a verdict for 200 ms at least
+PANELS_PER_S = 5  # the draft lane then shows a verdict for at least 200 ms
 PANELS_PER_S_AT_REST = 1  # with the setting reduced_motion
 
 
@@ -43,14 +43,14 @@ class Drawn(Protocol):
         """Redraw the panels around the text."""
 
     def update_rows(self) -> None:
-        """Redraw those panels that are cheap."""
+        """Redraw only the cheap panels."""
 
     def set_interval(self, interval: float, callback: Callable[[], None]) -> Ticker:
         """Call `callback` every `interval` seconds."""
 
 
 class FramePacer:
-    """Draws a screen in time.
+    """Decides when a screen is drawn.
 
     Attributes:
         clock: Records how late frames came.
@@ -58,7 +58,6 @@ class FramePacer:
     """
 
     def __init__(self, screen: Drawn) -> None:
-        """Make a pacer without timers."""
         self._screen = screen
         self.clock = FrameClock(0.0)
         self.budget = FrameBudget()
@@ -73,7 +72,7 @@ class FramePacer:
         self._frames = self._screen.set_interval(1 / rate, self._frame_time)
 
     def begin_panels(self, *, moves: bool) -> None:
-        """Redraw the panels from now on, less often if nothing may move."""
+        """Redraw the panels from now on; less often without `moves`."""
         rate = PANELS_PER_S if moves else PANELS_PER_S_AT_REST
         self._screen.set_interval(1 / rate, self._panels_time)
 

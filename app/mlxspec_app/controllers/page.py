@@ -1,4 +1,4 @@
-"""The protocols that a controller expects of its screen; the screens of the app fulfil them."""
+"""What controllers need of their screen, as protocols; the screens of the app implement them."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Protocol
@@ -33,7 +33,7 @@ class PromptField(Protocol):
         """Replace the text and put the cursor at its end."""
 
     def restore(self, text: str) -> None:
-        """Put unsent text back, before what was typed since."""
+        """Put unsent text back, before anything typed since."""
 
     def set_aside(self) -> None:
         """Clear the field; the history keeps its text."""
@@ -63,16 +63,16 @@ class ShownTranscript(Protocol):
         """Show the end and follow new text."""
 
     def show_message(self, message: Message) -> None:
-        """Show the beginning of a message."""
+        """Scroll to the start of a message."""
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
-        """Mark the messages that have several versions, by their numbers."""
+        """Mark the messages with several versions, by message number."""
 
     def toggle_reasoning(self, reply: Reply) -> bool:
-        """Unfold the reasoning of a reply, or fold it; return whether it has any."""
+        """Unfold or fold the reasoning of a reply; return whether it has any."""
 
     def toggle_rendered(self, reply: Reply) -> None:
-        """Show a reply as rendered Markdown, or its exact text."""
+        """Switch a reply between rendered Markdown and its exact text."""
 
 
 class Page(Protocol):
@@ -100,14 +100,10 @@ class Page(Protocol):
         exit_on_error: bool = True,
         exclusive: bool = False,
     ) -> None:
-        """Run something in the background.
+        """Run a coroutine in the background.
 
-        Args:
-            work: Makes the coroutine; called when the work starts, as other work may cancel it
-                before.
-            group: Group of the work, for `exclusive`.
-            exit_on_error: Whether an error in it ends the app.
-            exclusive: Whether it cancels the other work of its group.
+        `work` makes it when the work starts, because other work may cancel it before. `exclusive`
+        cancels the other work of the group. With `exit_on_error`, an error ends the app.
         """
 
 
@@ -126,7 +122,7 @@ class ChatPage(Page, Protocol):
         """Show the effect of an order to the session at once."""
 
     def refresh_bindings(self) -> None:
-        """Check again which keys are possible now."""
+        """Update which keys are possible now."""
 
     def call_after_refresh(self, callback: Callable[[], None]) -> object:
         """Call `callback` after the next redraw."""

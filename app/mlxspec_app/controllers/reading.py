@@ -12,13 +12,7 @@ class MessageReader:
     """Acts on the message under the cursor, else on the last reply."""
 
     def __init__(self, feed: Feed, page: Page, copy: Callable[[str, str], None]) -> None:
-        """Make a controller for the conversation of a feed.
-
-        Args:
-            feed: Holds the conversation.
-            page: Shows it.
-            copy: Copies its first argument, or shows the second one if the first is empty.
-        """
+        """`copy` copies its first argument, or shows the second one if the first is empty."""
         self._feed, self._page, self._copy = feed, page, copy
 
     @property
@@ -27,12 +21,11 @@ class MessageReader:
         return self._page.transcript.pointed_message or self._feed.state.reply
 
     def copy_message(self) -> None:
-        """Copy the text of the message."""
         message = self.message
         self._copy(message.text if message is not None else "", "there is no reply to copy yet")
 
     def copy_code(self) -> None:
-        """Copy the block of code under the cursor, else the last one of any reply."""
+        """Copy the code block under the cursor, else the last one of any reply."""
         pointed = self._page.transcript.pointed_message
         if pointed is not None:
             block = code_block_at(pointed.text, self._page.transcript.pointed_character)
@@ -43,13 +36,12 @@ class MessageReader:
         self._copy(blocks[-1], "no reply has a code block yet")
 
     def toggle_reasoning(self) -> None:
-        """Show the reasoning of the reply, or fold it."""
         message = self.message
         if not isinstance(message, Reply) or not self._page.transcript.toggle_reasoning(message):
             self._page.notify("this reply has no reasoning to show", timeout=3)
 
     def toggle_markdown(self) -> None:
-        """Show the reply as rendered Markdown, or its exact text."""
+        """Switch the reply between rendered Markdown and its exact text."""
         message = self.message
         if not isinstance(message, Reply) or not message.text:
             self._page.notify("there is no reply to render here", timeout=3)

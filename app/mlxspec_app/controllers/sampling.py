@@ -1,4 +1,4 @@
-"""The sampling params of the next replies, from the settings file or from a slash command."""
+"""The sampling params of the next replies, set by the settings file or a slash command."""
 
 import random
 from contextlib import suppress
@@ -19,14 +19,13 @@ class SamplingSwitch:
     """Changes the sampling params of the session."""
 
     def __init__(self, feed: Feed, page: ChatPage) -> None:
-        """Make a controller that has changed nothing yet."""
         self._feed, self._page = feed, page
 
     def adjust(self, name: str, value: str) -> None:
         """Change a setting from the next reply on; an empty value shows the current one.
 
         Raises:
-            CommandError: The setting cannot have this value.
+            CommandError: The value is invalid for this setting.
         """
         if not value:
             now = self._feed.session.adjustable().get(name, "not known")
@@ -39,7 +38,7 @@ class SamplingSwitch:
         """Set the seed of the next replies.
 
         Raises:
-            CommandError: It cannot be a seed, or the session has none.
+            CommandError: The seed is invalid, or the session has none.
         """
         self._adjust("seed", seed)
         temperature = self._feed.session.adjustable().get("temp", "0")
@@ -47,7 +46,7 @@ class SamplingSwitch:
         self._page.notify(f"seed {seed}{idle}", timeout=3)
 
     def draw_seed(self) -> bool:
-        """Set another seed at random; return whether the session accepted it."""
+        """Set a random new seed; return whether the session accepted it."""
         try:
             self.use_seed(str(random.getrandbits(_SEED_BITS)))
         except CommandError as error:
@@ -56,17 +55,17 @@ class SamplingSwitch:
         return True
 
     def vary(self) -> None:
-        """Set another seed; at temperature 0, where no seed helps, say so."""
+        """Set a new seed; at temperature 0, where the seed has no effect, say so."""
         temperature = self._feed.session.adjustable().get("temp")
         if temperature is None:
-            return  # a recording is played again as it is
+            return  # a recording replays unchanged
         if float(temperature) == 0:
             self._page.notify(_GREEDY, timeout=5)
         else:
             self.draw_seed()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Give the session the sampling params that changed in the settings."""
+        """Pass changed sampling params of the settings on to the session."""
         for name in DEFAULTS:
             key = name.partition(".")[2]
             value = settings.sampling.get(key)
@@ -75,7 +74,7 @@ class SamplingSwitch:
 
     def _follow(self, row: Setting, value: Value | None) -> None:
         with suppress(ValueError):  # a recording has no sampling params to change
-            if row.repeats:  # a word adds to what there is, a setting replaces it
+            if row.repeats:  # a slash command adds to the list; a setting replaces it
                 self._feed.session.adjust(row.word, "")
             self._feed.session.adjust(row.word, _typed(value))
 
@@ -87,7 +86,7 @@ class SamplingSwitch:
 
 
 def _typed(value: Value | None) -> str:
-    """Return a value as a slash word takes it; "" for none, which is the default of the chat."""
+    """Return a value in the syntax of a slash command; "" for None, the default of the chat."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "" if value is None else str(value)

@@ -1,8 +1,8 @@
 """Stores the chat on the screen, and opens stored chats.
 
-To open a stored chat takes three steps. First, a running reply is stopped and stored as far as it
-came. Then the store returns the chat, with all of that. Then the session gets the conversation,
-and sends `ChatOpened` when it has it.
+Opening a stored chat takes three steps. A running reply is stopped and stored as far as written.
+Then the store returns the chat, which includes that reply if it belongs to it. Then the session
+receives the conversation, and confirms with `ChatOpened`.
 """
 
 import asyncio
@@ -43,29 +43,21 @@ class ChatStorage:
     """Stores one conversation among others.
 
     Attributes:
-        standing: The last answer of the store about this conversation.
+        standing: The store's last answer about this conversation.
     """
 
     def __init__(
         self, feed: Feed, page: ChatPage, outbox: Outbox, user_data: UserData | None
     ) -> None:
-        """Make a controller that has stored nothing yet.
-
-        Args:
-            feed: Sends the events to store.
-            page: Shows the conversation.
-            outbox: Holds the messages that wait.
-            user_data: The user data, which stores the chats; None stores none.
-        """
+        """With `user_data` None, no chats are stored."""
         self.standing = Standing()
         self._feed, self._page, self._outbox, self._user_data = feed, page, outbox, user_data
-        self._waiting: tuple[FindChat, int | None] | None = None  # until the reply ends
+        self._waiting: tuple[FindChat, int | None] | None = None  # until the running reply ends
         self._is_opening = False
-        self._target: Message | None = None  # shown once its chat is open
+        self._target: Message | None = None  # message to show once its chat is open
 
     @property
     def store(self) -> "StoreThread | None":
-        """The store of the chats, or None."""
         return self._user_data.store if self._user_data is not None else None
 
     def begin(self, *, continues: bool) -> None:
@@ -91,11 +83,10 @@ class ChatStorage:
             self.open_found(*self._waiting)
 
     def open_found(self, find: FindChat, message: int | None = None) -> None:
-        """Open the chat that `find` returns, as soon as no reply is being written.
+        """Open the chat that `find` returns, once no reply is being written.
 
-        Args:
-            find: Finds the chat; called in the thread of the store.
-            message: Number of the message to show, or None for the end.
+        `find` is called in the store's thread. `message` is the number of the message to show; None
+        shows the end.
         """
         self._waiting = None
         self._outbox.return_to_prompt()
@@ -107,7 +98,7 @@ class ChatStorage:
             self._page.run_beside(partial(self._open, find, message), group="open", exclusive=True)
 
     def open_last(self) -> None:
-        """Open the chat before this one."""
+        """Open the previous chat."""
         self.open_found(find_last)
 
     def refresh_standing(self) -> None:
@@ -119,9 +110,7 @@ class ChatStorage:
     ) -> T | None:
         """Return an answer of the store, or None on an error.
 
-        Args:
-            query: Called in the thread of the store.
-            is_quiet: Whether to show no notice of an error.
+        `query` is called in the store's thread. `is_quiet` suppresses the notice of an error.
         """
         if self.store is None:
             return None
@@ -145,7 +134,7 @@ class ChatStorage:
 
     async def _open(self, find: FindChat, message: int | None) -> None:
         phase, is_open = self._feed.state.phase, False
-        self._feed.note(OrderGiven())  # a message that is sent from here on is for that chat
+        self._feed.note(OrderGiven())  # a message sent from here on belongs to the new chat
         self._is_opening = True
         try:
             is_open = await self._load_into_session(find, message)
@@ -163,7 +152,7 @@ class ChatStorage:
         self._page.after_order()
 
     async def _load_into_session(self, find: FindChat, message: int | None) -> bool:
-        """Give the session a conversation of the store; return whether there was one."""
+        """Give the session a stored conversation; return whether one was found."""
         found = await self.query_store(find)
         if found is None or self._user_data is None:
             return False
@@ -181,4 +170,4 @@ class ChatStorage:
             self._page.transcript.follow()
         else:
             self._page.transcript.show_message(target)
-        gc.collect()  # now the objects of the chat before are garbage
+        gc.collect()  # the objects of the previous chat are garbage now

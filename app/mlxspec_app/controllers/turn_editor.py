@@ -1,4 +1,4 @@
-"""Edits an earlier turn in the prompt; the text that was there before comes back afterwards."""
+"""Edits an earlier turn in the prompt; afterwards the previous text of the prompt returns."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class _Edit(NamedTuple):
 
     Attributes:
         turn: Index among the user turns.
-        draft: The text that was in the prompt before.
+        draft: Text of the prompt before the edit.
     """
 
     turn: int
@@ -28,19 +28,11 @@ class TurnEditor:
     """Edits one turn at a time."""
 
     def __init__(self, feed: Feed, page: ChatPage, outbox: Outbox) -> None:
-        """Make an editor without an edit.
-
-        Args:
-            feed: Holds the conversation.
-            page: Shows it; its prompt holds the edited text.
-            outbox: Holds the messages that wait.
-        """
         self._feed, self._page, self._outbox = feed, page, outbox
         self._edit: _Edit | None = None
 
     @property
     def is_editing(self) -> bool:
-        """Whether the prompt holds an earlier turn."""
         return self._edit is not None
 
     def handle(self, event: Event | SessionEvent) -> None:
@@ -55,7 +47,7 @@ class TurnEditor:
         if not turns:
             return
         prompt = self._page.prompt
-        # a second edit must not take the first edit's text for what the user had typed
+        # during an edit the prompt holds the edited text, not the user's draft
         draft = self._edit.draft if self._edit is not None else prompt.text
         self._edit = _Edit(len(turns) - 1, draft)
         prompt.fill(turns[-1])

@@ -1,4 +1,4 @@
-"""What the user chose to see: the view of the text, and the statistics beside it."""
+"""What the user chose to see: the view of the text, and the statistics next to it."""
 
 from collections.abc import Callable
 
@@ -10,39 +10,27 @@ STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
 class ViewChoice:
-    """Selects the view of the text, and the ink of the X-ray.
-
-    Attributes:
-        view: The view in use.
-        ink: The ink in use.
-    """
+    """Selects the view of the text and the ink of the X-ray."""
 
     def __init__(
         self, show: Callable[[View, Ink], None], keep: Callable[[str, str], None] | None = None
     ) -> None:
-        """Begin with the defaults, without drawing them.
-
-        Args:
-            show: Draws the text in a view and an ink.
-            keep: Stores a choice of the user, the name of a setting and its value; None stores
-                nothing.
-        """
+        """`show` draws the text; `keep` stores a setting's name and value (None: nothing)."""
         self.view, self.ink = DEFAULT_VIEW, INKS[0]
         self._show, self._keep = show, keep
 
     def use(self, view: View, ink: Ink) -> None:
-        """Use a view and an ink."""
         self.view, self.ink = view, ink
         self._show(view, ink)
 
     def choose(self, name: str = "") -> None:
-        """Use the named view, else the next one, and keep it."""
+        """Use the named view, else the next one, and store the choice."""
         self.use(view_named(name) if name else next_view(self.view), self.ink)
         if self._keep is not None:
             self._keep("view", self.view.name)
 
     def choose_ink(self, name: str = "") -> None:
-        """Show the X-ray in the named ink; without a name in the next one, if it is shown."""
+        """Show the X-ray in the named ink; without a name, switch a shown X-ray to the next ink."""
         ink = ink_named(name) if name else self.ink
         if not name and self.view is XRAY:
             ink = next_ink(self.ink)
@@ -53,20 +41,18 @@ class StatsChoice:
     """Decides whether the statistics are shown: by view and width, until the user decides.
 
     Attributes:
-        view: The view in use; only the X-ray shows them unasked.
+        view: The view in use; only the X-ray shows statistics by default.
     """
 
     def __init__(self, view: View = XRAY) -> None:
-        """Decide by the view and the width until `toggle`."""
         self.view = view
         self._choice: bool | None = None
 
     def fits(self, width: int) -> bool:
-        """Return whether the statistics fit a terminal of `width` columns."""
+        """Return whether the statistics fit into `width` columns."""
         return width >= STATS_FROM_WIDTH
 
     def is_shown(self, width: int) -> bool:
-        """Return whether the statistics are shown at a width of `width` columns."""
         has_room = width >= STATS_BY_DEFAULT_FROM_WIDTH and self.view is XRAY
         return (has_room if self._choice is None else self._choice) and self.fits(width)
 
