@@ -1,7 +1,7 @@
 """Decides when to measure the cost curve, and compares each reply with plain decoding.
 
-A longer context makes every forward slower, so a measurement is valid for similar contexts only;
-and other programs come and go, so it is valid for some minutes.
+A longer context makes every forward slower, so a measurement is valid for similar contexts only.
+Other programs change the load of the machine, so it is valid for some minutes.
 """
 
 import time
@@ -42,14 +42,14 @@ class CostMeter:
     """Follows the replies of one model."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Start without a measurement; `clock` returns the time in seconds."""
+        """Start without a measurement; `clock` returns seconds."""
         self._clock = clock
         self._costs = PlainCosts()
         self._earlier = EarlierReplies()
         self._stats = GenerationStats()
         self._tokens: list[int] = []
         self._context = 0
-        self._tried: dict[int, float] = {}  # when, by tokens in the cache
+        self._tried: dict[int, float] = {}  # time of the last attempt, by tokens in the cache
         self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
         self._is_compared = True
         self._is_copy = self._is_sampled = False
@@ -60,7 +60,6 @@ class CostMeter:
         self._earlier = EarlierReplies()
 
     def record(self, event: Event) -> None:
-        """Follow a reply."""
         self._stats.add(event)
         match event:
             case GenerationStarted():
@@ -79,7 +78,7 @@ class CostMeter:
 
     @property
     def counts(self) -> bool:
-        """Whether the speed of the last reply says something about new ones: no copy, no loop."""
+        """Whether the last reply's speed predicts that of new ones: no copy, no loop."""
         return not self._is_copy and self._reason != "repeating"
 
     @property
@@ -109,14 +108,11 @@ class CostMeter:
         return event
 
     def give_up(self) -> None:
-        """Measure no more until the context length has changed, or some minutes have passed."""
+        """Stop measuring until the context length has changed or some minutes have passed."""
         self._tried[self._context] = self._clock()
 
     def compare(self) -> SpeedupMeasured | None:
-        """Return how the reply that ended compares with plain decoding; None if there is nothing.
-
-        It is returned once.
-        """
+        """Return the speed-up of the last reply over plain decoding, once; None without one."""
         if self._is_compared:
             return None
         self._is_compared = True

@@ -1,7 +1,7 @@
 """Runs the orders for a conversation and publishes the events that result.
 
-It records which turns of the screen are part of the conversation: a refused turn is on the screen,
-with the reason below it, but is not part of the conversation until the user tries it again.
+It records which turns of the screen are part of the conversation. A refused turn is on the screen,
+with the reason below it, but is not part of the conversation until the user sends it again.
 """
 
 import traceback
@@ -49,7 +49,7 @@ class ConversationLike(Protocol):
 
     @property
     def reply_tokens(self) -> Sequence[Sequence[int]]:
-        """Token ids of each reply, none where only its text is known."""
+        """Token ids of each reply; empty where only its text is stored."""
 
     @property
     def num_forgotten(self) -> int:
@@ -74,7 +74,7 @@ class ConversationLike(Protocol):
         """Compare the last reply with plain decoding."""
 
     def alternatives(self, turn: int, position: int) -> list[Alternative]:
-        """Return what else could have stood in a place of a reply."""
+        """Return the other tokens that were possible at a position of a reply."""
 
     def branch(
         self,
@@ -85,7 +85,7 @@ class ConversationLike(Protocol):
         *,
         should_stop: ShouldStop = lambda: False,
     ) -> Iterator[Event]:
-        """Yield the events of a reply that keeps its beginning, and has this token after it."""
+        """Yield the events of a reply that keeps its start and has `token` at `position`."""
 
     def fits_alone(self, text: str) -> bool:
         """Return whether a message would fit the context without earlier turns."""
@@ -98,10 +98,10 @@ class ConversationLike(Protocol):
         should_stop: ShouldStop = lambda: False,
         on_run: Callable[[str], None] = lambda name: None,
     ) -> tuple[list[Event], list[Event]]:
-        """Return the events of a plain reply and of one with drafts; the chat stays as it is."""
+        """Return the events of a plain reply and of one with drafts; the chat stays unchanged."""
 
     def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
-        """Measure forwards over the tokens in the cache; None if it was stopped."""
+        """Measure forwards over the tokens in the cache; None if stopped."""
 
     def reset(self) -> None:
         """Forget the conversation."""
@@ -112,10 +112,10 @@ class ConversationLike(Protocol):
         system: str | None = None,
         tokens: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Go on with an earlier conversation."""
+        """Continue an earlier conversation."""
 
     def cut(self, num_turns: int) -> None:
-        """Keep the first turns."""
+        """Keep only the first turns."""
 
 
 class ConversationDriver:
@@ -128,13 +128,11 @@ class ConversationDriver:
         *,
         note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
     ) -> None:
-        """Begin with an empty conversation and no model.
+        """Start with an empty conversation and no model.
 
-        Args:
-            publish: Called with each event.
-            system: System prompt.
-            note_reply: Called with the speed-up of each reply that counts, and with whether it was
-                sampled; returns what it says against the drafter, or "".
+        `publish` is called with each event. `note_reply` is called for each reply whose speed-up
+        counts, with the speed-up and whether the reply was sampled; it returns an objection to the
+        drafter, or "".
         """
         self._note_reply = note_reply
         self._conversation: ConversationLike = NoModel(system)
@@ -151,7 +149,7 @@ class ConversationDriver:
         conversation.forgets_oldest = before.forgets_oldest
 
     def change_drafter(self) -> None:
-        """Go on with another drafter, which has seen none of the replies."""
+        """Continue with another drafter, which has seen none of the replies."""
         self._meter.forget_replies()
 
     def reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
@@ -204,13 +202,13 @@ class ConversationDriver:
             self._publish(ProofFinished(proof))
 
     def _own_turn(self, turn: int) -> int:
-        """Return the turn of the conversation; the screen also counts refused turns."""
+        """Return the turn's index in the conversation; the screen also counts refused turns."""
         return sum(self._included[:turn])
 
     def find_alternatives(self, turn: int, position: int) -> None:
         try:
             found = self._conversation.alternatives(self._own_turn(turn), position)
-        except Exception as error:  # the thread's edge: an error ends this look, not the chat
+        except Exception as error:  # the thread's edge: an error ends this query, not the chat
             why = str(error) if isinstance(error, ValueError) else describe(error)
             self._publish(AlternativesFound(turn, position, message=why))
         else:
@@ -239,7 +237,7 @@ class ConversationDriver:
         self._answer("", lambda: events)
 
     def race(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        """Record a plain run and one with drafts; neither is part of the chat."""
+        """Record a plain run and one with drafts; neither becomes part of the chat."""
 
         def show(drafter: str) -> None:
             self._publish(RaceProgress(drafter))
@@ -259,12 +257,10 @@ class ConversationDriver:
         self._publish(RaceFinished(tuple(plain), tuple(drafted)))
 
     def use_idle_time(self, should_stop: ShouldStop) -> str:
-        """Measure the cost curve, if that is due, and compare the last reply with plain decoding.
+        """Measure the cost curve if due, and compare the last reply with plain decoding.
 
-        The measurement stops as soon as `should_stop` returns True.
-
-        Returns:
-            What the replies say against the drafter, or "".
+        The measurement stops as soon as `should_stop` returns True. Returns an objection of the
+        replies to the drafter, or "".
         """
         if self._meter.is_due and not should_stop():
             self._measure(should_stop)
@@ -289,9 +285,7 @@ class ConversationDriver:
     def _answer(self, text: str, begin: Callable[[], Iterator[Event]]) -> None:
         """Publish the events of a reply; an error ends this reply, not the chat.
 
-        Args:
-            text: The turn to answer; "" if it is already in the conversation.
-            begin: Begins the reply.
+        `text` is the turn to answer; "" if it is already in the conversation.
         """
         last: Event | None = None
         num_forgotten = self._conversation.num_forgotten
@@ -321,7 +315,7 @@ class ConversationDriver:
 
 
 def describe_race(error: Exception) -> str:
-    """Return why there is no race, in words."""
+    """Return why there is no race."""
     return f"no race: {error if isinstance(error, ValueError) else describe(error)}"
 
 

@@ -1,9 +1,9 @@
 """The live session: one thread that loads the model, generates every reply and frees the model.
 
-MLX arrays belong to the thread that made them, so one thread does all of this and lives as long
-as the session. Orders enter by a queue, and plain event records leave by a deque: the thread never
-waits for the screen, and the screen never waits for the thread. The thread is not a daemon, so the
-process joins it before it exits.
+MLX arrays belong to the thread that made them, so one thread does all of this and lives as long as
+the session. Orders enter through a queue, and plain event records leave through a deque: neither
+the thread nor the screen waits for the other. The thread is not a daemon, so the process joins it
+before it exits.
 """
 
 import gc
@@ -41,23 +41,23 @@ from mlxspec_app.sessions.no_model import NoModel
 from mlxspec_app.sessions.reply_settings import ReplySettings
 
 OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
-"""Loads models, reports the progress of a download, and returns an empty conversation."""
+"""Loads models, reports download progress, and returns an empty conversation."""
 
 
 class LoadedModels(Protocol):
-    """What can be done with the models that were opened last; the engine thread calls it."""
+    """Operations on the models opened last; the engine thread calls them."""
 
     def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
-        """Give them another drafter; their cache stays, and after an error the drafter too."""
+        """Change the drafter. The cache stays; after an error the old drafter stays too."""
 
     def note_reply(self, speedup: float, is_sampled: bool) -> str:
-        """Record the speed-up of a reply; return what it says against the drafter, or ""."""
+        """Record the speed-up of a reply; return an objection to the drafter, or ""."""
 
     def choose_again(self, sampling: SamplingParams, should_stop: ShouldStop) -> bool:
-        """Measure which drafter is fastest, unless stopped; return whether it is another now."""
+        """Measure which drafter is fastest, unless stopped; return whether it changed."""
 
     def release(self) -> None:
-        """Forget them, before others are loaded and at the end."""
+        """Drop the models, before others are loaded and at the end."""
 
 
 class LoadingStoppedError(MlxspecError):
@@ -91,15 +91,14 @@ class EngineSession:
 
         Args:
             open_conversation: Called in the engine thread.
-            params: The settings of a reply, until the user changes them.
+            params: The settings of a reply until the user changes them.
             trace_path: File to which every event is appended, or None.
             choice: The first models; None for the default ones.
             default_name: Name of the default model.
             system: System prompt.
-            given: Slash words of the settings in `params` that the user gave; the others have the
-                defaults of a chat.
-            models: The models that `open_conversation` opened last; None loads all of them again
-                where only the drafter changes.
+            given: Slash words of the settings that the user gave; the others have chat defaults.
+            models: The models that `open_conversation` opened last; with None, a change of the
+                drafter loads all of them again.
         """
         self._open_conversation, self._models = open_conversation, models
         self._settings = ReplySettings(params, given)
@@ -125,7 +124,6 @@ class EngineSession:
 
     @property
     def params(self) -> GenerationParams:
-        """The settings of the next reply."""
         return self._settings.params
 
     def start(self) -> None:
@@ -225,7 +223,7 @@ class EngineSession:
                 self._driver.set_system(self._system)
             while (order := self._orders.get()) is not None and not self._closing.is_set():
                 self._carry_out(order)
-        # The thread's edge: an error becomes a row on the screen, as does code that ends a process.
+        # The thread's edge: an error becomes a row on the screen, even one that exits the process.
         except (Exception, SystemExit) as error:
             self._events.append(
                 SessionFailed(describe(error), traceback.format_exc(), is_over=True)
@@ -251,13 +249,13 @@ class EngineSession:
                 self._open_orders.remove(order)
 
     def _choose_again(self, must_yield: ShouldStop) -> None:
-        """Let another drafter draft if it is the faster one, because replies say so."""
+        """Switch to another drafter if it is faster, after replies objected to the present one."""
         assert self._models is not None
         assert self._loaded is not None
         choice = self._loaded
         try:
             is_another = self._models.choose_again(self._settings.params.sampling, must_yield)
-        except Exception as error:  # the thread's edge: the chat goes on with the drafter it has
+        except Exception as error:  # the thread's edge: the chat keeps its present drafter
             self.notify(f"the drafters were not measured again: {describe(error)}")
             return
         if is_another:
@@ -270,7 +268,7 @@ class EngineSession:
         before = self._loaded
         try:
             self._open(choice, should_stop)
-        except (Exception, SystemExit) as error:  # the thread's edge: whatever a model's files do
+        except (Exception, SystemExit) as error:  # the thread's edge: a model's files hold code
             if self._closing.is_set():
                 return
             message, trace = describe(error), traceback.format_exc()
@@ -278,11 +276,11 @@ class EngineSession:
                 self._events.append(SessionFailed(message, trace))
                 return
             self._events.append(LoadFailed(choice, message, trace))
-            if self._loaded is not None:  # only the drafter was to change, and it is as it was
+            if self._loaded is not None:  # only the drafter was to change; the old one stays
                 self._events += [SessionOpening(self._name_of(before), before.drafter, before)]
                 self._events.append(SessionReady())
                 return
-            self._load(before, lambda: False)  # nothing is loaded now: it fails at most once
+            self._load(before, lambda: False)  # nothing is loaded now, so it fails at most once
 
     def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
         def show(done: int, total: int) -> None:
@@ -338,7 +336,7 @@ def _no_objection(speedup: float, is_sampled: bool) -> str:
 
 
 def _name_of_source(source: str) -> str:
-    """Return the name that a model has once it is loaded: of a path, that of its file or folder."""
+    """Return the name of a model once loaded: for a path, that of its file or folder."""
     path = Path(source)
     if not path.is_absolute():
         return source

@@ -1,4 +1,4 @@
-"""The conversation while no model is loaded: before the first, during a change, after a failure."""
+"""The conversation while no model is loaded: at the start, during a change, after a failure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
@@ -15,7 +15,6 @@ class NoModel:
     """Stores the turns until a model continues them; see `ConversationLike`."""
 
     def __init__(self, system: str | None = None) -> None:
-        """Begin with an empty conversation."""
         self.system = system
         self.forgets_oldest = False
         self.turns: list[tuple[str, str]] = []

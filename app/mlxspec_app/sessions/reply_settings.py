@@ -1,8 +1,8 @@
-"""The settings of the next reply: what the user gave, else what suits the model, else a chat.
+"""The settings of the next reply: from the user, else from the model's authors, else for a chat.
 
-The library and `mlxspec generate` are greedy where nothing is said. A chat is sampled: by what the
-authors of the model recommend, or by values that suit most chat models. Whatever the user gives, by
-a flag, in the settings file or by a slash word, stays as it is, whichever model is loaded.
+The library and `mlxspec generate` are greedy by default. A chat is sampled: with the params that
+the model's authors recommend, or with values that suit most chat models. Settings from a flag, the
+settings file or a slash command stay, whichever model is loaded.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.params.table import ADJUSTABLE, adjustable, adjusted
 
 CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.7, "top_p": 0.9}
-"""Sampling params of a chat with a model that recommends none, by name."""
+"""Sampling params of a chat, by name, for a model that recommends none."""
 
 OWN = "the model's own"
 USUAL = "usual in chats"
@@ -26,11 +26,10 @@ class ReplySettings:
     """Settings of a reply with their origin; one thread adjusts them, another one may suggest."""
 
     def __init__(self, params: GenerationParams, given: Collection[str]) -> None:
-        """Begin with the defaults of a chat.
+        """Start with chat defaults.
 
-        Args:
-            params: The settings that the user gave, with the library's defaults for the others.
-            given: Slash words of those that the user gave.
+        `params` has the user's settings, and library defaults elsewhere. `given` are the slash
+        words of the former.
         """
         self._params = params
         self._given = frozenset(given)
@@ -40,22 +39,20 @@ class ReplySettings:
     def suggest(self, sampling: Mapping[str, float], switches: Collection[str] = ()) -> None:
         """Follow another model.
 
-        Args:
-            sampling: The sampling params that it recommends, by name, for those not given.
-            switches: The variables that its chat template reads.
+        `sampling` are the params that it recommends, by name; they apply where the user gave none.
+        `switches` are the variables that its chat template reads.
         """
         self._suggested, self._switches = dict(sampling), tuple(switches)
 
     @property
     def params(self) -> GenerationParams:
-        """The settings of the next reply."""
         params, open_ones = self._params, self._open()
         sampling: dict[str, Any] = {n: v for n, v in open_ones.items() if n != _STOPS_REPEATS}
         params = replace(params, sampling=replace(params.sampling, **sampling))
         return replace(params, stop_repeats=True) if _STOPS_REPEATS in open_ones else params
 
     def adjust(self, word: str, text: str) -> None:
-        """Give a setting, by its slash word; "" returns to the default of the chat.
+        """Set a value by its slash word; "" returns to the default of the chat.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
@@ -69,9 +66,9 @@ class ReplySettings:
         return adjustable(self.params)
 
     def origins(self) -> dict[str, str]:
-        """Return where the sampling params come from that the user did not give, by slash word.
+        """Return the origin of the sampling params that the user did not set, by slash word.
 
-        Of the chat template, what it reads.
+        For the chat template, the value lists the variables that it reads.
         """
         origin = OWN if self._suggested else USUAL
         origins = {_WORDS[name]: origin for name in self._open() if name != _STOPS_REPEATS}
@@ -80,6 +77,6 @@ class ReplySettings:
         return origins
 
     def _open(self) -> dict[str, float]:
-        """Return the defaults of the chat that no given setting replaces, by name."""
+        """Return the chat defaults that no given setting replaces, by name."""
         defaults = {**(self._suggested or CHAT_DEFAULTS), _STOPS_REPEATS: True}
         return {name: value for name, value in defaults.items() if _WORDS[name] not in self._given}

@@ -1,4 +1,4 @@
-"""A session that watches the replies of a server: one is shown, and all of them are listed."""
+"""A session that watches the replies of a server: it lists all of them and shows one."""
 
 import threading
 from collections import deque
@@ -35,14 +35,11 @@ class Watched:
     """A reply of a server.
 
     Attributes:
-        name: Its name.
-        model: Name of its model.
-        drafter: Name of its drafter, or "".
-        events: What was seen of it.
-        stats: The figures so far.
-        is_over: Whether it ended, or went out of sight.
-        is_failed: Whether it did not come to its end.
-        is_part: Whether it was seen from its middle on.
+        drafter: "" if unknown.
+        events: Events received so far.
+        is_over: Whether it ended, or the connection was lost.
+        is_failed: Whether it did not end normally.
+        is_part: Whether its start was missed.
     """
 
     name: str
@@ -55,7 +52,6 @@ class Watched:
     is_part: bool = False
 
     def add(self, event: Event) -> None:
-        """Add an event."""
         if isinstance(event, GenerationStarted):
             self.drafter = event.drafter
         is_first = not any(hasattr(one, "r") for one in self.events)
@@ -66,7 +62,6 @@ class Watched:
         self.stats.add(event)
 
     def state(self) -> ChatState:
-        """Return what a screen shows of it."""
         return fold([SessionOpening(self.model, self.drafter), SessionReady(), *self.events])
 
 
@@ -74,16 +69,15 @@ class WatchSession(ReadOnly):
     """A session over the feed of a server; `conversation.session.Session` documents its methods.
 
     Attributes:
-        replies: The replies that were seen, the newest last.
-        shown: The one on the screen.
-        trouble: Why nothing comes now, or "".
-        num_lost: Events that were lost.
+        replies: The replies seen so far, the newest last.
+        shown: The reply on the screen.
+        trouble: Why no events come now, or "".
     """
 
     busy = True  # a server may write at any time
 
     def __init__(self, items: Iterable[FeedItem]) -> None:
-        """Watch items, which a thread of their own waits for from `start` on."""
+        """`items` block; a thread of their own reads them from `start` on."""
         super().__init__("these replies are written elsewhere")
         self.replies: dict[str, Watched] = {}
         self.shown: Watched | None = None
@@ -117,18 +111,18 @@ class WatchSession(ReadOnly):
         return news
 
     def other_state(self) -> ChatState | None:
-        """Return the state of another reply that is shown from now on; else None.
+        """Return the state of a newly shown reply; None if the same reply stays.
 
         A second call returns None.
         """
         if not self._is_other or self.shown is None:
             return None
         self._is_other = False
-        self.news.clear()  # they belong to the reply that is left, or are in the state
+        self.news.clear()  # they belong to the previous reply, or are in the state already
         return self.shown.state()
 
     def move(self, direction: Literal[1, -1]) -> None:
-        """Show the next reply or the one before."""
+        """Show the next reply or the previous one."""
         names = list(self.replies)
         if self.shown is None:
             return
@@ -138,7 +132,6 @@ class WatchSession(ReadOnly):
 
     @property
     def running(self) -> list[Watched]:
-        """The replies that are not over."""
         return [reply for reply in self.replies.values() if not reply.is_over]
 
     def _take(self, item: FeedItem) -> None:
@@ -157,7 +150,7 @@ class WatchSession(ReadOnly):
 
     def _add(self, item: ReplyEvent) -> None:
         reply = self.replies.get(item.reply)
-        is_seen_again = isinstance(item.event, GenerationStarted)  # after the stream was cut off
+        is_seen_again = isinstance(item.event, GenerationStarted)  # after a lost connection
         if reply is None or (reply.is_over and is_seen_again):
             reply = self.replies[item.reply] = Watched(item.reply, item.model)
             self._forget()

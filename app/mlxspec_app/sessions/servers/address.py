@@ -1,4 +1,4 @@
-"""Requests to a server over HTTP, and what is said where they cannot be made."""
+"""HTTP requests to a server, and the errors when they fail."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,25 +11,23 @@ from mlxspec.errors import ServerError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 STREAM_TYPE = "text/event-stream"
-_SILENCE_S = 30.0  # a server says more often that it is alive
+_SILENCE_S = 30.0  # a server sends a sign of life more often
 
 
 class ServerAddress:
-    """A server, and the key that it wants.
+    """A server and its API key.
 
     Attributes:
         url: Its address, without a path of its API.
     """
 
     def __init__(self, url: str = DEFAULT_URL, key: str = "") -> None:
-        """Check both; nothing is asked yet.
+        """Check address and key without a request.
 
-        Args:
-            url: Address of the server; http:// and a last /v1 may be left out.
-            key: Its API key.
+        `url` may lack http://, and may end with /v1.
 
         Raises:
-            ValueError: The address or the key cannot be one.
+            ValueError: The address or the key is invalid.
         """
         self.url = _checked(url)
         if not (key.isascii() and key.isprintable()):
@@ -45,15 +43,14 @@ class ServerAddress:
         body: Mapping[str, Any] | None = None,
         silence_s: float = _SILENCE_S,
     ) -> tuple[HTTPConnection, HTTPResponse]:
-        """Ask for a path; the caller closes the connection, and judges every other status.
+        """Request a path and return connection and response; the caller closes the connection.
 
-        Args:
-            path: Path of the API, from /v1 on.
-            body: What is posted, as JSON; None gets the path.
-            silence_s: Seconds of silence after which the connection counts as lost.
+        The caller also checks the status, except 401 and 403. `path` starts with /v1. A `body` is
+        posted as JSON; None sends a GET. After `silence_s` seconds of silence the connection
+        counts as lost.
 
         Raises:
-            ServerError: There is no server, it is no web server, or it needs another key.
+            ServerError: No server answers, it is not a web server, or it needs another key.
         """
         parts = urlsplit(self.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -93,7 +90,7 @@ def is_stream(response: HTTPResponse) -> bool:
 
 
 def told_error(response: HTTPResponse) -> str:
-    """Return what a response that is no stream says was wrong, or ""."""
+    """Return the error message in a response that is not a stream, or ""."""
     try:
         found = json.loads(response.read(10_000))
     except (OSError, HTTPException, ValueError):
@@ -103,7 +100,7 @@ def told_error(response: HTTPResponse) -> str:
 
 
 def sent_events(stream: HTTPResponse) -> Iterator[tuple[str, str]]:
-    """Yield name and data of the events of a stream; its comments say nothing."""
+    """Yield name and data of each event of a stream, without comments."""
     name = ""
     for line in stream:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -121,7 +118,7 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(whole)
         is_address = parts.scheme in ("http", "https") and parts.hostname
-        _ = parts.port  # raises where it is none
+        _ = parts.port  # raises on an invalid port
     except ValueError as error:
         raise ValueError(f"{allowed}: {error}") from error
     if not is_address or not whole.isascii() or any(map(str.isspace, whole)):

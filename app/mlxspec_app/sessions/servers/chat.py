@@ -16,27 +16,23 @@ from mlxspec_app.sessions.servers.address import (
 )
 
 _CHAT = "/v1/chat/completions"
-_SILENCE_S = 1800.0  # a reply may wait for many others
+_SILENCE_S = 1800.0  # a reply may wait behind many others
 
 
 class StreamedReply:
     """A reply that a server streams.
 
     Attributes:
-        chunks: Its chunks, None for what is none, until its end or until the stream is cut off.
+        chunks: Its chunks until it ends or the stream is cut off; None for an invalid one.
     """
 
     def __init__(self, server: ServerAddress, prompt: str, model: str = "", **fields: Any) -> None:
         """Send a prompt.
 
-        Args:
-            server: The server.
-            prompt: The message of the user.
-            model: Name of one of its models; "" takes the one that it takes.
-            fields: More fields of the request.
+        `model` "" takes the server's own. `fields` are further fields of the request.
 
         Raises:
-            ServerError: There is no server, it needs another key, or it refuses the prompt.
+            ServerError: No server answers, it needs another key, or it refuses the prompt.
         """
         body: dict[str, Any] = {
             "messages": [{"role": "user", "content": prompt}],

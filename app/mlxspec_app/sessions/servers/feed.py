@@ -1,7 +1,7 @@
-"""Reads the live feed of `mlxspec serve`: events of the replies that it writes, over HTTP.
+"""Reads the live feed of `mlxspec serve`: the events of its replies, over HTTP.
 
-`GET /v1/events` is a stream of server-sent events; see `docs/serving.md`. A stream that is cut off
-is asked for again.
+`GET /v1/events` is a stream of server-sent events; see `docs/serving.md`. After a lost connection
+the feed reconnects.
 """
 
 import json
@@ -39,26 +39,21 @@ class ServerFeed:
     """
 
     def __init__(self, server: ServerAddress, wait: Callable[[float], object] = time.sleep) -> None:
-        """Remember the server; nothing is asked yet.
-
-        Args:
-            server: The server.
-            wait: Waits some seconds.
-        """
+        """Store the server without a request; `wait` sleeps for some seconds."""
         self.url = server.url
         self._server, self._wait = server, wait
         self._opened: tuple[HTTPConnection, HTTPResponse] | None = None
 
     def open(self) -> None:
-        """Ask the server for the feed; `items` begins with what it tells from now on.
+        """Request the feed; `items` yields what the server sends from now on.
 
         Raises:
-            ServerError: There is no server, it is another one, or it needs another key.
+            ServerError: No server answers, it is of another kind, or it needs another key.
         """
         self._opened = self._asked()
 
     def items(self) -> Iterator[FeedItem]:
-        """Yield what the server tells, for ever."""
+        """Yield the items of the feed, without end."""
         while True:
             try:
                 connection, stream = self._opened or self._asked()
@@ -93,7 +88,7 @@ def _items_of(stream: HTTPResponse) -> Iterator[FeedItem]:
 
 
 def _item(name: str, text: str) -> FeedItem | None:
-    """Return what an event says; None for a kind that this version does not know."""
+    """Return the item of an event; None for a kind that this version does not support."""
     if name not in ("reply", "lost"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the live feed of a server says of its replies."""
+"""The items of a server's live feed."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,7 @@ from mlxspec.trace.events import Event
 
 @dataclass(frozen=True)
 class ReplyEvent:
-    """An event of a reply.
-
-    Attributes:
-        model: Name of the model.
-        reply: Name of the reply.
-        event: The event.
-    """
+    """An event of a reply, with the names of model and reply."""
 
     model: str
     reply: str
@@ -29,7 +23,7 @@ class EventsLost:
 
 @dataclass(frozen=True)
 class StreamBroken:
-    """The stream was cut off, and is asked for again; replies go on unseen."""
+    """The connection was lost; the feed reconnects, and replies continue unseen."""
 
     why: str
 

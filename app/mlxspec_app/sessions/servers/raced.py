@@ -1,7 +1,7 @@
 """Two replies of `mlxspec serve` to one prompt, with drafts and plain, as recordings for a race.
 
-They are greedy and are written one after the other, first with drafts, so that these cannot have
-seen the reply. Their speeds leave the reading of the prompt out.
+Both are greedy. The one with drafts is written first, so that its drafter cannot have seen the
+reply. Their speeds exclude the prefill.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,15 +22,11 @@ def run_twice(
 ) -> list[list[Event]]:
     """Return the events of both replies, the plain one first, as `mlxspec race` shows them.
 
-    Args:
-        server: The server.
-        prompt: The message of the user.
-        model: Name of one of its models; "" takes the one that it takes.
-        say: Told which run begins.
+    `model` "" takes the server's own. `say` is called when a run starts.
 
     Raises:
-        ServerError: There is no server, it is another one, it needs another key, it refuses the
-            prompt, or events of a reply were lost.
+        ServerError: No server answers, it is of another kind, it needs another key, it refuses the
+            prompt, or events were lost.
     """
     runs: list[list[Event]] = []
     for number, (name, own) in enumerate(_RUNS.items(), 1):
@@ -43,7 +39,6 @@ def run_twice(
 
 
 def _events(feed: ServerFeed, reply: StreamedReply) -> Iterator[Event]:
-    """Yield the events of a reply, from the feed."""
     first = next(reply.chunks, None) or {}
     name = f"{first.get('id', '')}".removeprefix("chatcmpl-") + "-0"
     reply.read_aside()
