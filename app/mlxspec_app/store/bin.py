@@ -13,31 +13,24 @@ class Bin:
     """The chats that one session deleted."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float]) -> None:
-        """Start empty.
-
-        Args:
-            connection: From `open_for_writing`.
-            clock: Returns seconds since 1970.
-        """
+        """`connection` is from `open_for_writing`; `clock` returns seconds since 1970."""
         self._connection = connection
         self._clock = clock
         self._chats: set[int] = set()
 
     def delete(self, chat: int) -> None:
-        """Hide a chat; until `purge`, `undelete` brings it back."""
+        """Hide a chat; until `purge`, `undelete` restores it."""
         self._mark(chat, self._clock())
         self._chats.add(chat)
 
     def undelete(self, chat: int) -> None:
-        """Show a deleted chat again."""
         self._mark(chat, None)
         self._chats.discard(chat)
 
     def purge(self) -> list[str]:
         """Remove the chats that this session deleted, and those deleted more than a day ago.
 
-        Returns:
-            Names of the traces to which no reply refers any more.
+        Returns the names of the traces to which no reply refers any more.
         """
         with transaction(self._connection):
             stale = self._connection.execute(

@@ -1,7 +1,7 @@
-"""Conversion of values from the columns of the store.
+"""Converts values from the columns of the store.
 
-The schema checks types, not meanings: a time may be outside every calendar, JSON may hold anything.
-Such a value counts as missing.
+The schema checks types only: a time may be outside every calendar, JSON may hold anything. Such a
+value counts as missing.
 """
 
 import json
@@ -16,7 +16,7 @@ def time_of(seconds: float) -> float:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that a text holds, or an empty one if it holds no object."""
+    """Return the JSON object in a text, or {} if it holds no object."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -25,7 +25,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def seed_of(text: str | None) -> int | None:
-    """Return a seed from its digits, or None if they are no number."""
+    """Return a seed from its digits, or None if they are not a number."""
     try:
         return None if text is None else int(text)
     except ValueError:

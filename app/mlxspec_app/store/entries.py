@@ -1,7 +1,7 @@
-"""Rows of the list of chats: the text of each entry, and how much of it fits a width.
+"""Rows of the list of chats: the text of each entry, cut to a width.
 
-An entry is a chat, or a message that a search found. It has two rows: the title with its age at
-the right, and below it the beginning of the last message or the words around the match.
+An entry is a chat, or a message that a search found. It has two rows: the title with its age at the
+right, and below it the start of the last message or the words around the match.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,6 @@ class Entry:
     """A chat, or one of its messages that a search found.
 
     Attributes:
-        chat: Number of the chat.
-        title: Title of the chat.
         notes: Text at the right end of the title's row.
         snippet: Text below the title.
         message: Number of the message that was found, or None.
@@ -56,7 +54,7 @@ class ChosenChat:
     """The chat that the user chose.
 
     Attributes:
-        chat: Number of the chat, or None for a new one.
+        chat: None for a new one.
         message: Number of the message to show, or None for the end.
     """
 
@@ -78,7 +76,7 @@ def entry_of_hit(hit: SearchHit, now: float) -> Entry:
 
 
 def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
-    """Return the first row of an entry; it begins with a sign if the cursor is on the entry."""
+    """Return the first row of an entry; it starts with a sign if the cursor is on the entry."""
     sign = Piece(_POINTED if is_pointed else _UNPOINTED, "title")
     width -= cell_len(sign.text)
     title = safe_line(entry.title).strip() or UNTITLED
@@ -107,7 +105,7 @@ def snippet_row(entry: Entry, width: int) -> list[Piece]:
 
 
 def _within(text: str, cells: int) -> str:
-    """Return the text, cut to at most `cells` cells with a sign for what is missing."""
+    """Return the text cut to at most `cells` cells, with a sign if text is missing."""
     return text if cell_len(text) <= cells else _cropped(text, cells)
 
 

@@ -23,7 +23,7 @@ class GoneError(StoreError):
 
 
 def explain(error: "sqlite3.Error") -> StoreError:
-    """Return the error of the store that an error of SQLite stands for, in words for the user."""
+    """Return our error for an error of SQLite, worded for the user."""
     import sqlite3  # slow to import, and most screens that name these errors never see one
 
     code = (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY_CODE

@@ -1,7 +1,7 @@
 """Opens the store file: creates it, migrates it to the newest schema, moves a damaged one aside.
 
 A lock file lets one process at a time open the store. Without it, two processes that find the same
-damaged file could each move one aside, the second one the new file of the first.
+damaged file could each move one aside, and the second would move the new file of the first.
 """
 
 import fcntl
@@ -21,11 +21,9 @@ _COMPANIONS = ("", "-wal", "-shm")  # the files that make up one database
 
 
 def open_for_writing(path: Path, notify: Callable[[str], None]) -> sqlite3.Connection:
-    """Return a connection to a store of the newest schema; create the store if there is none.
+    """Return a connection to a store of the newest schema; create file and folder if missing.
 
-    Args:
-        path: The file. Its folder is created.
-        notify: Called with a message for the user when a damaged file was moved aside.
+    `notify` is called with a message for the user when a damaged file was moved aside.
 
     Raises:
         StoreError: The folder cannot be written, or the file belongs to another program or to a

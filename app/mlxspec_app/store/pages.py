@@ -14,13 +14,11 @@ class ChatPages:
 
     Attributes:
         query: Words to search for; "" for all chats.
-        entries: Entries that were read.
-        is_whole: Whether `entries` are all that there are.
+        is_whole: Whether `entries` are complete.
         is_stale: Whether `entries` belong to an earlier query.
     """
 
     def __init__(self, store: StoreThread, query: str = "") -> None:
-        """Set the query; this reads nothing yet."""
         self.query = query
         self.entries: list[Entry] = []
         self.is_whole = False
@@ -29,11 +27,10 @@ class ChatPages:
         self._num_requested = PAGE
 
     def set_query(self, query: str) -> None:
-        """Set another query for the next `read`."""
         self.query, self._num_requested, self.is_stale = query, PAGE, True
 
     async def read(self) -> None:
-        """Read again as many pages as before."""
+        """Read as many pages as before again."""
         if self.query.strip():
             await self._search()
         else:
@@ -42,7 +39,6 @@ class ChatPages:
         self.is_stale = False
 
     async def read_next(self) -> None:
-        """Read the next page, if there is one."""
         if self.is_whole:
             return
         page = await self._page(PAGE, len(self.entries))

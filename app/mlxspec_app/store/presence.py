@@ -15,11 +15,7 @@ from mlxspec_app.user.private import private_opener
 def present(path: Path) -> Iterator[bool]:
     """Hold a shared lock that shows other processes that this one has the store open.
 
-    Args:
-        path: The store, in a folder that exists.
-
-    Yields:
-        Whether no other process had the store open when this one opened it.
+    The folder of `path` must exist. Yields whether no other process had the store open before.
     """
     is_alone = False
     with open(path.with_suffix(".open"), "a", opener=private_opener) as file:

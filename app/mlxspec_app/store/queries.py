@@ -1,6 +1,6 @@
 """Queries of the screens to the store; they run in the store's thread.
 
-A message on the screen has no number of the store. Its name is its index among the messages of
+A message on the screen has no number of the store. It is named by its index among the messages of
 the user and the model, from 0, which is also its index in the recorder's path.
 """
 
@@ -12,7 +12,7 @@ from mlxspec_app.store.records import Overview, Standing, StoredChat
 if TYPE_CHECKING:
     from mlxspec_app.store.recorder import Recorder
 
-FORK_SIGN = " · fork"  # at the end of the title of a chat that began as a copy
+FORK_SIGN = " · fork"  # at the end of the title of a chat that started as a copy
 
 
 def overview(recorder: "Recorder") -> Overview:
@@ -42,7 +42,7 @@ def standing(recorder: "Recorder") -> Standing:
 
 
 def find_chat(recorder: "Recorder", chat: int, message: int | None = None) -> StoredChat:
-    """Return a chat; if a message is given, switch to the branch of that message first.
+    """Return a chat; with `message`, switch to the branch of that message first.
 
     Raises:
         GoneError: The chat or the message is not in the store.
@@ -64,10 +64,8 @@ def find_last(recorder: "Recorder") -> StoredChat | None:
 def find_version(recorder: "Recorder", index: int, step: int) -> StoredChat | None:
     """Return the conversation with another version of a message, or None if there is none.
 
-    Args:
-        recorder: The chat on the screen.
-        index: Index of the message in the chat.
-        step: Number of versions to go forwards; negative to go back.
+    `index` is the message's index in the chat; `step` is the number of versions forwards, negative
+    for back.
     """
     this = recorder.writer.reader.message(number_at(recorder, index))
     version = this.sibling - 1 + step
@@ -82,7 +80,7 @@ def fork_at(recorder: "Recorder", index: int) -> StoredChat:
 
 
 def fork_chat(recorder: "Recorder", chat: int) -> int:
-    """Return the number of a new chat that copies the conversation of a chat.
+    """Return the number of a new chat that copies a chat's conversation.
 
     Raises:
         GoneError: The chat is not in the store, or it has no message.
@@ -97,7 +95,7 @@ def number_at(recorder: "Recorder", index: int) -> int:
     """Return the number of the message with an index in the conversation on the screen.
 
     Raises:
-        GoneError: The message is not in the store: it could not be written yet.
+        GoneError: The message could not be written to the store yet.
     """
     path = recorder.path()
     if index >= len(path):

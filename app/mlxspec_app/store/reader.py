@@ -71,7 +71,6 @@ class Reader:
         self._connection = connection
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[ChatSummary]:
@@ -154,8 +153,8 @@ class Reader:
     def search(self, query: str, limit: int = 50) -> list[SearchHit]:
         """Return the messages that contain every word of `query`, the best matches first.
 
-        A word matches by its beginning, a phrase in quotation marks as a whole; case and accents
-        do not matter. A reply is in the index once it has ended.
+        A word matches by its prefix, a phrase in quotation marks as a whole; case and accents are
+        ignored. A reply is in the index once it has ended.
         """
         expression = match_expression(query)
         if not expression:

@@ -1,8 +1,7 @@
 """Turns the events of a session into changes of the store.
 
-It follows the session as the screen does: a turn adds a message, a reply grows by one piece per
-round, a discarded reply stays and the next one becomes its sibling. A chat without messages adds
-no row.
+A turn adds a message, a reply grows by one piece per round, and a discarded reply stays while the
+next one becomes its sibling. A chat without messages adds no row.
 """
 
 from contextlib import suppress
@@ -40,9 +39,8 @@ class Recorder:
     """The stored part of the chat on the screen.
 
     Attributes:
-        writer: Changes the store.
         chat: Number of the chat, or None before its first message.
-        leaf: The message that the next one follows; None at the beginning of a chat.
+        leaf: The message that the next one follows; None at the start of a chat.
         system: System prompt of the next new chat.
         settings: Settings of the next new chat.
         is_alone: Whether no other process had the store open when this one opened it. If so, no
@@ -52,13 +50,7 @@ class Recorder:
     def __init__(
         self, writer: Writer, traces: ReplyTraces | None = None, *, is_alone: bool = True
     ) -> None:
-        """Begin with a new chat.
-
-        Args:
-            writer: Changes the store.
-            traces: Writes the events of every reply; None for no traces.
-            is_alone: Whether no other process had the store open.
-        """
+        """Start with a new chat; without `traces`, replies get no trace files."""
         self.writer = writer
         self.chat: int | None = None
         self.leaf: int | None = None
@@ -72,7 +64,7 @@ class Recorder:
         self._repeats_turn = False
 
     def apply(self, event: Event | SessionEvent) -> None:
-        """Write an event; after an error nothing has changed, and the caller can try again.
+        """Write an event; after an error nothing has changed, and the caller can retry.
 
         Raises:
             StoreError: The store cannot be written.
@@ -105,7 +97,7 @@ class Recorder:
         self._trace(event)
 
     def new_chat(self) -> None:
-        """Begin another chat; its first message adds it to the store."""
+        """Start another chat; its first message adds it to the store."""
         self._point_to(None, None)
 
     def path(self) -> list[StoredMessage]:
@@ -152,7 +144,7 @@ class Recorder:
         self._turn, self._repeats_turn = event, False
 
     def _begin(self, event: GenerationStarted) -> None:
-        self._settle()  # a reply before this one that got no end stays as it is
+        self._settle()  # an earlier reply without an end stays as it is
         self._ended = None
         settings = {k: v for k, v in asdict(event).items() if k not in _OWN_COLUMNS}
         with self.writer.transaction():

@@ -7,27 +7,25 @@ from mlxspec_app.store.search_text import SnippetPart
 
 Role = Literal["user", "assistant"]
 MessageState = Literal["finished", "partial", "failed"]
-"""`finished`: complete; `partial`: a reply that is still being written, that the user stopped, or
-that was cut off when the app ended; `failed`: a reply that an error ended."""
+"""`finished`: complete; `failed`: a reply that an error ended.
+
+`partial`: a reply that is being written, was stopped by the user, or was cut off at the app's end.
+"""
 
 LOST_ENDING = "lost"
-"""Reason of a reply that neither the model nor the user ended, once the user has seen a notice."""
+"""Reason of a reply that neither the model nor the user ended, once the user was notified."""
 
 COMPARISON = "comparison"
-"""Among the figures of a reply: how it compares with plain decoding, as in `SpeedupMeasured`."""
+"""Key among a reply's figures: its comparison with plain decoding, as in `SpeedupMeasured`."""
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A chat without its messages.
+    """A chat without its messages; times are seconds since 1970, UTC.
 
     Attributes:
-        id: Number of the chat in the store.
-        title: Title from the user, or the beginning of the first message.
-        created: Seconds since 1970, UTC.
-        updated: Time of the last message or the last rename, in seconds since 1970, UTC.
-        system: System prompt, or None.
-        settings: Settings of the chat by name.
+        title: From the user, or the start of the first message.
+        updated: Time of the last message or the last rename.
         leaf: Last message of the current branch; None while the chat is empty.
     """
 
@@ -45,11 +43,9 @@ class ChatSummary:
     """A row of the list of chats.
 
     Attributes:
-        id: Number of the chat.
-        title: Title of the chat.
         updated: Seconds since 1970, UTC.
-        num_messages: Number of messages from the first to the leaf.
-        snippet: Beginning of the last message, on one line.
+        num_messages: From the first to the leaf.
+        snippet: Start of the last message, on one line.
     """
 
     id: int
@@ -64,14 +60,12 @@ class Generation:
     """How a reply was generated.
 
     Attributes:
-        target: Name of the target model.
-        drafter: Name of the drafter.
         settings: The other fields of `GenerationStarted`: device, cache, sampling and so on.
-        seed: Seed of the random key, or None if it is not known.
-        stats: Figures of the reply; empty while it is being written and after a failure.
+        seed: None if unknown.
+        stats: Empty while the reply is being written and after a failure.
         reason: Why the reply ended, or None.
         error: Message of the error that ended the reply, or "".
-        trace: File name of the trace in the folder of traces, or "".
+        trace: File name in the folder of traces, or "".
     """
 
     target: str = ""
@@ -89,16 +83,12 @@ class StoredMessage:
     """A message in the tree of its chat.
 
     Attributes:
-        id: Number of the message in the store; larger than the number of the parent.
-        chat: Number of the chat.
-        parent: Number of the message before it on the branch; None for a first message.
-        role: Author of the message.
-        state: Whether the message is complete.
-        text: Text of the message.
+        id: Number in the store; larger than the number of the parent.
+        parent: Number of the previous message on the branch; None for a first message.
         created: Seconds since 1970, UTC.
         sibling: Index among the messages with the same parent, from 1.
         num_siblings: Number of messages with the same parent, itself included.
-        generation: How the reply was generated; None for a message of the user.
+        generation: None for a message of the user.
     """
 
     id: int
@@ -118,10 +108,7 @@ class SearchHit:
     """A message that a search found.
 
     Attributes:
-        chat: Number of the chat.
-        title: Title of the chat.
-        message: Number of the message, which may be on another branch than the current one.
-        role: Author of the message.
+        message: Number of the message, which may be on another than the current branch.
         created: Seconds since 1970, UTC.
         snippet: The words around the match.
     """
@@ -149,12 +136,7 @@ class Version:
 
 @dataclass(frozen=True)
 class StoredChat:
-    """A chat and its current branch.
-
-    Attributes:
-        chat: The chat.
-        path: The messages from the first to the leaf.
-    """
+    """A chat, and the messages of its current branch from the first to the leaf."""
 
     chat: Chat
     path: tuple[StoredMessage, ...]
@@ -165,10 +147,9 @@ class Standing:
     """What the store has recorded of the conversation on the screen.
 
     Attributes:
-        chat: Number of the chat, or None before its first message.
-        title: Title of the chat, or "".
-        versions: Version of each message that has more than one; by the index of the message in
-            the conversation, from 0.
+        chat: None before the first message.
+        versions: Version of each message that has more than one, by the message's index in the
+            conversation, from 0.
     """
 
     chat: int | None = None
@@ -181,7 +162,6 @@ class Overview:
     """Summary of the store for the welcome screen.
 
     Attributes:
-        num_chats: Number of chats.
         last: The chat that was changed last, or None.
         is_cut_off: Whether `last` ends in a reply that neither the model nor the user ended.
     """

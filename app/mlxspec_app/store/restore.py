@@ -1,8 +1,8 @@
 """Turns a stored chat back into messages for the screen.
 
-A reply whose trace still exists gets its rounds, probabilities and figures back: the trace is
-folded, provided that its text agrees with the store. Any other reply has its text, its end and its
-stored figures. It takes time to read many traces: call this in a thread.
+If the trace of a reply exists and agrees with the stored text, the trace restores its rounds,
+probabilities and figures. Any other reply has its text, its end and its stored figures. Reading
+many traces is slow: call this in a thread.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,7 @@ _TOO_LARGE = 2**53  # larger than any figure of a reply
 
 
 def restore(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
-    """Return the messages of a conversation, one for each stored message.
-
-    Args:
-        path: The stored messages, oldest first.
-        traces: Folder of the traces.
-    """
+    """Return one message for each stored message, oldest first; `traces` is a folder."""
     return tuple(_message(stored, traces) for stored in path)
 
 
@@ -75,7 +70,7 @@ def _untraced(text: str, generation: Generation) -> Reply:
 
 
 def _compare(reply: Reply, kept: Any) -> None:
-    """Give a reply its stored comparison with plain decoding, if that is one."""
+    """Set the stored comparison with plain decoding, if it is valid."""
     record = {**kept, "t": SpeedupMeasured.t} if isinstance(kept, dict) else {}
     with suppress(TraceError):
         event = event_from_record(record)
@@ -115,7 +110,7 @@ def _started(generation: Generation) -> GenerationStarted | None:
 
 
 def _figures(stats: Mapping[str, Any]) -> GenerationStats:
-    """Return the stored figures, without values that are not figures or have another type."""
+    """Return the stored figures, without unknown names and wrong types."""
     found = GenerationStats()
     for item in fields(GenerationStats):
         value = stats.get(item.name)

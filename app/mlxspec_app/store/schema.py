@@ -43,11 +43,9 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
-    """Run the scripts that a file lacks.
+    """Run the scripts that a file lacks, up to `version`; None for the newest.
 
-    Args:
-        connection: Needs the SQL function `spaced`.
-        version: Version to stop at; None for the newest.
+    `connection` needs the SQL function `spaced`.
 
     Raises:
         sqlite3.Error: A script failed; the effect of the scripts before it stays.
@@ -67,8 +65,8 @@ def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
 def is_ours(connection: sqlite3.Connection) -> bool:
     """Return whether tables, triggers and indices are exactly those that the scripts create.
 
-    A query of a view in place of a table may never end, and a table without its checks may hold
-    any value.
+    A query of a view in place of a table may never end, and a table without its checks may hold any
+    value.
     """
     return _made_things(connection) == _made_by_scripts()
 

@@ -20,12 +20,7 @@ _PHRASE_OR_WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 @dataclass(frozen=True)
 class SnippetPart:
-    """A piece of a snippet.
-
-    Attributes:
-        text: Characters of the piece.
-        is_match: Whether they match the query.
-    """
+    """A part of a snippet; `is_match` says whether it matches the query."""
 
     text: str
     is_match: bool
@@ -37,10 +32,10 @@ def spaced(text: str) -> str:
 
 
 def match_expression(query: str) -> str:
-    """Return the text that a user typed as an expression of FTS5, or "" if it has no word.
+    """Return a typed query as an expression of FTS5, or "" if it has no word.
 
-    Every word must occur, as the beginning of a word unless punctuation ends it. A phrase in
-    quotation marks must occur as it is. Nothing that a user can type is an operator.
+    Every word must occur, as a prefix unless punctuation ends it. A phrase in quotation marks must
+    occur as it is. Nothing that a user can type is an operator.
     """
     terms = []
     for found in _PHRASE_OR_WORD.finditer(_HARMFUL.sub(" ", query)):
@@ -53,7 +48,7 @@ def match_expression(query: str) -> str:
 
 
 def snippet_parts(marked: str) -> tuple[SnippetPart, ...]:
-    """Return the parts of a snippet that has marks around its matches, line breaks as spaces."""
+    """Return the parts of a snippet with marked matches, line breaks as spaces."""
     parts = []
     line = re.sub(r"\s+", " ", marked.replace(_FENCE, ""))
     for number, piece in enumerate(re.split(f"[{MARK_START}{MARK_END}]", line)):

@@ -1,9 +1,9 @@
 """The thread that writes the store, so that neither the screen nor the engine waits for a disk.
 
-Events enter a queue without blocking and are written in order. An event that cannot be written,
-for example on a full disk, waits, and the thread tries again: the chat goes on, the user gets one
-notice, and no event is skipped. Queries use the same queue, so an answer includes every event that
-was recorded before the query.
+Events enter a queue without blocking and are written in order. An event that cannot be written, for
+example on a full disk, waits, and the thread retries: the chat continues, the user gets one notice,
+and no event is skipped. Queries use the same queue, so an answer includes every event that was
+recorded before the query.
 """
 
 import queue
@@ -57,11 +57,8 @@ class StoreThread:
     ) -> None:
         """Set up the thread; it opens no file before `start`.
 
-        Args:
-            path: The store.
-            notify: Called in the thread with messages for the user.
-            traces: Folder for the traces of the replies, or None to write none.
-            clock: Returns the time in seconds.
+        `notify` is called in the thread with messages for the user. `traces` is the folder for
+        traces of replies; None writes none. `clock` returns seconds.
         """
         self._path = path
         self._notify = notify
@@ -73,7 +70,7 @@ class StoreThread:
         self._thread = threading.Thread(target=self._run, name="mlxspec-store", daemon=False)
 
     def start(self) -> None:
-        """Open the store; if that fails the user gets a message, and nothing is stored."""
+        """Open the store; on failure the user gets a message, and nothing is stored."""
         self._thread.start()
 
     def record(self, event: Event | SessionEvent) -> None:
@@ -83,11 +80,8 @@ class StoreThread:
     def submit(self, query: Callable[[Recorder], T]) -> "Future[T]":
         """Run a query or a change in the thread.
 
-        Args:
-            query: Called with the recorder; must return plain records only.
-
-        Returns:
-            A future of the answer or of the `StoreError`; never done if the thread was not started.
+        `query` must return plain records only. The future holds the answer or a `StoreError`; it
+        never completes if the thread was not started.
         """
         answer: Future[T] = Future()
         self._queue.put(_Query(query, answer))
@@ -115,7 +109,7 @@ class StoreThread:
                 self._leave(recorder)
         except StoreError as error:
             self._refuse(error)
-        except Exception as error:  # the thread's edge: the chat goes on without a store
+        except Exception as error:  # the thread's edge: the chat continues without a store
             self._refuse(StoreError(f"the chat store failed: {type(error).__name__}: {error}"))
 
     def _serve(self, recorder: Recorder) -> None:
@@ -160,7 +154,7 @@ class StoreThread:
             except DamagedStoreError:
                 raise
             except GoneError:
-                recorder.new_chat()  # the chat of this event was deleted: go on with the next one
+                recorder.new_chat()  # the chat of this event was deleted: start a new one
             except StoreError as error:
                 self._retry_later(error)
                 return

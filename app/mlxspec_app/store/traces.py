@@ -15,12 +15,7 @@ class ReplyTraces:
     """Writes the trace of one reply at a time; an error ends the trace, never the reply."""
 
     def __init__(self, folder: Path, notify: Callable[[str], None]) -> None:
-        """Write into a folder, which the first trace creates.
-
-        Args:
-            folder: Folder of the traces.
-            notify: Called with a message for the user when a trace cannot be written.
-        """
+        """Write into a folder, which the first trace creates; `notify` reports a failure."""
         self._folder = folder
         self._notify = notify
         self._file: TraceWriter | None = None
@@ -30,11 +25,10 @@ class ReplyTraces:
         self._has_failed = False
 
     def begin(self, number: int, events: Iterable[Event]) -> str:
-        """Start a trace and return the name of its file; the next event creates the file.
+        """Start a trace and return its file name; the next event creates the file.
 
-        Args:
-            number: Number of the reply in the store.
-            events: Events before the reply that belong to it: the turn that it answers.
+        `number` is the reply's number in the store. `events` precede the reply and belong to it:
+        the turn that it answers.
         """
         self.end()
         self._name = f"{time.strftime('%Y%m%d-%H%M%S')}-{number}.jsonl"
@@ -42,7 +36,6 @@ class ReplyTraces:
         return self._name
 
     def write(self, event: Event) -> None:
-        """Append an event, if a trace is open."""
         try:
             if self._name and self._file is None:
                 make_private_folder(self._folder)
@@ -57,7 +50,7 @@ class ReplyTraces:
             self._fail(f"{error}; the trace of this reply ends here")
 
     def add_to_ended(self, event: Event) -> None:
-        """Append an event to the trace that ended last, if no other has begun since."""
+        """Append an event to the trace that ended last, if no other has started since."""
         if self._ended is None:
             return
         try:
@@ -67,7 +60,6 @@ class ReplyTraces:
             self._fail(str(error))
 
     def end(self) -> None:
-        """Close the trace."""
         file, self._file = self._file, None
         self._ended = file.path if file is not None else None
         self._name, self._before = "", []
@@ -76,7 +68,7 @@ class ReplyTraces:
                 file.close()
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete traces."""
+        """Delete the traces with these file names."""
         for name in names:
             with suppress(OSError):  # a file that is gone already needs no removal
                 (self._folder / Path(name).name).unlink()

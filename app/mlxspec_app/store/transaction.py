@@ -12,9 +12,9 @@ from mlxspec_app.store.errors import explain
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block changes, or roll it back if the block raises.
+    """Commit the changes of the block, or roll them back if the block raises.
 
-    A block inside a block is part of the outer transaction.
+    A nested block is part of the outer transaction.
 
     Raises:
         StoreError: SQLite raised an error.
@@ -36,7 +36,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """Return the text with lone surrogates as escapes: SQLite stores none of them."""
+    """Return the text with lone surrogates escaped, because SQLite cannot store them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -49,11 +49,9 @@ class Writer:
     def __init__(
         self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write through a connection; `close` closes it.
+        """`connection` is from `open_for_writing`, and `close` closes it.
 
-        Args:
-            connection: From `open_for_writing`.
-            clock: Returns seconds since 1970.
+        `clock` returns seconds since 1970.
         """
         self.reader = Reader(connection)
         self.bin = Bin(connection, clock)
@@ -61,7 +59,6 @@ class Writer:
         self._clock = clock
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -85,11 +82,10 @@ class Writer:
         return _new_id(cursor)
 
     def rename(self, chat: int, title: str) -> None:
-        """Set the title of a chat, without white space around it."""
+        """Set the title of a chat, stripped of white space."""
         self._set(chat, "title", storable(title.strip()))
 
     def set_system(self, chat: int, system: str | None) -> None:
-        """Set the system prompt of a chat."""
         self._set(chat, "system", None if system is None else storable(system))
 
     def fork(self, message: int) -> int:
@@ -115,9 +111,9 @@ class Writer:
         text: str,
         state: MessageState = "finished",
     ) -> int:
-        """Add a message below another one, None for a first one, and make it the leaf.
+        """Add a message below `parent` (None for a first one), and make it the leaf.
 
-        This brings back a deleted chat: another window may have deleted the chat in use here.
+        This restores a deleted chat: another window may have deleted the chat in use here.
         """
         text, now = storable(text), self._now()
         with self.transaction():
@@ -143,7 +139,7 @@ class Writer:
             return self.add_message(this.chat, this.parent, this.role, text)
 
     def switch_to(self, message: int) -> int:
-        """Switch the chat to the branch of a message; return the leaf, the newest one below it."""
+        """Switch the chat to the branch of a message; return the newest leaf below it."""
         with self.transaction():
             chat = self.reader.message(message).chat
             row = self._connection.execute(_NEWEST_BELOW, (message, chat)).fetchone()
@@ -176,7 +172,6 @@ class Writer:
         return message
 
     def set_trace(self, message: int, name: str) -> None:
-        """Store the name of the file that holds the trace of a reply."""
         with self.transaction():
             self._connection.execute(
                 "UPDATE generation SET trace = ? WHERE message = ?", (name, message)
@@ -199,7 +194,6 @@ class Writer:
         stats: Mapping[str, Any] | None = None,
         error: str = "",
     ) -> None:
-        """Store the end of a reply: state, reason, figures and error."""
         with self.transaction():
             self._fold(message)
             self._connection.execute("UPDATE message SET state = ? WHERE id = ?", (state, message))
@@ -213,7 +207,7 @@ class Writer:
             )
 
     def add_figures(self, message: int, figures: Mapping[str, Any]) -> None:
-        """Add figures to those of a reply, which may have ended already.
+        """Add figures to a reply, which may have ended already.
 
         Raises:
             GoneError: The reply is no longer in the store.
@@ -237,7 +231,7 @@ class Writer:
                 self._fold(row[0])
 
     def note_lost_endings(self) -> None:
-        """Give replies without an end a reason, so that the user gets only one notice of them."""
+        """Give replies without an end a reason, so that the user is notified of them only once."""
         with self.transaction():
             self._connection.execute(
                 "UPDATE generation SET reason = ? WHERE reason IS NULL "
@@ -264,7 +258,7 @@ class Writer:
             check_found(cursor, chat)
 
     def _now(self) -> float:
-        """Return a time later than every change before it: a user may set the clock back."""
+        """Return a time later than every change before it: the clock may be set back."""
         row = self._connection.execute("SELECT max(updated) FROM chat").fetchone()
         last: float = row[0] or 0.0
         return max(self._clock(), last + _STEP_S)
