@@ -1,7 +1,7 @@
 """The settings file: TOML that both people and the app edit; the app preserves the comments.
 
-A wrong value affects one setting only: it has its default, and a notice says what was got and what
-is allowed. Entries that this version does not define stay in the file.
+A wrong value affects one setting only: the setting gets its default, and a notice reports the value
+and the allowed ones. Entries that this version does not define stay in the file.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ KEYS = "keys"
 
 
 class SettingsError(MlxspecError):
-    """The settings file cannot be changed as asked."""
+    """The settings file cannot be changed as requested."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,13 @@ class Settings:
     """The settings in the file.
 
     Attributes:
-        theme: Name of a theme; "" for the default theme.
-        ink: Name of the ink of the X-ray at the start of a chat.
-        view: Name of the view of a chat.
+        theme: "" for the default theme.
+        ink: The ink of the X-ray at the start of a chat.
         frame_rate: Frames per second; 0 chooses by the connection.
         reduced_motion: Whether nothing moves or blinks.
         ascii_glyphs: Whether the signs around the text are ASCII only.
-        context_full: What happens when the context is full.
-        model: Model to load; "" for the default model.
-        drafter: Drafter to use.
-        learn: Whether what the table drafter learns from the chats is stored.
+        model: "" for the default model.
+        learn: Whether what the table drafter learns from chats is stored.
         sampling: Sampling params by name; a missing one has its default.
         keys: Keys of an action by the id of its binding, separated by commas.
     """
@@ -64,7 +61,7 @@ class SettingsRead:
     """The content of a settings file.
 
     Attributes:
-        settings: The settings, with defaults for all that is missing or wrong.
+        settings: Missing and wrong values have their defaults.
         notices: The problems of the file, a sentence each.
     """
 
@@ -77,10 +74,7 @@ def read_settings(
 ) -> SettingsRead:
     """Return the content of the file; a missing or wrong file gives defaults, not an error.
 
-    Args:
-        path: The settings file.
-        themes: The allowed themes; empty allows every name.
-        key_ids: The allowed ids of bindings; empty allows every id.
+    Empty `themes` or `key_ids` allow every theme or every id of a binding.
     """
     try:
         entries = _flat(tomllib.loads(read_text(path)))
@@ -109,17 +103,15 @@ def read_settings(
 def change_settings(
     path: Path, changes: Mapping[str, Value | None], *, themes: Collection[str] = ()
 ) -> None:
-    """Write some settings into the file; all else in it stays, comments included.
+    """Write some settings into the file, which is created with its folder if missing.
 
-    Args:
-        path: The settings file; created with its folder if missing.
-        changes: Values by dotted name, such as "ink", "sampling.top_p" or "keys.chat.stop"; None
-            removes a setting, so that it has its default.
-        themes: The allowed themes; empty allows every name.
+    Everything else in it stays, comments included. `changes` holds values by dotted name, such as
+    "ink", "sampling.top_p" or "keys.chat.stop"; None removes a setting. Empty `themes` allow every
+    name.
 
     Raises:
-        SettingsError: A value is not allowed, or the file cannot be read or written. The file
-            is unchanged then.
+        SettingsError: A value is not allowed, or the file cannot be read or written. The file is
+            unchanged then.
     """
     import tomlkit  # late: only a change of a setting needs it
     from tomlkit.exceptions import TOMLKitError
@@ -177,7 +169,7 @@ def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value |
 
 
 def _set_entry(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
-    """Set an entry where it is, or remove it; an entry in two spellings is in the file twice."""
+    """Set or remove an entry; an entry in two spellings is in the file twice."""
     while name in _flat(document):
         table, key = _find_entry(document, name)
         if value is not None:
@@ -195,8 +187,8 @@ def _find_entry(
 ) -> tuple[MutableMapping[str, Any], str]:
     """Return the table that holds a dotted name, and its key there.
 
-    People write `chat.stop = "x"`, which TOML reads as nested tables, or `"chat.stop" = "x"`. Both
-    are found.
+    Finds both spellings: `chat.stop = "x"`, which TOML reads as nested tables, and
+    `"chat.stop" = "x"`.
     """
     head, dot, rest = name.partition(".")
     if not dot or name in table:

@@ -16,8 +16,11 @@ from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
-"""What happens when the context is full: `ask` the user; `drop` the oldest turns; `rotate`: the
-cache evicts the oldest tokens; start a `new` chat."""
+"""What happens when the context is full.
+
+`ask` the user; `drop` the oldest turns; `rotate`: the cache evicts the oldest tokens; start a `new`
+chat.
+"""
 
 _TOO_LARGE = 2**63
 """TOML guarantees integers of 64 bits only."""
@@ -28,12 +31,10 @@ class Rule:
     """The rule of one setting.
 
     Attributes:
-        kind: The type of its values.
         allowed: The allowed values in words.
-        meaning: What the setting does.
         fits: Returns whether a value of this type is allowed.
         choices: All allowed values, if they are a list; else empty.
-        examples: Some of the allowed values, which the keys go through; may be empty.
+        examples: Some of the allowed values, which the keys cycle through; may be empty.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str]
@@ -153,8 +154,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
 def sections(themes: Collection[str] = ()) -> dict[str, dict[str, Rule]]:
     """Return the rules of all settings except keys: heading to dotted name to rule, in order.
 
-    Args:
-        themes: The allowed themes; empty allows every name.
+    Empty `themes` allow every name.
     """
     words, meaning = "the name of a theme in quotation marks", "colours of the app"
     theme = _choice(themes, meaning) if themes else Rule(str, words, meaning)

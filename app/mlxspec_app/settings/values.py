@@ -1,4 +1,4 @@
-"""Single settings by their dotted name: get, change, and convert typed text."""
+"""Single settings by dotted name: get, change, and convert typed text."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -8,11 +8,9 @@ from mlxspec_app.settings.rules import DEFAULTS, KEY_LIST, SAMPLING, Rule, Value
 
 
 def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
-    """Return the rule of a setting.
+    """Return the rule of a setting by dotted name, such as "sampling.top_p" or "keys.chat.stop".
 
-    Args:
-        name: Its dotted name, such as "ink", "sampling.top_p" or "keys.chat.stop".
-        themes: The allowed themes; empty allows every name.
+    Empty `themes` allow every name.
 
     Raises:
         ValueError: There is no such setting.
@@ -24,7 +22,7 @@ def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
 
 
 def value_of(settings: Settings, name: str) -> Value | None:
-    """Return the value of a setting; None for a key without a choice of the user."""
+    """Return the value of a setting; None for a key that the user did not choose."""
     table, _, rest = name.partition(".")
     if table == KEYS:
         return settings.keys.get(rest)

@@ -2,7 +2,7 @@
 
 A user's key map names an action by its id, not by its default key. Some terminals use paging keys
 themselves, and some keyboards have function keys on a second layer only. So each of these actions
-also has a letter, where nothing is typed, and a command in the prompt.
+also has a letter, outside text fields, and a command in the prompt.
 """
 
 from textual.binding import Binding

@@ -1,7 +1,7 @@
-"""The keys that the user chose: which of them are usable, and what is wrong with the others.
+"""The keys that the user chose: which are usable, and what is wrong with the others.
 
 A key can have one meaning on a screen, so keys are compared among the bindings of one screen. An
-action whose chosen key is not usable stays on its default key.
+action whose chosen key is not usable keeps its default key.
 """
 
 from collections.abc import Mapping
@@ -47,10 +47,9 @@ def all_bindings() -> dict[str, Binding]:
 
 
 def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
-    """Return which of the chosen keys are usable.
+    """Return which of the chosen keys are usable; of two that clash, the first wins.
 
-    Args:
-        chosen: Keys separated by commas, by the id of a binding; of two that clash, the first wins.
+    `chosen` holds keys separated by commas, by the id of a binding.
     """
     known = all_bindings()
     keys: dict[str, str] = {}
@@ -72,7 +71,7 @@ def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
 
 @dataclass(frozen=True)
 class _Clash:
-    """A chosen key that another action of the screen has already."""
+    """A chosen key that another action of the screen uses already."""
 
     name: str
     key: str
@@ -104,7 +103,7 @@ def _rank(chosen: Mapping[str, str], name: str) -> int:
 
 
 def _is_for_typing(name: str, key: str) -> bool:
-    """Return whether the prompt of the chat needs a key for typing."""
+    """Return whether the chat's prompt needs a key for typing."""
     character = key_to_character(key)
     is_of_prompt = key in _OF_PROMPT or (character is not None and character.isprintable())
     return is_of_prompt and name in {binding.id for binding in CHAT}

@@ -1,4 +1,4 @@
-"""Keys as people write them, and lists of what they do: for the footer, the help and the manual."""
+"""Keys as people write them, and lists of their actions for footer, help and manual."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,7 @@ def key_list(
 ) -> list[tuple[str, str]]:
     """Return rows of keys and their meaning; keys with the same meaning share a row.
 
-    Args:
-        bindings: The bindings.
-        keys: The chosen keys, by the id of a binding; others have their default.
+    `keys` are the chosen keys, by the id of a binding; other bindings have their default.
     """
     chosen = keys or {}
     rows: dict[str, list[str]] = {}
