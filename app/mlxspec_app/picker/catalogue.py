@@ -18,31 +18,25 @@ class Catalogue(Protocol):
 
     @property
     def memory_gb(self) -> float:
-        """Memory that models may take."""
+        """GB of memory that models may take."""
 
     def models(self) -> Sequence[ModelEntry]:
-        """Return the models that can be chosen, the default model first.
-
-        Those that are worth fetching come last.
-        """
+        """Return the models that can be chosen: the default first, recommended downloads last."""
 
     def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
-        """Download a model, and resume a download that was interrupted.
+        """Download a model, or resume an interrupted download.
 
-        Args:
-            source: Its source.
-            on_progress: Called with the bytes done and in all; what it raises ends the download.
+        `on_progress` is called with the bytes done and in all; an exception that it raises ends the
+        download.
 
         Raises:
-            ModelNotFoundError: It cannot be downloaded.
+            ModelNotFoundError: The model cannot be downloaded.
         """
 
     def drafters(self, source: str, max_kv_size: int | None = None) -> Sequence[DrafterEntry]:
         """Return the drafters for a model, the most useful first.
 
-        Args:
-            source: The model.
-            max_kv_size: Rows of a rotating cache, or None: speeds are those with this cache.
+        Their speeds are those with a rotating cache of `max_kv_size` rows; None means a full cache.
         """
 
     def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A download beside the chat: how far it is, how it ended, and how it is stopped."""
+"""A download that runs next to the chat: its progress, its end, and its stop flag."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +19,10 @@ class Fetching:
     """The download of one model; a thread runs it and the screen reads it.
 
     Attributes:
-        model: The model.
         done: Downloaded bytes.
-        total: Bytes in all, 0 until that is known.
-        is_stopped: Whether it is to stop; whoever sets it need not wait.
-        is_over: Whether it has ended, well or not.
+        total: Bytes in all, 0 until known.
+        is_stopped: Set to request a stop; the caller need not wait.
+        is_over: Whether it has ended, successfully or not.
         error: Why it failed, or "".
     """
 
@@ -35,11 +34,9 @@ class Fetching:
     error: str = ""
 
     def run(self, fetch: Fetch, is_cancelled: Callable[[], bool]) -> None:
-        """Download the model; complete files stay when it is stopped, and the next time resumes.
+        """Download the model; after a stop, complete files stay and the next run resumes.
 
-        Args:
-            fetch: Downloads it.
-            is_cancelled: Returns whether the app no longer waits for it.
+        `is_cancelled` returns whether the app no longer waits for it.
         """
 
         def note(done: int, total: int) -> None:

@@ -8,18 +8,15 @@ from mlxspec.drafting.entries import Fit
 
 @dataclass(frozen=True)
 class Introduction:
-    """Facts for the first run.
+    """Facts for the first run; sizes are in GB.
 
     Attributes:
-        device: Name of the processor.
         cores: CPU cores that can be used.
-        memory_gb: Memory of the machine in GB.
         computes_on: "CPU", "Metal" or "CUDA".
         blas: BLAS library on a CPU, or "".
         is_slow: Whether drafts cannot pay with that library.
-        model: Name of the model.
-        model_gb: Size on the disk in GB, or None if it is not known.
-        fit: How the model fits the memory, or None if that is not known.
+        model_gb: Size on the disk, or None if unknown.
+        fit: How the model fits the memory, or None if unknown.
         has_model: Whether the model is on this disk.
     """
 
@@ -35,7 +32,6 @@ class Introduction:
     has_model: bool
 
     def machine_lines(self) -> Iterator[str]:
-        """Yield the lines about the machine."""
         yield f"{self.device}, {self.cores} cores, {self.memory_gb:.0f} GB of memory"
         where = f"with {self.blas}" if self.blas else ""
         yield f"MLX computes on {self.computes_on} {where}".strip() + "."
@@ -48,7 +44,6 @@ class Introduction:
             yield "Checking several guesses at once costs hardly more than one: drafting can pay."
 
     def model_lines(self) -> Iterator[str]:
-        """Yield the lines about the model."""
         size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
         yield f"{self.model}{size}"
         if self.fit == "fits":

@@ -17,7 +17,7 @@ _MUTED, _PLAIN, _BAD, _GOOD, _WARN = (
     "$spec-corrected",
 )
 _METER_CELLS = 6
-_EXACT_BELOW = 10  # tokens/s that are told with a digit behind the point
+_EXACT_BELOW = 10  # tokens/s below this are shown with one decimal
 _SIGNS = {"fits": ("✓", _GOOD), "tight": ("!", _WARN), "too large": ("✗", _BAD)}
 _FITS = {
     "fits": "fits",
@@ -32,13 +32,7 @@ def gigabytes(size_gb: float) -> str:
 
 
 def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Content:
-    """Return the two rows of a model.
-
-    Args:
-        model: The model.
-        memory_gb: Memory of the machine in GB.
-        is_current: Whether the model is loaded.
-    """
+    """Return the two rows of a model; `is_current` marks the loaded one."""
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if model.problem:
         facts = Content.assemble(("  ✗ ", _BAD), (safe_line(model.problem), _MUTED))
@@ -58,7 +52,7 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
 
 
 def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
-    """Return what a model costs that is not here, and whether it fits, as far as that is known."""
+    """Return the size and fit of a model that is not on this disk, where known."""
     if not model.expected_tps:
         return [(f"↓ not here yet, {gigabytes(model.size_gb)} to download", _MUTED)]
     sign, style = _SIGNS[model.fit_in(memory_gb)]
@@ -137,7 +131,7 @@ def load_news(state: ChatState) -> Content:
 
 
 def fetch_news(fetching: Fetching | None) -> Content:
-    """Return the progress of a download beside the chat, or how it ended."""
+    """Return the progress of a download, or how it ended."""
     if fetching is None:
         return Content("")
     name = safe_line(fetching.model.name)

@@ -17,10 +17,9 @@ class Shelf:
     """Records from the catalogue, as they arrive.
 
     Attributes:
-        current: The models that are loaded, or that should have been.
+        current: The models that are loaded, or that failed to load.
         is_loaded: Whether `current` is loaded.
-        memory_gb: Memory of the machine in GB.
-        models: The models, in the order of the list.
+        models: In the order of the list.
         drafters: Drafters of each model that the user has looked at, in the order of the list.
     """
 
@@ -38,7 +37,7 @@ class Shelf:
         ]
 
     def model_index(self) -> int | None:
-        """Return the index to begin at: the loaded model, else the first one."""
+        """Return the initial index: the loaded model, else the first one."""
         asked = (index for index, model in enumerate(self.models) if self._is_asked(model))
         return next(asked, 0 if self.models else None)
 
@@ -49,7 +48,7 @@ class Shelf:
         return [drafter_row(each, is_current=each.drafter == now) for each in drafters]
 
     def drafter_index(self, source: str) -> int | None:
-        """Return the index to begin at: the present drafter, else `auto`."""
+        """Return the initial index: the present drafter, else `auto`."""
         names = [each.drafter for each in self.drafters.get(source, ())]
         return _index_of(self.current.drafter if source == self.current.model else AUTO, names)
 
@@ -61,7 +60,7 @@ class Shelf:
         return drafters[index] if index is not None and index < len(drafters) else None
 
     def obstacle(self, model: ModelEntry) -> Content | None:
-        """Return why a model is not loaded at once; the warning of a too large one comes once."""
+        """Return why a model is not loaded at once; warns once if it is too large."""
         if model.problem:
             return trouble("cannot be chosen", model.problem)
         if model.fit_in(self.memory_gb) != "too large" or self._warned_of == model.source:
@@ -71,7 +70,7 @@ class Shelf:
         return trouble("it does not fit in memory", why, "press Enter again to load it anyway")
 
     def forget_warning(self) -> None:
-        """Warn again of a too large model, because the user has looked at another one."""
+        """Warn again about a too large model, because the user has looked at another one."""
         self._warned_of = None
 
     def pair(self, source: str, drafter: DrafterEntry | None = None) -> ModelChoice:
