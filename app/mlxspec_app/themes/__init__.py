@@ -1,4 +1,4 @@
-"""The themes: four with colours of our own, and two with the colours of the terminal.
+"""The themes: four with our own colours, and two with the terminal's colours.
 
 Each defines the colours of tokens, `$spec-*` in style sheets.
 """

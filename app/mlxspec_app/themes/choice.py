@@ -1,7 +1,8 @@
-"""The theme for a terminal, where the user chose none.
+"""The default theme for a terminal.
 
-Programs such as vim read COLORFGBG too; its last part is the number of the background. A terminal
-of sixteen colours shows most of ours as the same white, so there the terminal's own are taken.
+It depends on COLORFGBG, which programs such as vim read too; its last part is the number of the
+background. A terminal of sixteen colours shows most of our colours as the same white, so there the
+terminal's own colours are used.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,9 @@ _LIGHT = {"7", *map(str, range(9, 16))}
 
 
 def theme_for(environment: Mapping[str, str], color_system: str | None) -> str:
-    """Return the name of the theme.
+    """Return the name of the theme for some environment variables.
 
-    Args:
-        environment: The environment variables.
-        color_system: What the terminal can show, as Rich names it; None if unknown.
+    `color_system` is Rich's name of the terminal's colours; None if unknown.
     """
     is_light = environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT
     dark, light = (TERMINAL, TERMINAL_LIGHT) if color_system == "standard" else (MINT, DAY)

@@ -1,8 +1,8 @@
-"""Themes with the terminal's own sixteen colours, so that the app looks like other programs in it.
+"""Themes with the terminal's own sixteen colours, so that the app looks like other programs.
 
 The user chose these colours, and the app cannot read them. So all text is on the terminal's own
-background: no other one is sure to be readable. A mark at its beginning separates a round from the
-one before, instead of a band, and chosen or selected text is in reverse.
+background, the only one that is surely readable. A round starts with a mark instead of a band, and
+chosen or selected text is in reverse.
 """
 
 from textual.theme import Theme
