@@ -1,4 +1,4 @@
-"""Lets the user write a text in the editor of their own: $VISUAL, else $EDITOR."""
+"""Lets the user write a text in their own editor: $VISUAL, else $EDITOR."""
 
 import os
 import shlex
@@ -9,15 +9,13 @@ from pathlib import Path
 
 
 class EditorError(Exception):
-    """There is no editor, or it did not end well; the text has not changed."""
+    """No editor is set, or it failed; the text has not changed."""
 
 
 def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the text as the user leaves it in the editor; waits until the editor ends.
+    """Return the text as saved in the editor; waits until the editor ends.
 
-    Args:
-        text: The text to begin with.
-        environment: Names the editor; its command can have arguments.
+    `environment` names the editor; its command can have arguments.
 
     Raises:
         EditorError: No editor is named, it cannot be started, or it failed.
@@ -28,7 +26,7 @@ def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
         path.write_text(text, encoding="utf-8", errors="replace")
         _run(named, path)
         try:
-            # Whatever the encoding: the user has no other copy of this text
+            # Accept any encoding: the user has no other copy of this text.
             return path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n")
         except OSError as error:
             raise EditorError(f"what {named} wrote cannot be read: {error}") from error

@@ -1,6 +1,6 @@
 """The log of the app: errors with their tracebacks, and the delay of frames.
 
-It is a file, because the terminal belongs to the screen; two files of at most a megabyte remain.
+It is a file, because the terminal belongs to the screen. At most two files of a megabyte are kept.
 The log never contains text of a chat.
 """
 
@@ -17,19 +17,14 @@ _MOST_BYTES = 1_000_000
 
 
 class AppLog:
-    """Writes the log; if that fails the app goes on without a log."""
+    """Writes the log; if that fails the app continues without a log."""
 
     def __init__(self, folder: Path) -> None:
-        """Write into a folder, which the first line creates.
-
-        Args:
-            folder: Folder of the log.
-        """
+        """Write into a folder, which the first line creates."""
         self._path = folder / NAME
         self._logger: logging.Logger | None = None
 
     def note(self, message: str) -> None:
-        """Write a line."""
         self._write(logging.INFO, message)
 
     def record(self, event: Event | SessionEvent) -> None:

@@ -1,7 +1,7 @@
 """Paths of the user's files: the chat store, learned tables, settings, traces, logs.
 
-Each is in the folder that the platform has for its kind. `--data-dir` or `MLXSPEC_HOME` put all of
-them into one folder; `MLXSPEC_HOME` also moves the downloads of the library.
+Each is in the platform's folder for its kind. `--data-dir` or `MLXSPEC_HOME` put all of them into
+one folder; `MLXSPEC_HOME` also moves the downloads of the library.
 """
 
 import os
@@ -20,10 +20,8 @@ class Paths:
     Attributes:
         store: The database of chats.
         learned: Folder of the tables that drafters learned from the chats.
-        unsent: The text that was typed and not sent.
-        settings: The settings file.
+        unsent: File with text that was typed but not sent.
         traces: Folder of the traces of replies.
-        logs: Folder of the logs.
     """
 
     store: Path
@@ -37,8 +35,7 @@ class Paths:
 def find_paths(data_dir: str | PathLike[str] | None = None) -> Paths:
     """Return the paths: below `data_dir`, else below `MLXSPEC_HOME`, else those of the platform.
 
-    Args:
-        data_dir: The folder from `--data-dir`; `~` stands for the home folder.
+    `~` in `data_dir` stands for the home folder.
     """
     chosen = os.fspath(data_dir) if data_dir else os.environ.get("MLXSPEC_HOME")
     if chosen:

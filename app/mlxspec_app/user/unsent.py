@@ -1,4 +1,4 @@
-"""The text that was typed and not sent: kept in a file from one start of the chat to the next."""
+"""Text that was typed but not sent: a file keeps it until the chat's next start."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from mlxspec_app.user.whole_file import replace_file
 
 
 class UnsentText:
-    """Keeps one text; a chat that starts takes it."""
+    """Stores one text; the next chat takes it."""
 
     def __init__(self, path: Path) -> None:
-        """Keep the text in the file at `path`, which only the owner can read."""
+        """Use the file at `path`, which only the owner can read."""
         self._path = path
 
     def take(self) -> str:
-        """Return the kept text and forget it; "" if there is none or it cannot be read."""
+        """Return the stored text and remove it; "" if there is none or it cannot be read."""
         try:
             text = self._path.read_text(encoding="utf-8")
             self._path.unlink()
@@ -23,7 +23,7 @@ class UnsentText:
         return text
 
     def keep(self, text: str) -> None:
-        """Keep a text in place of the one before; "" keeps none.
+        """Store a text in place of the previous one; "" removes it.
 
         Raises:
             OSError: The file cannot be written or removed.
