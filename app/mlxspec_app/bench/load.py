@@ -70,10 +70,9 @@ def conversation(num_messages: int) -> list[Event]:
 
 
 class FedSession(ReplaySession):
-    """A session that returns the events that `feed` got, from any thread."""
+    """A session that returns the events passed to `feed`, from any thread."""
 
     def __init__(self) -> None:
-        """Start as a session that is ready."""
         super().__init__(())
         self._fed: deque[Event | SessionEvent] = deque([SessionReady()])
 

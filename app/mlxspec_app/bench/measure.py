@@ -31,12 +31,11 @@ class Case:
     """What to measure.
 
     Attributes:
-        text: Kind of text of the reply.
         tokens: Length of the reply in tokens.
         per_update: Number of tokens of an update.
         above: Number of messages above the reply.
-        panels: Whether updates renew the panels beside and below the transcript too.
-        measures: The CPU time of updates, or the delay of frames beside two busy threads.
+        panels: Whether updates also renew the panels around the transcript.
+        measures: "cost": CPU time of updates; "lateness": delay of frames next to two busy threads.
     """
 
     text: TextKind = "prose"
@@ -70,7 +69,7 @@ class BenchScreen(ChatScreen):
         """Do nothing: the measurement calls the frames."""
 
     def update_panels(self) -> None:
-        """Do nothing: the measurement calls the update of the panels."""
+        """Do nothing: the measurement updates the panels."""
 
     async def _measure(self) -> None:
         self._session.feed(conversation(self._case.above))

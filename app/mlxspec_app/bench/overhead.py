@@ -1,10 +1,11 @@
 """What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of mlxspec]`.
 
-`mlxspec generate`, the app with a calm page and the app with the X-ray answer the same prompts in
-turn, each in a new process with new user data, so all have read and learned the same. The first one
-changes with every prompt: a machine that gets slower affects all equally. First output is the first
-frame of the app, and the first text of `generate`. Tokens/s are those of the trace, without the
-prefill. Ratios are of the arms of one prompt. The last line is one JSON document.
+Three arms answer the same prompts in turn: `mlxspec generate`, the app in the calm view, and the
+app in the X-ray. Each runs in a new process with new user data, so none has learned more than
+another. The order rotates with every prompt, so a machine that slows down affects all equally.
+First output is the first frame of the app, and the first text of `generate`. Tokens/s are those of
+the trace, without the prefill. Ratios are of the arms of one prompt. The last line is one JSON
+document.
 """
 
 import argparse
@@ -56,7 +57,6 @@ class Run:
 
     Attributes:
         first_output_s: Seconds from the start of the process to its first frame, or first text.
-        tokens_per_s: The speed of the reply.
         models: Model, drafter and device in words.
     """
 
@@ -69,7 +69,6 @@ class App:
     """The app on its own terminal; a thread reads what it draws."""
 
     def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
-        """Start it."""
         self.first_frame_s = 0.0
         self._began = time.monotonic()
         self._pid, self._terminal = pty.fork()
@@ -84,7 +83,7 @@ class App:
         os.write(self._terminal, keys)
 
     def end(self) -> None:
-        """Quit, and wait until it has ended; kill it where it does not."""
+        """Quit and wait for the end; kill the app if it does not end."""
         deadline = time.monotonic() + TIMEOUT_S
         self.type(_QUIT)
         while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
@@ -184,7 +183,7 @@ def _report(runs: dict[str, list[Run]]) -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a process whose user data lie in a folder."""
+    """Return the environment of a process whose user data are in a folder."""
     return {**os.environ, "MLXSPEC_HOME": str(folder), "TERM": "xterm-256color"}
 
 

@@ -2,9 +2,9 @@
 
 Each run is a new process on its own terminal, as a user would start it. The clock stops at the
 first bytes that paint the app's name after the command has switched to the alternate screen. Then
-the process is killed: the time excludes all that comes later, such as the load of a model. The
-processor time beside it shows how much a busy machine added. The arguments are those of mlxspec;
-the default is a chat with its store in a temporary folder. The last line is one JSON document.
+the process is killed: the time excludes everything later, such as loading a model. Processor time
+shows how much a busy machine added. The arguments are those of mlxspec; the default is a chat with
+its store in a temporary folder. The last line is one JSON document.
 """
 
 import fcntl
