@@ -29,14 +29,10 @@ def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
 
 
 def add_flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
-    """Add the flag of a setting.
+    """Add the flag of a setting; `name` is also the parsed argument.
 
-    A missing flag gives None if the settings file or `GenerationParams` has the default.
-
-    Args:
-        group: The parser, or a group of it.
-        name: Name of the setting, also of the parsed argument.
-        changes: Keywords of `add_argument` that replace those of the table.
+    A missing flag gives None if the settings file or `GenerationParams` has the default. `changes`
+    replace keywords of `add_argument` from the table.
     """
     row = _FLAGS[name]
     default = changes.get("default", row.default)
@@ -65,7 +61,7 @@ def words_of(text: str) -> list[str]:
 
 
 def new_file(text: str) -> Path:
-    """Return the path of a file to write, before an hour is spent on its content.
+    """Return the path of a new file, checked before an hour is spent on its content.
 
     Raises:
         ValueError: The file exists already, or its folder does not.
@@ -94,7 +90,7 @@ def generation_params(args: Namespace) -> GenerationParams:
     """Return the settings of a reply, with defaults for missing flags and a random seed."""
     sampling = SamplingParams(**_stated(args, (row.name for row in SAMPLING)))
     given = _stated(args, (row.name for row in GENERATION if row.flag))
-    if hasattr(args, "regex"):  # read here, once: a pipe has its text one time only
+    if hasattr(args, "regex"):  # read here, once: a pipe can be read only once
         given["grammar"] = grammar(args)
     return GenerationParams(
         sampling=sampling, **{"seed": random.SystemRandom().getrandbits(32), **given}
@@ -102,7 +98,7 @@ def generation_params(args: Namespace) -> GenerationParams:
 
 
 def grammar(args: Namespace) -> Grammar | None:
-    """Return what a reply has to fit by one of the four flags; None without any.
+    """Return the grammar that one of the four flags sets; None without any.
 
     Raises:
         ValueError: Several are given, or one cannot be read.
@@ -120,7 +116,7 @@ def grammar(args: Namespace) -> Grammar | None:
 
 
 def read_file(path: Path, name: str) -> str:
-    """Return the text of a file; `name` says what it is.
+    """Return the text of a file; `name` describes it in messages.
 
     Raises:
         ValueError: It cannot be read, or is not UTF-8.

@@ -1,7 +1,8 @@
 """The facts about this machine for the app: the device, the models, their drafters.
 
 They need MLX and transformers, whose import would delay the first frame, so background threads
-import them. One thread at a time: two that import transformers together each see half of it.
+import them. Only one thread may import at a time: two concurrent imports of transformers each see a
+half-initialised module.
 """
 
 from collections.abc import Callable
@@ -24,10 +25,10 @@ _NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by C
 
 
 class ChatCatalogue:
-    """Lists models and drafters; fulfils `mlxspec_app.picker.catalogue.Catalogue`."""
+    """Lists models and drafters; implements `mlxspec_app.picker.catalogue.Catalogue`."""
 
     def __init__(self, options: Options | None = None) -> None:
-        """Make a catalogue; `options` are those with which models are loaded."""
+        """`options` are those with which models are loaded."""
         self._options = options or Options()
 
     @property
@@ -67,11 +68,7 @@ class ChatCatalogue:
 
 
 def introduce(model: str) -> Introduction:
-    """Return the facts for the cards of the first run.
-
-    Args:
-        model: The model to load, "" for the default one.
-    """
+    """Return the facts for the cards of the first run; `model` "" means the default one."""
     with IMPORTING:
         from mlxspec.drafting.catalogue import find_model
 

@@ -1,4 +1,4 @@
-"""Loads the models of the app's session, and gives them other drafters.
+"""Loads the models of the app's session, and changes their drafters.
 
 MLX is imported with the first model, in the engine thread, while the app is drawn.
 """
@@ -29,7 +29,7 @@ class SessionModels:
     """
 
     def __init__(self, args: Namespace, first: ModelChoice) -> None:
-        """Load nothing yet; the arguments hold for all models, `--draft-model` for the first."""
+        """Load nothing yet; `args` apply to all models, `--draft-model` to `first` only."""
         self.say: Callable[[str], None] = lambda line: None
         self.suggest: Callable[[Mapping[str, float], Collection[str]], None] = lambda *_: None
         self.sampling: Callable[[], SamplingParams] = SamplingParams
@@ -105,14 +105,13 @@ class SessionModels:
         self.say(f"drafter {choice.drafter}, {choice.reason}")
 
     def _chosen(self, choice: ModelChoice) -> Namespace:
-        """Return the arguments with these models."""
         draft_model = self._args.draft_model if choice == self._first else None
         return Namespace(**{**vars(self._args), **asdict(choice), "draft_model": draft_model})
 
 
 @contextmanager
 def _as_our_error() -> Iterator[None]:
-    """Make an error of an argument, such as a drafter that does not exist, one for the user."""
+    """Turn an invalid argument, such as an unknown drafter, into an error for the user."""
     try:
         yield
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The entry point: parses the arguments, runs a command, turns its errors into exit codes.
 
-Exit codes: 0 for success, 2 for a bad argument, 1 for anything else that went wrong, 130 after
-Ctrl-C. `--debug` shows the traceback of an error that is otherwise one line.
+Exit codes: 0 for success, 2 for a bad argument, 1 for any other error, 130 after Ctrl-C. `--debug`
+shows the traceback of an error that is otherwise one line.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 0  # the reader of a pipe has gone: not an error
+        return 0  # the reader of a pipe has closed it: not an error
     except (ValueError, MlxspecError, OSError, RuntimeError, MemoryError) as error:
         if args is not None and args.debug:
             raise
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _flushed_output() -> Iterator[None]:
-    """Flush standard output where an error can still be caught; `--help` exits from the block."""
+    """Flush standard output while an error can still be caught; `--help` exits from the block."""
     try:
         yield
     finally:
@@ -60,14 +60,14 @@ def _run(args: argparse.Namespace) -> int:
     if args.command not in (*_WITHOUT_MLX, *_CHECKS_ITSELF):
         backend.check()
     if args.command in _DRAWN:
-        gc.disable()  # imports leave no garbage: looking for it costs a tenth of the start
+        gc.disable()  # imports leave no garbage: collections would cost a tenth of the startup time
     # Imported here, where garbage collection is off already.
     code: int = import_module(f"mlxspec_cli.commands.{args.command}").run(args)
     return code
 
 
 def _error_text(error: Exception) -> str:
-    """Return the message of an error; for a full disk it says what to do."""
+    """Return the message of an error; for a full disk, with advice."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         name = error.filename or "the output"
         return f"{name} cannot be written: {error.strerror}; make room, or write elsewhere"

@@ -1,4 +1,4 @@
-"""The manual: keys, commands, settings and flags, from the tables of the program itself.
+"""The manual: keys, commands, settings and flags, from the program's own tables.
 
 `python -m mlxspec_cli.manual docs/manual.md` writes the page; a test fails when it is out of date.
 """

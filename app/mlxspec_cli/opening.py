@@ -15,10 +15,8 @@ def open_engine(
 ) -> api.Prepared:
     """Load the model and the drafter of the arguments.
 
-    Args:
-        args: Parsed arguments.
-        on_progress: Called during a download; None draws a progress bar instead.
-        say: Called with notices for the user; None prints them on standard error.
+    `on_progress` is called during a download; None draws a progress bar instead. `say` is called
+    with notices for the user; None prints them on standard error.
     """
     return api.prepare(
         args.model or None, options(args), on_progress=on_progress, say=say or print_line
@@ -34,7 +32,6 @@ class PrefillBar:
         self._bar: tqdm[None] | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` prompt tokens are prefilled."""
         if total < self.SHORT_PROMPT or not sys.stderr.isatty():
             return
         if self._bar is None:

@@ -1,8 +1,8 @@
 """The standard streams: made usable, checked for a terminal, and written to safely.
 
-The descriptor of a closed stream goes to the next opened file, and prints would go into that file,
-for example the chat store. The encoding of a stream may lack characters of a reply, or not fit
-the typed bytes: neither may end a chat. Text of a model can hold escape sequences.
+The next opened file takes the descriptor of a closed stream, and prints would go into that file,
+for example the chat store. The encoding of a stream may lack characters of a reply, or not fit the
+typed bytes: neither may end a chat. Text of a model can hold escape sequences.
 """
 
 import io
@@ -14,7 +14,7 @@ from typing import Any
 from mlxspec_app.text.safe_text import safe_text
 
 REPEATING = "stopped: repeating"
-"""What is said of a reply that was ended because it repeated itself."""
+"""Note on a reply that was stopped because it repeated itself."""
 
 
 def mend_streams() -> None:
@@ -23,7 +23,7 @@ def mend_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this stream's
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
@@ -32,12 +32,12 @@ def mend_streams() -> None:
     if isinstance(sys.stdin, io.TextIOWrapper):
         is_ascii = sys.stdin.encoding.lower() in ("ascii", "ansi_x3.4-1968", "us-ascii")
         is_utf_8 = is_ascii or sys.stdin.encoding.lower() == "utf-8"  # ASCII seldom means ASCII
-        encoding = "utf-8-sig" if is_utf_8 else None  # a byte order mark is no part of a text
+        encoding = "utf-8-sig" if is_utf_8 else None  # a byte order mark is not part of a text
         sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape")
 
 
 def can_draw() -> bool:
-    """Return whether the app can be drawn: input and output are a terminal, not a dumb one."""
+    """Return whether input and output are a terminal that can draw the app."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM") != "dumb"
 

@@ -243,7 +243,6 @@ def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add every setting that has a flag."""
     group = parser.add_argument_group("model")
     add_flags(group, LOAD_FLAGS)
     group.add_argument("--system", metavar="TEXT", help="system prompt")

@@ -1,8 +1,8 @@
 """The chat of `mlxspec chat --plain`: reads a line, streams the reply as plain text.
 
 It suits pipes, screen readers and simple terminals: no colour, no cursor movement. Standard output
-has the replies alone, broken between words on a terminal and exact in a pipe; all else goes to
-standard error. A pipe gets an exit code: 1 if a reply failed, 130 after Ctrl-C.
+has only the replies, broken between words on a terminal and exact in a pipe; all else goes to
+standard error. In a pipe the exit code is 1 if a reply failed, and 130 after Ctrl-C.
 """
 
 import signal
@@ -62,13 +62,11 @@ def run_plain(args: Namespace, params: GenerationParams) -> int:
 
 
 def _tell(line: str = "", end: str = "\n") -> None:
-    """Print what is no reply, to standard error."""
+    """Print to standard error, which gets everything but replies."""
     print(line, end=end, file=sys.stderr, flush=True)
 
 
 class _PlainChat:
-    """The loop of the plain chat."""
-
     def __init__(self, conversation: Conversation, settings: ReplySettings) -> None:
         self.trace: TraceWriter | None = None
         self.has_failed = False
@@ -144,7 +142,7 @@ class _PlainChat:
         finally:
             signal.signal(signal.SIGINT, before)
         if self._stop and not sys.stdin.isatty():
-            raise KeyboardInterrupt  # a pipe cannot be asked what to do next
+            raise KeyboardInterrupt  # a pipe has no user to continue
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._stop = True  # the engine checks this between rounds, in a consistent state
@@ -178,14 +176,14 @@ class _PlainChat:
 
 
 def _read_line() -> str:
-    """Read a line; a person is asked for it, on standard output only where that is a terminal.
+    """Read a line, with a prompt for a person; standard output gets it only if a terminal.
 
     Raises:
         EOFError: The input has ended.
     """
     is_asked = sys.stdin.isatty()
     if is_asked and sys.stdout.isatty():
-        return input("\nyou> ")  # through readline, which has to know what stands before
+        return input("\nyou> ")  # through readline, which needs the prompt for its cursor
     if is_asked:
         _tell("\nyou> ", end="")
     return input()

@@ -1,4 +1,4 @@
-"""The options of `mlxspec serve`: those of mlx-lm's server, and what that one lacks."""
+"""The options of `mlxspec serve`: those of mlx-lm's server, and additional ones."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_network(group: argparse._ActionsContainer) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    # Its own name: `port` is a setting of `load`, the code that computes a model.
+    # A separate name: `port` is a setting of `load`, the code that computes a model.
     how: dict[str, Any] = {"dest": "listen_port", "metavar": "PORT", "type": int, "default": 8080}
     group.add_argument("--port", help="port to listen on (8080); 0 takes a free one", **how)
     group.add_argument("--api-key", default="", metavar="KEY", help="requests must send it")

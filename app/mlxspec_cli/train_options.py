@@ -1,4 +1,4 @@
-"""The arguments of `mlxspec train`, which its help needs without MLX."""
+"""The arguments of `mlxspec train`, kept apart so that its help needs no MLX."""
 
 import argparse
 from pathlib import Path
@@ -12,10 +12,10 @@ HEADS = {
 
 
 def count(text: str) -> int:
-    """Return text as a number of 1 or more.
+    """Return text as an integer of 1 or more.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: The text is not such an integer.
     """
     number = int(text)
     if number < 1:
@@ -26,9 +26,7 @@ def count(text: str) -> int:
 def add_train_commands(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     """Add the steps of `train`, in the order in which they run.
 
-    Args:
-        parser: The parser of `train`.
-        shared: Options that every command has.
+    `shared` has the options that every command has.
     """
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
 

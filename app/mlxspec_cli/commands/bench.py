@@ -1,9 +1,8 @@
 """`mlxspec bench`: drafters against plain decoding and other projects, on this machine.
 
 It prints tables on standard output, or with `--json` all figures as one JSON document, and progress
-on standard error. The exit code
-is 1 if a greedy reply differs from the baseline's by more than rounding explains, and 130 after an
-interrupt, which prints the finished part.
+on standard error. The exit code is 1 if a greedy reply differs from the baseline's by more than
+rounding explains, and 130 after an interrupt, which prints the finished part.
 """
 
 import gc
@@ -98,10 +97,10 @@ def _compare(
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(drafter_context)
-    # Costs measured at another hour would not fit the speeds of this run.
+    # Costs measured at another time would not fit the speeds of this run.
     budget.record(0, cost)
     is_partial = False
-    gc.freeze()  # the loaded objects stay: a collection need not visit them
+    gc.freeze()  # loaded objects live on: collections can skip them
     try:
         _measure(
             Runner(drafter_context.engine, arms, baseline),
@@ -199,7 +198,7 @@ def _contexts(
 def _predictions(
     drafter_context: DrafterContext, own: list[str], plan: Plan, *, as_json: bool
 ) -> int:
-    """Print the figures of predicted replies; return 1 if one differs and rounding is not why."""
+    """Print the figures of predicted replies; return 1 if one differs beyond rounding."""
     engine = drafter_context.engine
     task = replace(plan.task, temperature=plan.temps[0])
     engine.measure_costs()
@@ -249,7 +248,7 @@ def _plan(args: Namespace) -> Plan:
         if number < 1:
             raise ValueError(f"{name} must be 1 or more; got {number}")
     questions = read_questions(args.prompts)
-    categories = [] if args.structured else words_of(args.categories)  # it has its own
+    categories = [] if args.structured else words_of(args.categories)  # it has its own categories
     chosen = choose_questions(questions, categories, args.limit)
     most = DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k
     if args.against and (args.top_p < 1 or args.min_p):

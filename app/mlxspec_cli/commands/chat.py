@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
     """Open the app, or the plain chat with `--plain` or without a terminal.
 
     Raises:
-        ValueError: A setting is out of range, or `--continue` comes with the plain chat.
+        ValueError: A setting is out of range, or `--continue` is used with the plain chat.
         MlxspecError: MLX is not installed, so no model can run.
     """
     if args.plain or not can_draw():
@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
 
 
 def filled_in(args: Namespace, settings: Settings) -> Namespace:
-    """Return the arguments, with the settings of the file for missing ones.
+    """Return the arguments, with missing ones from the settings file.
 
     Only `chat` uses the file, so that a script with `generate` does the same everywhere.
     """

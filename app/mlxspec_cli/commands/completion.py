@@ -1,4 +1,4 @@
-"""`mlxspec completion`: print a script, made by shtab, that lets a shell complete our commands.
+"""`mlxspec completion`: print a shell completion script made by shtab.
 
 The shell runs the script itself, so no Python starts while the user types.
 """
@@ -11,7 +11,7 @@ import shtab
 
 _FILES = ("FILE", "OUT", "TRACE", "A", "B", "WORD|FILE|FOLDER|ID|LIST")  # their names in the help
 _FOLDERS = ("FOLDER",)
-_MODELS = ("model", "draft_model", "file", "folder")  # these have no such name in the help
+_MODELS = ("model", "draft_model", "file", "folder")  # arguments without such a name in the help
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,9 +1,9 @@
-"""`mlxspec doctor`: what this machine runs on, what speculation costs here, what to do about it.
+"""`mlxspec doctor`: the setup of this machine, the cost of speculation here, and fixes.
 
 `examine` collects the facts, `examination_text` formats them; `fastest_drafter` and `measure` run
-the model. A finding is one line: the problem, its cost, and what to do. `--mac-report FILE` writes
+the model. A finding is one line: the problem, its cost, and the fix. `--mac-report FILE` writes
 what only a Mac can show to a file. `--read-report FILE` compares such a file with the assumptions
-of the tests. `--forget` deletes what was found out about models here.
+of the tests. `--forget` deletes the stored findings about models.
 """
 
 import os
@@ -38,11 +38,9 @@ class Examination:
     """The facts that need no run of a model.
 
     Attributes:
-        facts: The facts about the machine.
         model: Path of the default model, downloaded or not; None without MLX.
-        has_model: Whether it is downloaded.
         findings: The problems, a line each.
-        verdicts: What examinations of models of mlx-lm have found here, by type and conditions.
+        verdicts: Results of comparing mlx-lm's models on this machine, by type and conditions.
     """
 
     facts: backend.DeviceFacts
@@ -56,7 +54,7 @@ def run(args: Namespace) -> int:
     """Print the report; return 1 if there are problems, else 0.
 
     Raises:
-        ReportError: The file to read is no report, or a damaged one.
+        ReportError: The file to read is not a report, or is damaged.
         ValueError: The file to write exists already, or a model is named without hosts.
         OSError: The file cannot be written.
         MlxspecError: MLX cannot run here.
@@ -161,7 +159,7 @@ def verdicts_text(verdicts: Mapping[str, "Verdict"]) -> str:
 
 
 def _forget() -> int:
-    """Delete what was found out about models here; the next load finds it out again."""
+    """Delete the stored findings about models; the next load measures again."""
     backend.check()
     from mlxspec.drafting import measured
     from mlxspec.loading import verdicts
@@ -174,7 +172,7 @@ def _forget() -> int:
 
 
 def fastest_drafter() -> "Choice":
-    """Return which drafter `auto` chooses for the default model here, and why.
+    """Return the drafter that `auto` chooses for the default model here, and why.
 
     Deletes the stored measurements of all models first: the machine may have been busy then.
     """
@@ -188,8 +186,7 @@ def fastest_drafter() -> "Choice":
 def measure(speeds: Mapping[str, float]) -> str:
     """Run the default model; return its cost curve as a small table, and its roofline.
 
-    Args:
-        speeds: Measured tokens/s by drafter, which the roofline puts into proportion.
+    `speeds` are measured tokens/s by drafter, which the roofline puts into proportion.
     """
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.device.bandwidth import measure_bandwidth
@@ -214,17 +211,14 @@ def measure(speeds: Mapping[str, float]) -> str:
 
 
 def hosts_text(hosts: str, source: str | None = None) -> str:
-    """Return what the link to other ranks takes, and what decoding with them gives, as lines.
+    """Return the cost of the link to other ranks, and the speed of decoding with them, as lines.
 
     A model is loaded on all ranks and writes a short reply with the drafter `pool` and a plain one;
-    both stand beside what the cost curve promises.
-
-    Args:
-        hosts: As after `--hosts`.
-        source: The model; None takes the default model.
+    both are compared with the prediction of the cost curve. `hosts` is as after `--hosts`. `source`
+    None takes the default model.
 
     Raises:
-        MlxspecError: The hosts are not understood, the model cannot be loaded, or a rank is lost.
+        MlxspecError: The hosts are invalid, the model cannot be loaded, or a rank is lost.
     """
     backend.check()
     from mlxspec import api
@@ -265,7 +259,7 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
 
 
 def _write_mac_report(path: Path) -> int:
-    """Measure everything into a file; after an interrupt it holds what was measured until then."""
+    """Measure everything into a file; an interrupt keeps what was measured so far."""
     from mlxspec.report.collect import collect  # a process less for those who only look
     from mlxspec.report.plan import SECONDS, parts_for
     from mlxspec_app.user.whole_file import replace_file

@@ -11,7 +11,7 @@ def run(args: Namespace) -> int:
     """Write every export of the arguments.
 
     Raises:
-        TraceError: The file cannot be read, is no trace, or has no reply.
+        TraceError: The file cannot be read, is not a trace, or has no reply.
         ValueError: The arguments name no export, an existing file, or one file twice.
         OSError: A file cannot be written.
     """

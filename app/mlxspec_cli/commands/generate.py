@@ -34,8 +34,8 @@ def run(args: Namespace) -> int:
     """Generate one reply and print it.
 
     Raises:
-        ValueError: No prompt, an argument out of range, or arguments of a chat template that is
-            not used.
+        ValueError: No prompt, an argument out of range, or arguments of a chat template that is not
+            used.
         MlxspecError: The model cannot be loaded, or the prompt does not fit it.
     """
     prompt = _read_prompt(args)
@@ -74,7 +74,7 @@ def _read_prompt(args: Namespace) -> str:
 
 
 def _piped_and_typed(words: Sequence[str]) -> str:
-    """Return what comes through a pipe, and below it the words of the command line."""
+    """Return the text from a pipe, and below it the words of the command line."""
     reads_terminal = list(words) == ["-"]
     typed = "" if reads_terminal else " ".join(words)
     if sys.stdin.isatty() and not reads_terminal:

@@ -1,10 +1,10 @@
 r"""`mlxspec man`: print the manual page, which `man mlxspec` shows where a wheel is installed.
 
-The page comes from the parser's arguments, not from its help text, whose layout changes with Python
-and with the width of the terminal. The wheel has the page from `docs/mlxspec.1`; a test compares
-that file with the parser, and `mlxspec man > docs/mlxspec.1` renews it.
+The page is built from the parser's arguments, not from its help text, whose layout changes with
+Python and with the width of the terminal. The wheel has the page from `docs/mlxspec.1`; a test
+compares that file with the parser, and `mlxspec man > docs/mlxspec.1` updates it.
 
-A line of roff that begins with a dot is a request: .SH and .SS are headings, .TP makes the next
+A line of roff that starts with a dot is a request: .SH and .SS are headings, .TP makes the next
 line the tag of a paragraph. \fB, \fI and \fR are bold, italic and upright.
 """
 

@@ -25,10 +25,10 @@ def run(args: Namespace) -> int:
 
     Raises:
         ModelNotFoundError: The model cannot be downloaded.
-        ValueError: The model whose drafters are to be listed is not on this machine.
+        ValueError: The model whose drafters are requested is not on this machine.
     """
     if args.fetch:
-        # On a terminal, a bar of the download's own shows how far it is; a second run resumes it.
+        # On a terminal, the download shows its own progress bar; a second run resumes it.
         print(find_source(args.model).path)
         return 0
     if args.model is None:
@@ -42,7 +42,7 @@ def run(args: Namespace) -> int:
         text = "\n".join([*lines, *map(_offer_text, offered)] if offered else lines[:-2])
     else:
         if find_local(args.model) is None:
-            source_named(args.model)  # several of that name are another mistake
+            source_named(args.model)  # reports a name that several models share
             raise ValueError(f"{args.model!r} is not here; `mlxspec models` lists what is")
         drafters = DrafterFinder().find(args.model)
         rows = {"model": args.model, "drafters": [asdict(drafter) for drafter in drafters]}
@@ -72,7 +72,7 @@ def _model_text(model: ModelEntry) -> str:
 
 
 def _name(model: ModelEntry) -> str:
-    """Return the name of a model, as in the header of a chat, and how else it is asked for."""
+    """Return the name of a model, as in the header of a chat, and its other names."""
     other = "" if model.source == model.name else f" ({model.source})"
     return harmless(f"{model.name}{other}")
 

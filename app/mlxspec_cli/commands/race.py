@@ -18,7 +18,7 @@ def run(args: Namespace) -> int:
     """Open the app on two traces, or print the result of the race.
 
     Raises:
-        TraceError: A file cannot be read, is no trace, or has no reply.
+        TraceError: A file cannot be read, is not a trace, or has no reply.
         ValueError: A file to write exists.
         OSError: A file cannot be written.
     """

@@ -9,7 +9,7 @@ def run(args: Namespace) -> int:
     """Open the app on a trace.
 
     Raises:
-        TraceError: The file cannot be read, or is no trace.
+        TraceError: The file cannot be read, or is not a trace.
     """
     for _ in read_trace(args.file):  # a broken file is an error before the screen opens
         pass

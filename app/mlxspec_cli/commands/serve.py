@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
 
     Raises:
         ValueError: An argument is out of range, or a flag is refused.
-        UnsupportedOperationError: What the server is built on is not installed.
+        UnsupportedOperationError: The packages of the server are not installed.
         MlxspecError: The model cannot be loaded, or a rank of it is lost.
     """
     for name, why in REFUSED.items():
@@ -65,7 +65,7 @@ def _serve(args: Namespace) -> None:
     # Other ranks hold one model at a time, and may lack the files of others.
     others = offers if args.hosts is None else list
     shelf = Shelf(main, load, others, settings.batch_size, settings.prefix_bytes)
-    with listen(settings) as listening:  # both now, so that a wrong port or name ends the command
+    with listen(settings) as listening:  # before the load, so that a wrong port fails at once
         shelf.load(main)
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -75,10 +75,10 @@ def _serve(args: Namespace) -> None:
 
 
 def _check_of(hosts: str | None, shelf: "Shelf") -> Callable[[], None]:
-    """Say how ranks share the target; return what raises an error when one is lost."""
+    """Print how ranks share the target; return a check that raises when a rank is lost."""
     if hosts is None:
         return lambda: None  # the target is in this process
-    from mlxspec.distributed import ranks  # few need it, and it reads mlx.launch
+    from mlxspec.distributed import ranks  # rarely needed, and it imports mlx.launch
 
     say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
     return ranks.start(hosts).link.check

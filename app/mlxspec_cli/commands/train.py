@@ -1,6 +1,6 @@
 """`mlxspec train`: train a drafter for a model on the model's own text, step by step.
 
-Each step writes its files into one folder a model, for the next step. After an interrupt, a step
+Each step writes its files into one folder per model, for the next step. After an interrupt, a step
 resumes where it stopped. `--drafter` and `--drafter auto` find a trained drafter.
 """
 
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     try:
         STEPS[args.step](args, loaded, folder)
     except KeyboardInterrupt:
-        starts_again = args.step in ("table", "eval")  # these steps store nothing on the way
+        starts_again = args.step in ("table", "eval")  # these steps store no intermediate results
         say(f"stopped; the same command {'starts again' if starts_again else 'resumes here'}")
         return 130
     return 0
@@ -204,8 +204,8 @@ def recipe_of_arguments(args: Namespace) -> Recipe:
     """Return the recipe of a file, or the default one, with the changes of the arguments.
 
     Raises:
-        ValueError: The file is a recipe for another kind, or a number is out of range.
-        MlxspecError: The file is no recipe.
+        ValueError: The recipe is for another kind, or a number is out of range.
+        MlxspecError: The file is not a recipe.
     """
     recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
     if recipe.kind not in KINDS:
@@ -233,7 +233,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def _run_name(recipe: Recipe) -> str:
-    """Return the folder of checkpoints, one a recipe: a changed recipe must not resume another."""
+    """Return the checkpoint folder, one per recipe: a changed recipe must not resume another."""
     text = json.dumps(recipe.as_dict(), sort_keys=True)
     return f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

@@ -1,7 +1,7 @@
-"""`mlxspec watch`: show what a server writes while it is written; needs neither MLX nor a model.
+"""`mlxspec watch`: show what a server writes, live; needs neither MLX nor a model.
 
-With `--plain`, or without a terminal, each reply is printed when it is over. `--race` writes one
-reply twice, and shows both as `mlxspec race` does.
+With `--plain`, or without a terminal, each reply is printed once it ends. `--race` writes one reply
+twice, and shows both as `mlxspec race` does.
 """
 
 import time
@@ -29,9 +29,9 @@ def run(args: Namespace) -> int:
     """Watch until the user quits.
 
     Raises:
-        ValueError: The address or the key cannot be one, or the prompt is empty.
-        ServerError: There is no server, it needs another key, it tells too little of its replies,
-            or it refuses the prompt.
+        ValueError: The address or the key is invalid, or the prompt is empty.
+        ServerError: No server answers, it needs another key, its feed lacks the needed events, or
+            it refuses the prompt.
     """
     server = ServerAddress(args.url, args.api_key)
     _check(args)
@@ -75,7 +75,7 @@ def _race(server: ServerAddress, args: Namespace) -> int:
 
 
 def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
-    """Yield each reply when it is over, its figures, and an empty line; trouble is said aside."""
+    """Yield each finished reply, its figures, and an empty line; errors go to standard error."""
     running: dict[str, Watched] = {}
     for item in items:
         match item:
