@@ -1,8 +1,7 @@
 """The Textual app: it applies the settings to themes, signs, motion and keys, while it runs.
 
-The colours are those of `theme`. Signs are drawn in ASCII while `ascii_glyphs` is set, and
-nothing moves or blinks while `animation_level` is "none". `run` puts a screen into the app and runs
-it.
+The colours are those of `theme`. Signs are drawn in ASCII while `ascii_glyphs` is set, and nothing
+moves or blinks while `animation_level` is "none". `run` puts a screen into the app and runs it.
 """
 
 import os
@@ -33,12 +32,12 @@ from mlxspec_app.user_data import UserData
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
 FEW_ROWS = 10
-"""With fewer rows, a terminal shows the transcript and the prompt only."""
+"""With fewer rows, a terminal shows only the transcript and the prompt."""
 _NO_COLOUR = NoColor()
 
 
 def mend_typed_bytes() -> None:
-    """Have what is typed and is not UTF-8 become U+FFFD: Textual's own decoder ends the app."""
+    """Decode typed bytes that are not UTF-8 as U+FFFD: Textual's own decoder ends the app."""
     for driver in (linux_driver, linux_inline_driver):
         vars(driver).update(getincrementaldecoder=_typed_decoder)
 
@@ -61,7 +60,6 @@ class MlxspecApp(App[None]):
     Attributes:
         ascii_glyphs: Whether the settings ask for ASCII signs around the text. A terminal without
             Unicode always gets them.
-        settings: The settings.
         keys: The usable keys of the settings, by the id of their binding.
         notices: The problems of the settings, a sentence each.
         settings_path: Path of the settings file, or a note that there is none.
@@ -86,11 +84,8 @@ class MlxspecApp(App[None]):
     ) -> None:
         """Make an app with the settings of the user.
 
-        Args:
-            make_screen: Returns the screen to show.
-            theme: Name of the theme; None uses TEXTUAL_THEME, then the settings.
-            user_data: The user data, which holds the settings; None uses the defaults and writes no
-                file.
+        `theme` None uses TEXTUAL_THEME, then the settings. `user_data` None uses the defaults and
+        writes no file.
         """
         super().__init__()
         mend_typed_bytes()
@@ -129,14 +124,14 @@ class MlxspecApp(App[None]):
             ValueError: There is no such setting, or it cannot have this value.
         """
         self.apply(with_value(self.settings, name, value, THEME_NAMES))
-        if name == "theme":  # also if equal: the one in use may come from the command line
+        if name == "theme":  # even if equal: the theme in use may come from the command line
             self._use_theme()
         if self._user_data is not None:
             self._user_data.change(name, value, THEME_NAMES)
             self.run_worker(self._write_settings, thread=True, group="settings")
 
     def change_theme(self, name: str = "") -> None:
-        """Change the theme to the named one, else to the next one."""
+        """Change to the named theme, else to the next one."""
         index = THEME_NAMES.index(self.theme) if self.theme in THEME_NAMES else -1
         self.change("theme", name or THEME_NAMES[(index + 1) % len(THEME_NAMES)])
 
@@ -173,12 +168,12 @@ class MlxspecApp(App[None]):
         self.app_resume_signal.subscribe(self, lambda app: self._draw_again())
 
     def _draw_again(self) -> None:
-        """Draw every row: the terminal was someone else's meanwhile."""
+        """Redraw every row, because another program used the terminal meanwhile."""
         for widget in self.screen.walk_children(with_self=True):
             widget.refresh()
 
     def action_suspend_process(self) -> None:
-        """Stop the process as a shell's Ctrl+Z does, or say why that is not possible."""
+        """Stop the process as a shell's Ctrl+Z does, or say why that is impossible."""
         if self._driver is None or not self._driver.can_suspend:
             self.notify("the app cannot be suspended here", timeout=3)
         elif os.getpgrp() == os.getsid(0):
@@ -214,12 +209,8 @@ class MlxspecApp(App[None]):
     ) -> None:
         """Show a notice as plain text, never as markup: it often quotes the user.
 
-        Args:
-            message: The text.
-            title: The title.
-            severity: The severity.
-            timeout: Seconds until it disappears; None for the usual time.
-            markup: Ignored; here for the signature of Textual.
+        `timeout` is in seconds; None means the usual time. `markup` is ignored; Textual's signature
+        has it.
         """
         text, about = safe_text(message), safe_line(title)
         super().notify(text, title=about, severity=severity, timeout=timeout, markup=False)

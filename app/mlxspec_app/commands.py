@@ -1,7 +1,8 @@
 """The commands: one table for slash commands, the palette and the help page.
 
-A line is a command if it begins with a slash and the name of a command. A slash with one other word
-is an error, as it was meant as a command. Any other line is a message, a path for example.
+A line is a command if it starts with a slash and the name of a command. A single unknown word after
+a slash is an error, because it was meant as a command. Any other line is a message, for example a
+path.
 """
 
 import re
@@ -30,11 +31,9 @@ class Command:
         action: The name of the action, which a screen maps to a function.
         argument: A word for its argument; "" for a command without one.
         choices: The allowed arguments; empty allows any text.
-        is_open: Whether other arguments than `choices` are allowed too.
+        is_open: Whether arguments other than `choices` are allowed too.
         rest: A word for what may follow the argument; "" if nothing may.
-        is_optional: Whether the argument may be left out.
-        aliases: Other names.
-        explained: What it does with one of the choices, or with "", where that is known.
+        explained: What it does with a choice, or with "" for no argument, where described.
     """
 
     name: str
@@ -218,12 +217,12 @@ def parse(line: str) -> Order | None:
 
 
 def command_named(name: str) -> Command | None:
-    """Return the command of a name or an alias, or None."""
+    """Return the command with a name or alias, or None."""
     return _BY_NAME.get(name)
 
 
 def matching(line: str) -> Sequence[Command]:
-    """Return the commands that begin with a line: the one of that very name, names, aliases."""
+    """Return the commands that start with a line: first an exact name, then names, then aliases."""
     if not re.fullmatch(r"/[a-z_]*", line):
         return ()
     begun = line[1:]

@@ -1,4 +1,4 @@
-"""Completions of a typed line: commands, their arguments, and names of files after an @."""
+"""Completions of a typed line: commands, their arguments, and file names after an @."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ class Completion:
 
     Attributes:
         line: The completed line.
-        label: What stands for it in a list.
+        label: Its text in a list.
         meaning: What it does, or "".
         is_whole: Whether the line can be entered; else something has to follow.
     """
@@ -34,8 +34,8 @@ class Completions:
 
     Attributes:
         found: The completions, the best one first.
-        is_chosen: Whether Enter takes the first one. It does not where the line can be meant as it
-            is: only the user chooses then.
+        is_chosen: Whether Enter takes the first one. It does not if the line is valid as typed:
+            then only the user chooses.
     """
 
     found: Sequence[Completion] = ()
@@ -43,12 +43,10 @@ class Completions:
 
 
 def completions(line: str, words: Mapping[str, Sequence[str]], folder: Path) -> Completions:
-    """Return the completions of a line.
+    """Return the completions of the line typed so far.
 
-    Args:
-        line: What is typed so far.
-        words: Arguments that are known only now, by the name of their command.
-        folder: Folder of relative file names.
+    `words` are arguments found at run time, by the name of their command. File names are relative
+    to `folder`.
     """
     typed = _ARGUMENT.fullmatch(line)
     command = command_named(typed[1]) if typed is not None else None
@@ -69,7 +67,7 @@ def _of_command(command: Command) -> Completion:
 def _of_argument(command: Command, begun: str, choices: Sequence[str]) -> Completions:
     low = begun.lower()
     found = [choice for choice in choices if choice.lower().startswith(low)]
-    found.sort(key=lambda choice: choice.lower() != low)  # what is typed in full comes first
+    found.sort(key=lambda choice: choice.lower() != low)  # an exact match comes first
     is_chosen = bool(found) and bool(begun or not command.is_optional)
     if command.is_open:  # names can be long: their owners come first
         found += [one for one in choices if low in one.lower() and one not in found]

@@ -18,7 +18,7 @@ _MOST_FRAMES = 100_000  # an hour at 30 a second
 SHARE_BESIDE_A_MODEL = 0.02  # of one core
 _LONGEST_GAP_S = 0.5  # however expensive frames are, text arrives twice a second
 _CHARTS_EVERY_S = 1.0
-_RATE = 0.2  # of the running mean of the cost: a frame with charts costs more than its neighbours
+_RATE = 0.2  # of the running mean of the cost, which varies: some frames draw charts
 
 
 def frames_per_s(settings: Settings) -> int:
@@ -31,19 +31,13 @@ class FrameClock:
     """Records by how much each frame was late."""
 
     def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Expect a frame every `interval_s` seconds.
-
-        Args:
-            interval_s: Seconds from one frame to the next.
-            clock: Returns the time in seconds.
-        """
+        """Expect a frame every `interval_s` seconds; `clock` returns seconds."""
         self._interval_s = interval_s
         self._clock = clock
         self._last: float | None = None
         self._late_ms: deque[float] = deque(maxlen=_MOST_FRAMES)
 
     def tick(self) -> None:
-        """Record a frame."""
         now = self._clock()
         if self._last is not None:
             self._late_ms.append(max(0.0, now - self._last - self._interval_s) * 1e3)
@@ -74,11 +68,9 @@ class FrameBudget:
         clock: Callable[[], float] = time.monotonic,
         cpu_time: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Begin without a limit.
+        """Start without a limit.
 
-        Args:
-            clock: Returns the time in seconds.
-            cpu_time: Returns the processor seconds of the drawing thread.
+        `clock` returns seconds; `cpu_time` returns the processor seconds of the drawing thread.
         """
         self._clock, self._cpu_time = clock, cpu_time
         self._share = 1.0
@@ -98,7 +90,7 @@ class FrameBudget:
         self._cost_s, self._cpu_time_before = 0.0, None
 
     def allows_frame(self) -> bool:
-        """Return whether a frame may be drawn now; if so, begin to measure its cost."""
+        """Return whether a frame may be drawn now; if so, start to measure its cost."""
         now = self._clock()
         if now - self._drawn_at < min(_LONGEST_GAP_S, self._cost_s / self._share):
             return False

@@ -13,7 +13,7 @@ class Commanded(Protocol):
     """A screen that accepts commands."""
 
     def enter(self, line: str, *, is_complete: bool) -> None:
-        """Run a line, or put one without its argument into the prompt."""
+        """Run a line, or put a line without its argument into the prompt."""
 
 
 class CommandProvider(Provider):

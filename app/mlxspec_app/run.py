@@ -35,8 +35,7 @@ _ROLES = {"user": "you"}
 def open_user_data(data_dir: str | PathLike[str] | None = None) -> UserData:
     """Return the user data, with settings checked against the themes and keys of this app.
 
-    Args:
-        data_dir: The folder of `--data-dir`, or None for the user's own.
+    `data_dir` is the folder of `--data-dir`, or None for the user's own.
     """
     return find_user_data(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
 
@@ -55,7 +54,7 @@ def run_chat(
     Args:
         make_session: Returns a session that has not started.
         user_data: The user data, with settings and chats; None stores nothing.
-        theme: Name of the theme, one of `THEME_NAMES` or of Textual's own.
+        theme: One of `THEME_NAMES`, or a theme of Textual's own.
         inline: Whether to draw below the shell's prompt instead of on the whole terminal.
         continues: Whether to open the last chat.
         introduce: Finds the facts for the cards of the first run; called in a thread.
@@ -84,11 +83,7 @@ def run_replay(
 ) -> int:
     """Play a trace file until the user quits and return the exit code.
 
-    Args:
-        path: The trace.
-        speed: Recorded seconds per second; 1 is as recorded.
-        user_data: The user data, which holds the settings; None uses the defaults.
-        theme: Name of the theme.
+    `speed` is in recorded seconds per second. `user_data` None uses default settings.
 
     Raises:
         TraceError: The trace cannot be read.
@@ -106,10 +101,7 @@ def run_replay(
 def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | None = None) -> int:
     """Play a race until the user quits and return the exit code.
 
-    Args:
-        race: Two recordings.
-        user_data: The user data, which holds the settings; None uses the defaults.
-        theme: Name of the theme.
+    `user_data` None uses default settings.
     """
     from mlxspec_app.screens.race import RaceScreen
 
@@ -130,11 +122,7 @@ def run_watch(
 ) -> int:
     """Show what a server writes until the user quits and return the exit code.
 
-    Args:
-        items: What is told of its replies.
-        url: Its address.
-        user_data: The user data, which holds the settings; None uses the defaults.
-        theme: Name of the theme.
+    `items` is the feed of the server at `url`. `user_data` None uses default settings.
     """
     from mlxspec_app.screens.watch import WatchScreen
     from mlxspec_app.sessions.watching import WatchSession
@@ -206,7 +194,7 @@ def _message_text(message: Message) -> str:
 
 
 def _notes(reply: Reply) -> list[str]:
-    """Return a note if the reply is not whole: the text alone does not show it."""
+    """Return a note if the reply is incomplete: the text alone does not show it."""
     if reply.error:
         return [f"the reply was cut off: {safe_line(reply.error)}"]
     if not reply.is_finished:

@@ -32,15 +32,12 @@ class UserData:
     """The user data, shared by the screens.
 
     Attributes:
-        paths: The paths of its files and folders.
-        settings: The settings.
         notices: The problems of the settings file, a sentence each.
         store: The store of the chats; None before `store_chats_of`.
-        catalogue: Lists the models and drafters; None where the user cannot choose.
-        fetching: The last download beside the chat, or None.
-        log: The log of errors.
+        catalogue: Lists the models and drafters; None if the user cannot choose.
+        fetching: The last background download, or None.
         is_new: Whether there was no store before.
-        stores_chats: Whether a chat screen opens the store when it begins.
+        stores_chats: Whether a chat screen opens the store when it starts.
     """
 
     paths: Paths
@@ -64,9 +61,7 @@ class UserData:
     def store_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
         """Open the store; its errors become notices of the session, while it lasts.
 
-        Args:
-            session: The session.
-            wake: Called in the thread of the store after each such notice.
+        `wake` is called in the store's thread after each such notice.
         """
         from mlxspec_app.store.thread import StoreThread  # late: it imports SQLite
 
@@ -87,12 +82,9 @@ class UserData:
             self.store.record(event)
 
     def change(self, name: str, value: Value | None, themes: Collection[str] = ()) -> None:
-        """Change a setting; `write_settings` puts it into the file.
+        """Change a setting by its dotted name; None sets the default.
 
-        Args:
-            name: Its dotted name.
-            value: Its new value; None for the default.
-            themes: The allowed themes; empty allows every name.
+        `write_settings` writes it to the file. Empty `themes` allow every name.
 
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
@@ -115,7 +107,7 @@ class UserData:
                 change_settings(self.paths.settings, changes)
 
     def close(self) -> None:
-        """Write what is left, and wait for it; errors from here on go to standard error."""
+        """Write pending changes and wait; errors from here on go to standard error."""
         self._notify = _print
         with suppress(SettingsError):  # the first attempt to write has shown the error
             self.write_settings()
@@ -132,10 +124,8 @@ def find_user_data(
 ) -> UserData:
     """Return the user data; reads the settings, creates no file.
 
-    Args:
-        data_dir: The folder of `--data-dir`, or None for the user's own.
-        themes: The allowed themes; empty allows every name.
-        key_ids: The allowed ids of bindings; empty allows every id.
+    `data_dir` is the folder of `--data-dir`, or None for the user's own. Empty `themes` or
+    `key_ids` allow every theme or every id of a binding.
     """
     paths = find_paths(data_dir)
     loaded = read_settings(paths.settings, themes=themes, key_ids=key_ids)
