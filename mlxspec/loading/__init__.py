@@ -65,16 +65,13 @@ class LoadedModel:
     """A model that is ready to run, with its config and tokenizer.
 
     Attributes:
-        model: The network with its weights evaluated.
-        config: Its shape and settings.
-        tokenizer: Its tokenizer.
-        name: Name for messages and screens.
-        weights: Weight type in words, such as "4-bit" or "float32 from 4-bit".
+        model: The network; its weights are evaluated.
+        weights: Weight type for display, such as "4-bit" or "float32 from 4-bit".
         revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
         sampling: The sampling params that its authors recommend, by name; may be empty.
-        shared: How several processes share it, in words; "" for a whole model.
+        shared: How several processes share it, for display; "" for a whole model.
         make_decoder: Returns a decoder of the model with an empty cache.
-        free: Lets the other processes free what they hold of it.
+        free: Makes the other processes free their parts of the model.
     """
 
     model: TargetModel
@@ -115,17 +112,17 @@ def load_model(
     on_progress: ProgressCallback | None = None,
     say: Say = lambda line: None,
 ) -> LoadedModel:
-    """Load a model: our own port of its type where that can read it, else mlx-lm's.
+    """Load a model: with our own port of its type if that can run it, else with mlx-lm's code.
 
     Args:
-        source: A folder, a GGUF file or a hub id; None or "default" is the default model, which
-            is downloaded at first use.
+        source: A folder, a GGUF file or a hub id; None or "default" is the default model, which is
+            downloaded at first use.
         dtype: Floating-point type of the computation, a word of `options.DTYPES`.
-        port: "own" or "mlx-lm" for that code alone; "auto" prefers our own.
-        adapter: A folder with adapters (LoRA), which mlx-lm applies; None for none.
+        port: "own" or "mlx-lm" allows only that code; "auto" prefers our own.
+        adapter: A folder with adapters (LoRA), which mlx-lm applies.
         changes: Changes of its config and tokenizer, and its revision.
-        room: Memory for the cache and other models; None for a full cache and no other model.
-        sharing: What to do where several processes share the model.
+        room: The other contents of the memory; None for a full cache and no other model.
+        sharing: How to load one part of a model that several processes share.
         on_progress: Called with the downloaded bytes and all bytes during a download.
         say: Called with one line when something takes time.
 
@@ -154,11 +151,7 @@ def load_model(
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
     """Return a model that mlx-lm has loaded as a target; its weights stay as they are.
 
-    Args:
-        module: The model.
-        tokenizer: Its tokenizer.
-        name: Name for messages and screens.
-        say: Called with one line when something takes time.
+    `say` is called with one line when something takes time.
 
     Raises:
         UnsupportedModelError: It cannot be a target.
@@ -189,13 +182,9 @@ def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
 
 @dataclass(frozen=True)
 class _Stored:
-    """What is known of a source before its weights are read.
+    """The facts of a source that are known before its weights are read.
 
-    Attributes:
-        found: The source.
-        changes: Changes of its config and tokenizer.
-        header: The header of a GGUF file, read once; None for a folder.
-        config: Its config with the changes.
+    The config includes the changes; a folder has no header.
     """
 
     found: Source
@@ -211,7 +200,6 @@ class _Stored:
         return _Stored(found, changes, header, {**config, **changes.config})
 
     def checkpoint(self) -> Checkpoint:
-        """Read the weights and the tokenizer."""
         if self.header is None:
             return read_folder(self.found.path, self.changes)
         stored = read_gguf(self.found.path, self.header)
@@ -227,8 +215,7 @@ class _Adapting:
     adapter: str | PathLike[str] | None
 
     def load(self, sharing: Sharing, say: Say) -> LoadedModel:
-        """Load it, adapt it and admit it."""
-        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # now: our own models do without mlx-lm
+        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # our own models do not need mlx-lm
         found, changes = self.stored.found, self.stored.changes
         if self.stored.header is None:
             wrapped = read_tokenizer(found.path, changes)

@@ -10,7 +10,7 @@ from mlxspec.errors import UnsupportedOperationError
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs from a model as it is stored, and which stored version is loaded.
+    """Changes to a stored model, and which stored version is loaded.
 
     Attributes:
         config: Entries that replace those of config.json.

@@ -17,8 +17,7 @@ class Checkpoint:
         config: The content of `config.json`.
         tensors: Arrays by their Hugging Face name; a quantised one is `weight`, `scales` and
             usually `biases`.
-        tokenizer: The tokenizer with its chat template.
-        quantization: The format of quantised tensors, or None where there are none.
+        quantization: The format of the quantised tensors; None if no tensor is quantised.
     """
 
     config: dict[str, Any] = field(repr=False)

@@ -21,15 +21,11 @@ KIND = "draft-model"
 
 
 def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> LoadedModel:
-    """Return the draft model of a file, ready to run.
-
-    Args:
-        path: A file of the kind "draft-model".
-        tokenizer: The target's.
+    """Return the draft model of a file, ready to run; the tokenizer is the target's.
 
     Raises:
-        UnsupportedModelError: The file is no draft model, is damaged, or its weights do not fit
-            its config.
+        UnsupportedModelError: The file is no draft model, is damaged, or its weights do not fit its
+            config.
     """
     file = read_drafter_file(Path(path))
     if file is None or file.kind != KIND:

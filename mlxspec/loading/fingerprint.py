@@ -1,9 +1,9 @@
 """A fingerprint of the target of a trained drafter; it is the same for every quantisation.
 
 A drafter that was trained on one copy of a model works with every other copy, such as a GGUF file
-of 4 bits or a folder in bfloat16. All copies have the same sizes and tokens, so the fingerprint is
-made of these. Models that differ only in their weights have the same fingerprint; only a
-measurement of acceptance can tell them apart.
+of 4 bits or a folder in bfloat16. All copies have the same sizes and tokens, so the fingerprint
+consists of these. Models that differ only in their weights have the same fingerprint; only measured
+acceptance can tell them apart.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _DIGITS = 16
 def fingerprint(config: TargetConfig, tokenizer: Tokenizer) -> str:
     """Return the fingerprint of a target; it is the same for every quantisation of one model.
 
-    The name of the family does not count, because a GGUF file calls Mistral a Llama.
+    It does not include the name of the family, because a GGUF file calls Mistral a Llama.
     """
     sizes = [getattr(config, name) for name in _SIZES]
     text = json.dumps([sizes, _plain_tokens(tokenizer)])

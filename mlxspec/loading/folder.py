@@ -33,10 +33,6 @@ _HEADS = frozenset({"medusa_num_heads", "draft_vocab_size", "eagle_config"})  # 
 def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
     """Return the checkpoint in a model folder.
 
-    Args:
-        folder: The folder.
-        changes: Changes of its config and tokenizer.
-
     Raises:
         UnsupportedModelError: A file is missing or damaged, or of an unsupported kind.
     """
@@ -72,11 +68,9 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
 def generation_config(
     folder: Path, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Return what `generation_config.json` states; nothing where it is missing or damaged.
+    """Return what `generation_config.json` states; {} if it is missing or damaged.
 
-    Args:
-        folder: The folder.
-        say: Called with one line about a file that is left out.
+    `say` is called with one line about a file that is ignored.
     """
     path = folder / GENERATION_CONFIG
     if not path.is_file():
@@ -91,12 +85,9 @@ def generation_config(
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return a config that states whether the embedding is also the output head.
 
-    If it does not state this and there is no head, the model is tied. With a head, the family
-    decides, as in Hugging Face. A head that the config states but the files lack is reported later.
-
-    Args:
-        config: The config.
-        names: Names of the tensors of the model.
+    If the config does not state it and there is no head among the tensors `names`, the model is
+    tied. With a head, the family decides, as in Hugging Face. A head that the config states but the
+    files lack is reported later.
     """
     is_open = config.get("tie_word_embeddings") is None
     if not is_open or any(name.startswith("lm_head.") for name in names):
@@ -121,8 +112,8 @@ def is_model_folder(folder: Path) -> bool:
 def weight_files(folder: Path) -> list[Path]:
     """Return the paths of the safetensors files of a folder that hold its model.
 
-    These are one whole file, those of the index, or all. An index that another program left behind
-    is of no account where the parts that are there are complete by their own count.
+    These are one whole file, the files of the index, or all files. An index that another program
+    left behind is ignored if the present parts are complete by their own numbering.
 
     Raises:
         UnsupportedModelError: There are none, or some of them are missing.
@@ -165,7 +156,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a file exists; False also where its name is too long for the system."""
+    """Return whether a file exists; False also if its name is too long for the system."""
     try:
         return path.is_file()
     except OSError:
@@ -190,7 +181,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return the end tokens of a config, which has none, one or a list of them."""
+    """Return the end tokens of a config, which states none, one or a list of them."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
@@ -209,7 +200,7 @@ def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedToke
     """Return the tokenizer of a folder, with changes of its arguments.
 
     Raises:
-        UnsupportedModelError: The tokenizer is missing, damaged or no fast one.
+        UnsupportedModelError: The tokenizer is missing, damaged or not a fast one.
     """
     if not (folder / TOKENIZER).is_file():
         raise UnsupportedModelError(
@@ -224,7 +215,7 @@ def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedToke
             folder,
             **{"model_max_length": _ANY_LENGTH, **changes.tokenizer, "local_files_only": True},
         )
-    except BaseException as error:  # panics of tokenizers, and errors by values of wrong types
+    except BaseException as error:  # panics of tokenizers, and errors from values of wrong types
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         raise UnsupportedModelError(f"the tokenizer of {folder} cannot be read: {error}") from error
@@ -232,7 +223,7 @@ def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedToke
 
 
 def _check_token_numbers(path: Path, content: dict[str, Any]) -> None:
-    """Refuse huge token ids: tokenizers would count up to them; it checks other errors itself."""
+    """Refuse huge token ids: tokenizers would count up to them. It checks other errors itself."""
     model, added = content.get("model"), content.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []

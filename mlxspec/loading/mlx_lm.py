@@ -2,7 +2,7 @@
 
 The code of a model is mlx-lm's; code that comes with a checkpoint never runs. The verdict of an
 examination is stored for the type, its source, its arguments and the versions, so each is examined
-once on a machine.
+once per machine.
 """
 
 import hashlib
@@ -47,22 +47,20 @@ def load_module(
 ) -> nn.Module:
     """Return a model as mlx-lm loads it; its weights are lazy.
 
-    Args:
-        folder: The model's folder: config.json and safetensors files.
-        adapter: A folder with adapters (LoRA), or None.
-        config: Entries that replace those of config.json, or None.
+    The folder holds config.json and safetensors files. `adapter` is a folder with adapters (LoRA).
+    Entries of `config` replace those of config.json.
 
     Raises:
-        UnsupportedModelError: mlx-lm cannot load it, or it asks for code of its own.
+        UnsupportedModelError: mlx-lm cannot load it, or it needs code of its own.
     """
     utils, said = import_module("mlx_lm.utils"), io.StringIO()
     module: nn.Module
     try:
-        with redirect_stdout(said):  # what a model file prints before it ends the process
+        with redirect_stdout(said):  # captures what a model file prints before it ends the process
             module, _ = utils.load_model(
                 folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
             )
-    except (Exception, SystemExit) as error:  # whatever a model file of somebody else raises
+    except (Exception, SystemExit) as error:  # a third-party model file can raise anything
         weight_files(folder)  # names a part that is missing
         stated = read_config(folder)
         raise UnsupportedModelError(
@@ -100,7 +98,7 @@ def _with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.
         return module
     try:
         adapted: nn.Module = import_module("mlx_lm.utils").load_adapters(module, str(adapter))
-    except Exception as error:  # whatever a file of somebody else makes mlx-lm raise
+    except Exception as error:  # a third-party file can make mlx-lm raise anything
         stated = Path(adapter) / "adapter_config.json"
         if stated.is_file() and '"peft_type"' in stated.read_text("utf-8", "replace"):
             raise UnsupportedModelError(
@@ -116,13 +114,13 @@ def _with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.
 
 
 def _why_not_ours(config: Mapping[str, Any]) -> str:
-    """Return the begin of a message on a model that our own port of its type cannot run either."""
+    """Return the start of a message about a model that our own port cannot run either."""
     ours = why_not_ours(config)
     return f"{ours}; " if ours else ""
 
 
 def _words(error: BaseException, said: io.StringIO) -> str:
-    """Return what went wrong; a model file that ends the process has printed it, if anything."""
+    """Return the reason of a failure; a model file that ends the process may have printed it."""
     if not isinstance(error, SystemExit):
         return str(error)
     lines = said.getvalue().strip().splitlines()
@@ -144,13 +142,11 @@ def evaluated(
 ) -> tuple[nn.Module, str, str]:
     """Evaluate the weights of a model in the type to compute in.
 
-    Args:
-        module: The model; changed in place, or replaced by one without quantised weights.
-        dtype: A word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
-        sharing: What to do where several processes share the model.
+    The model is changed in place, or replaced by one without quantised weights. `dtype` is a word
+    of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
 
     Returns:
-        The model, the type of its stored weights in words, and how it is shared in words.
+        The model, the type of its stored weights for display, and how it is shared for display.
     """
     stored = stored_words(module)
     if dtype == "auto" and not backend.keeps_weights_as_stored():
@@ -174,18 +170,14 @@ def admitted(
 ) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
-    Args:
-        module: The model, with its weights.
-        tokenizer: Its tokenizer.
-        say: Called with one line before an examination, some during a long one and one after it;
-            later with one line where not all drafts are verified.
-        place: The folder or file from which it was loaded; None if that is not known.
-        sharing: What to do where several processes share the model.
-        shared: How they share it, in words.
+    `say` is called with one line before an examination, some during a long one and one after it;
+    later with one line if not all drafts are verified. `place` is the folder or file from which the
+    model was loaded, or None if that is not known. `shared` says how several processes share it,
+    for display.
 
     Raises:
-        UnsupportedModelError: Over our caches it does not compute what it computes over mlx-lm's,
-            or its weights are not there.
+        UnsupportedModelError: Its results over our caches differ from those over mlx-lm's, or its
+            weights are missing.
     """
     _check_weights(module)
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
@@ -194,14 +186,14 @@ def admitted(
     if verdict is None:
         often = "once" if key else "at each load, since its source cannot be read"
         say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, {often}")
-        model.refused_caches = {}  # an earlier verdict must not stand in the way
+        model.refused_caches = {}  # an earlier verdict must not affect the examination
         verdict = examine(model, _Progress(say), sharing.agree)
         if key is not None:
             verdicts.store(key, verdict)
         say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
     elif verdict.reason:
         say(f"{model.config.model_type} was compared before: {verdict.words}")
-    if place is not None and key is not None and not shared:  # its lists are of whole models
+    if place is not None and key is not None and not shared:  # notes are about whole models
         verdicts.note(place, key)
     if verdict.support is None:
         raise UnsupportedModelError(
@@ -215,13 +207,13 @@ def admitted(
 
 
 def _agreed(own: Verdict | None, sharing: Sharing) -> Verdict | None:
-    """Return what the first process has found before: another may never have seen the model."""
+    """Return the verdict of the first process: another one may never have examined the model."""
     found = sharing.agree(None if own is None else asdict(own))
     return None if found is None else Verdict(**found)
 
 
 class _Progress:
-    """Says how far an examination is, in lines that do not follow each other too fast."""
+    """Reports the progress of an examination, in lines with a minimum interval."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -251,8 +243,8 @@ def _check_weights(module: nn.Module) -> None:
 def _key(module: nn.Module, shared: str = "") -> str | None:
     """Return what an examination depends on: type, source, arguments, weights, versions, device.
 
-    None where the source cannot be read, as that of a class which was typed in, or of caches that
-    were set on the model.
+    None if the source cannot be read, such as that of a class from an interactive session, or of
+    caches that were set on the model.
     """
     if "make_cache" in vars(module):
         return None
@@ -269,7 +261,7 @@ def _key(module: nn.Module, shared: str = "") -> str | None:
 
 
 def _kinds_of_weights(module: nn.Module) -> list[str]:
-    """Return the types and packings of the weights: other ones run in other kernels."""
+    """Return the types and packings of the weights: each of them runs in its own kernels."""
     parts = [(type(part).__name__, vars(part)) for part in module.modules()]
     packings = {
         f"{name} {facts['bits']} {facts['group_size']} {facts.get('mode')}"
@@ -281,7 +273,7 @@ def _kinds_of_weights(module: nn.Module) -> list[str]:
 
 
 def stored_words(module: nn.Module) -> str:
-    """Return the type of most weights in words, such as "4-bit" or "bfloat16"."""
+    """Return the type of most weights for display, such as "4-bit" or "bfloat16"."""
     bits = [part.bits for part in module.modules() if isinstance(part, nn.QuantizedLinear)]
     if bits:
         return f"{max(set(bits), key=bits.count)}-bit"
@@ -294,7 +286,8 @@ def stored_words(module: nn.Module) -> str:
 
 
 def _dequantized(module: nn.Module) -> nn.Module:
-    """Return a model with plain float32 weights: a CPU multiplies them faster than packed ones."""
-    module.set_dtype(mx.float32)  # first: in the type of the scales, products would be rounded
+    """Return a model with plain float32 weights: a CPU multiplies these faster than packed ones."""
+    # First, because products in the type of the scales would be rounded.
+    module.set_dtype(mx.float32)
     plain: nn.Module = import_module("mlx_lm.utils").dequantize_model(module)
     return plain

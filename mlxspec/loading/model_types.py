@@ -1,6 +1,6 @@
-"""Which types of models can be run: those of our ports, and those that mlx-lm has a file for.
+"""Which types of models can be run: those of our ports, and those for which mlx-lm has a file.
 
-The source of mlx-lm is read, not imported: that would take a second, in any thread that lists
+The source of mlx-lm is read, not imported: an import takes a second in every thread that lists
 models.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from mlxspec.models.config import FAMILIES
 
 _MODEL = re.compile(r"^class Model\(|^from \S+ import .*\bModel\b", re.MULTILINE)
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,99}")  # nothing else: a type of a file names a file, too
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,99}")  # strict, because the type also becomes a file name
 
 
 def is_runnable(kind: object) -> bool:
@@ -41,7 +41,7 @@ def _folder() -> Path | None:
 
 @cache
 def _renamed(folder: Path) -> frozenset[str]:
-    """Return the types for which mlx-lm has a file of another name."""
+    """Return the types that mlx-lm's files cover under another name."""
     for statement in ast.parse((folder / "utils.py").read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
             names = [target.id for target in statement.targets if isinstance(target, ast.Name)]

@@ -11,7 +11,7 @@ from mlxspec.models.weights import Quantization
 
 
 def is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a model is for our own port of its type, if only to be refused by it."""
+    """Return whether our own port handles a model, even if only to refuse it."""
     kind = config.get("model_type")
     return not isinstance(kind, str) or (kind in FAMILIES and not why_not_ours(config))
 
@@ -19,9 +19,9 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 def why_not_ours(config: Mapping[str, Any]) -> str:
     """Return why our port of a type cannot run a model that mlx-lm's code may run, or "".
 
-    A config with a wrong value is left to our port, which refuses it. So is one that mlx-lm reads
-    otherwise than Hugging Face: its files of these types do not know `rope_parameters`, and they
-    drop the head where `tie_word_embeddings` is not stated.
+    Our port refuses a config with a wrong value itself. It also gets configs that mlx-lm reads
+    differently from Hugging Face: its files of these types do not know `rope_parameters`, and they
+    drop the head if `tie_word_embeddings` is not stated.
     """
     is_clear = config.get("tie_word_embeddings") is not None and not config.get("rope_parameters")
     if not is_clear or not is_in_mlx_lm(config["model_type"]):
@@ -37,7 +37,7 @@ def why_not_ours(config: Mapping[str, Any]) -> str:
 
 
 def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
-    """Return the quantisation settings of a config, None if its weights are not quantised.
+    """Return the quantisation settings of a config; None if its weights are not quantised.
 
     Raises:
         OtherPortError: The weights are quantised by another method than MLX's.

@@ -26,10 +26,7 @@ _MOST_TOKENS = 64
 def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
     """Return the type in which to load a model; None to keep the stored types.
 
-    Args:
-        asked: "float16", "bfloat16", "float32", or "auto" to choose here.
-        config: Config of the model.
-        tensors: Tensors of its checkpoint.
+    `asked` is "float16", "bfloat16", "float32", or "auto" to choose here.
     """
     if asked != "auto":
         dtype: mx.Dtype = getattr(mx, asked)

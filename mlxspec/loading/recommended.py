@@ -1,7 +1,7 @@
 """The sampling params that the authors of a model recommend: its `generation_config.json`.
 
-Nothing in the library uses them by itself: a reply is greedy where no setting says otherwise. A
-chat begins with them.
+The library does not apply them by itself: a reply without settings is greedy. A chat starts with
+them.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,11 @@ _RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
 def recommended_sampling(
     path: Path, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, float]:
-    """Return the recommended sampling params of a model by name; nothing where none are stated.
+    """Return the recommended sampling params of a model by name; {} if none are stated.
 
-    A file that turns sampling off recommends temperature 0. One that states filters alone has
-    temperature 1, as in Hugging Face. A value that is out of range is left out.
-
-    Args:
-        path: The folder of the model; a GGUF file states none.
-        say: Called with one line about a file that cannot be read.
+    A file that turns sampling off recommends temperature 0. A file that states only filters has
+    temperature 1, as in Hugging Face. A value that is out of range is left out. A GGUF file states
+    none. `say` is called with one line about a file that cannot be read.
     """
     stated = generation_config(path, say)
     if stated.get("do_sample") is False:

@@ -1,6 +1,6 @@
 """Small facts about this machine, by key, in one JSON file of the cache folder.
 
-They only save time: where the file cannot be read or written, the facts are found again. Two
+They only save time: if the file cannot be read or written, the facts are computed again. Two
 processes that store a fact at the same time lose neither.
 """
 
@@ -17,7 +17,6 @@ class Records:
     """The facts in one file."""
 
     def __init__(self, name: str) -> None:
-        """Use a file of this name; it need not exist."""
         self._name = name
 
     def load(self, key: str) -> dict[str, Any] | None:
@@ -26,14 +25,14 @@ class Records:
         return value if isinstance(value, dict) else None
 
     def store(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value under a key, in place of an earlier one."""
+        """Store a value under a key; it replaces an earlier one."""
         path = self._path()
         partial = path.with_suffix(".part")
-        # On a full or read-only disk we only find it again later
+        # a full or read-only disk only means that the fact is computed again
         with suppress(OSError), locked(path.with_suffix(".lock")):
             try:
                 partial.write_text(json.dumps(self._read() | {key: value}, indent=1))
-                partial.replace(path)  # in one step: no other process sees half a file
+                partial.replace(path)  # atomic: no other process sees half a file
             finally:
                 partial.unlink(missing_ok=True)
 

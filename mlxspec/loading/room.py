@@ -17,13 +17,12 @@ from mlxspec.loading.fetch.stated import StatedConfig
 from mlxspec.loading.sizes import cache_bytes, is_possible
 from mlxspec.models import ModelConfig, TargetModel
 
-_SAID_FROM = 2**30  # bytes: what takes less is loaded in a moment
+_SAID_FROM = 2**30  # bytes: smaller models load in a moment
 
 MEMORY_TOKENS = 4096
-"""Tokens of a full cache that count; a shorter context counts as a whole."""
+"""Tokens of a full cache that count; a shorter context counts in full."""
 
 Say = Callable[[str], None]
-"""Called with one line of text for the user."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Room:
 
     Attributes:
         max_kv_size: Rows of a rotating cache; None for a full cache.
-        kv_bits: 8 or 4 for quantised keys and values; None for others.
+        kv_bits: 8 or 4 for quantised keys and values; None otherwise.
         beside: Bytes of other models that stay loaded.
         ranks: Number of processes that share the model.
     """
@@ -46,7 +45,7 @@ class Room:
 def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
     """Return the number of tokens whose keys and values count in the memory of a model.
 
-    It is 0 where their size is not known before the model is built.
+    It is 0 if their size is not known before the model is built.
     """
     if not config.kv_numbers:
         return 0
@@ -58,12 +57,8 @@ def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
 def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda line: None) -> None:
     """Raise UnsupportedModelError if a model, its cache and other models do not fit in memory.
 
-    Args:
-        path: Its folder or GGUF file; loading it reports an invalid one, not this function.
-        name: Name for the message.
-        dtype: A word of `options.DTYPES`.
-        room: Its cache, and other models.
-        say: Called with one line that says what a large model takes.
+    Loading the model reports an invalid file, not this function. `say` is called with one line that
+    states the memory of a large model.
     """
     try:
         profile = read_profile(path)
@@ -83,9 +78,9 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
 
 
 def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | None:
-    """Return the number of tokens whose keys and values fit beside a model on a GPU; or None.
+    """Return the number of tokens whose keys and values fit in memory with a model on a GPU.
 
-    It is at most the context length of the model.
+    It is at most the context length of the model; None on a CPU.
     """
     usable = working_set_bytes()
     if usable == 0:
@@ -105,7 +100,7 @@ def _refusal(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
 
 
 def _needs(profile: ModelProfile, name: str, dtype: str, room: Room) -> str:
-    """Return what a model takes in words."""
+    """Return the memory that a model needs, for a message."""
     tokens = counted_tokens(profile.config, room.max_kv_size)
     weights = profile.weight_bytes(dtype)
     cache = profile.memory_bytes(tokens, dtype, room.kv_bits) - weights

@@ -1,4 +1,4 @@
-"""How several processes share one model: what each keeps of it, and what they agree on."""
+"""How several processes share one model: what each keeps, and what they agree on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ def _own(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What a process does with a model that it loads together with others.
+    """How one process loads a model that it shares with others.
 
     Attributes:
         size: Number of processes.
-        cut: Takes away what other processes keep, while the weights are lazy; returns how the model
-            is shared, in words.
+        cut: Removes the parts that other processes keep, while the weights are lazy; returns how
+            the model is shared, for display.
         agree: Returns the value of the first process in all of them; every process calls it in the
             same order.
     """

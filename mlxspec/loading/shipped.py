@@ -32,11 +32,10 @@ class DrafterFile:
     """A trained drafter on this disk.
 
     Attributes:
-        path: The file.
         kind: One of `KINDS`.
         config: The numbers of the drafter.
         card: How it was made, and for which target.
-        digest: Hash of its header and size; different for files of different training.
+        digest: Hash of its header and size, which differs between trainings.
     """
 
     path: Path
@@ -78,11 +77,9 @@ def drafter_folders() -> tuple[Path, ...]:
 
 
 def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dict[str, DrafterFile]:
-    """Return the trained drafters for a target by kind.
+    """Return the trained drafters for the target with a fingerprint, by kind.
 
-    Args:
-        fingerprint: Fingerprint of the target.
-        folders: Folders to search; of two drafters of a kind the first one counts.
+    If two drafters have one kind, the one in the earlier folder wins.
     """
     found: dict[str, DrafterFile] = {}
     for folder in drafter_folders() if folders is None else folders:

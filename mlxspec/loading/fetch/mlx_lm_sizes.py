@@ -1,7 +1,7 @@
 """The sizes of a model that mlx-lm will load, from the headers of its files.
 
-mlx-lm's file of the type decides which tensors it keeps. What no text model keeps is left out, the
-rest counts, so the sizes are those of the loaded model or a little more.
+mlx-lm's code for the type decides which tensors it keeps. Tensors that no text model keeps are left
+out and all others count, so the sizes are exact or slightly too large.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _NOT_TEXT = frozenset(
 
 
 def mlx_lm_quantization(config: Mapping[str, Any]) -> Quantization | None:
-    """Return the quantisation that a config states, of whichever method; mlx-lm checks it."""
+    """Return the quantisation that a config states, by any method; mlx-lm checks it."""
     for name in ("quantization", "quantization_config"):
         found = config.get(name)
         if isinstance(found, dict):
@@ -40,13 +40,7 @@ def mlx_lm_sizes(
     config: Mapping[str, Any],
     quantization: Quantization | None,
 ) -> StoredSizes:
-    """Return the total sizes of tensors, which are given as name: (type, bytes).
-
-    Args:
-        stored: The tensors of all files.
-        config: Their config.
-        quantization: Settings of quantised tensors.
-    """
+    """Return the total sizes of the stored tensors, each given as name: (type, bytes)."""
     packed = floats = float_bytes = num_weights = 0
     dtypes: Counter[str] = Counter()
     for name, (dtype, n_bytes) in stored.items():
@@ -69,7 +63,7 @@ def mlx_lm_sizes(
 
 
 def _as_floats(dtype: str, n_bytes: int) -> tuple[int, int]:
-    """Return how many floating-point numbers a tensor has, and bytes of each once it is loaded."""
+    """Return the number of floating-point numbers in a tensor, and the loaded bytes of each."""
     if dtype in _EIGHT_BITS:
         return n_bytes, 2
     size = _FLOATS.get(dtype, ("", 0))[1]

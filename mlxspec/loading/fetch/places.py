@@ -1,8 +1,8 @@
-"""Where the models on this disk lie: our own cache, the hub's, and the folders of other programs.
+"""Where models are stored on this disk: our cache, the hub's cache, folders of other programs.
 
-LM Studio keeps models in folders by publisher. Ollama keeps GGUF files without a name, and says in
-manifests which of them a name stands for. Other GGUF files lie in a few usual folders. A file that
-several programs share is one model, under the first of its names.
+LM Studio keeps models in one folder per publisher. Ollama keeps GGUF files without a name; its
+manifests map names to files. Other GGUF files are in a few usual folders. A file that several
+programs share is one model, under the first of its names.
 """
 
 import json
@@ -25,16 +25,16 @@ _OLLAMA = ".ollama/models"
 _OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
 _USUAL = ("models", "Models", "Downloads", ".cache/llama.cpp", "Library/Caches/llama.cpp")
 _NO_MODEL = re.compile(r"mmproj.*|.*-0000[2-9]-of-\d+|.*-00[1-9]\d+-of-\d+|ggml-vocab.*", re.I)
-"""GGUF files that are no model of their own: eyes of a model, further parts, vocabularies."""
+"""GGUF files that are not models: vision projectors, later parts of a model, vocabularies."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model lies.
+    """The location of a model.
 
     Attributes:
         source: The `source` for `load_model`.
-        name: Name for messages and screens; it is a source, too.
+        name: Name for messages and screens; it also works as a source.
         path: The folder or GGUF file.
     """
 
@@ -44,14 +44,15 @@ class Place:
 
 
 def local_places() -> Iterator[Place]:
-    """Yield where models lie on this disk, the default model first; reads no headers."""
+    """Yield the locations of models on this disk, the default model first; reads no headers."""
     seen = set()
     for place in chain(_default(), _hub(), _lm_studio(), _ollama(), _usual()):
         try:
             facts = place.path.stat()
         except OSError:
             continue
-        file = (facts.st_dev, facts.st_ino)  # a disk may take models and Models for one folder
+        # A file system may treat models and Models as one folder.
+        file = (facts.st_dev, facts.st_ino)
         if file not in seen:
             seen.add(file)
             yield place
@@ -104,7 +105,7 @@ def _weights_of(manifest: Path) -> str:
         found = [layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_WEIGHTS]
         return Path(found[0].replace(":", "-")).name if found else ""
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ""  # another program's file, in a form of its own
+        return ""  # another program's file, in an unknown format
 
 
 def _usual() -> Iterator[Place]:

@@ -43,10 +43,8 @@ class ModelProfile:
     """What the config and the headers of a model state.
 
     Attributes:
-        config: Its shape and settings.
         packing: Type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16".
-        weights: The same in the words of `load_weights`, which has no names of GGUF.
-        stored: Sizes of its stored weights.
+        weights: The same type as `load_weights` calls it, without the names of GGUF.
         has_chat_template: Whether it can chat.
     """
 
@@ -64,8 +62,7 @@ class ModelProfile:
     def computes_in(self, dtype: str = "auto") -> str:
         """Return the floating-point type of its computation here; "" if that is unknown.
 
-        Args:
-            dtype: The requested type, a word of `options.DTYPES`.
+        `dtype` is a word of `options.DTYPES`.
         """
         if dtype != "auto":
             return dtype
@@ -74,7 +71,7 @@ class ModelProfile:
     def weight_bytes(self, dtype: str = "auto") -> int:
         """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU.
 
-        mlx-lm keeps them quantised on a CPU, too, where a type is asked for.
+        With an explicit type, mlx-lm keeps them quantised on a CPU too.
         """
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
@@ -86,14 +83,10 @@ class ModelProfile:
         return self.stored.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
-        """Return the bytes of its weights here, with keys and values of `num_tokens` tokens.
+        """Return the bytes of its weights here, plus keys and values of `num_tokens` tokens.
 
-        Keys and values whose size the config does not state are left out.
-
-        Args:
-            num_tokens: Rows of its cache.
-            dtype: As in `computes_in`.
-            kv_bits: 8 or 4 for quantised keys and values; None for others.
+        Keys and values whose size the config does not state are left out. `kv_bits` is 8 or 4, or
+        None for keys and values that are not quantised.
 
         Raises:
             ValueError: `kv_bits` is another number.
@@ -107,7 +100,8 @@ class ModelProfile:
         except UnsupportedOperationError:
             if self.is_exact:
                 raise
-            row = row_bytes(self.config, size)  # the built model decides whether its heads can be
+            # Whether its heads can be quantised is known once it is built.
+            row = row_bytes(self.config, size)
         return self.weight_bytes(dtype) + num_tokens * row
 
 
@@ -158,7 +152,7 @@ def _total(
     values: Mapping[str, Any],
     quantization: Quantization | None,
 ) -> StoredSizes:
-    """Return the total sizes of tensors; `values` are those of the config.json."""
+    """Return the total sizes of tensors; `values` is the content of config.json."""
     if isinstance(config, ModelConfig):
         return _sizes_of(stored, config)
     return mlx_lm_sizes(stored, values, quantization)
@@ -217,7 +211,7 @@ def _mlx_name(name: str) -> str:
 
 
 def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
-    """Return type and bytes of the arrays into which a GGUF file is loaded."""
+    """Return type and bytes of the arrays that a GGUF file becomes when it is loaded."""
     arrays: dict[str, tuple[str, int]] = {}
     for name, tensor in header.tensors.items():
         mlx_name = _mlx_name(name)
@@ -266,6 +260,6 @@ def _words_of(
 
 
 def _most(sizes: Counter[str], names: Iterable[str] = ()) -> str:
-    """Return the type with the most bytes, a quantised one if there are any."""
+    """Return the type with the most bytes, a quantised one if there is any."""
     among = list(names) or [name for name in sizes if name.endswith("-bit")] or list(sizes)
     return max(among, key=lambda name: sizes[name], default="float32")

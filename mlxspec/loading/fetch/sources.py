@@ -42,12 +42,9 @@ _PATTERNS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Source:
-    """The location of a model.
+    """The location of a model: a folder or a GGUF file.
 
-    Attributes:
-        path: A folder or a GGUF file.
-        name: Name for messages and screens.
-        revision: Commit or SHA-256, "" if unknown.
+    `revision` is its commit or SHA-256, or "" if that is unknown.
     """
 
     path: Path
@@ -62,14 +59,13 @@ def find_source(
 ) -> Source:
     """Return the location of a model; download the default model or a hub model if necessary.
 
-    Args:
-        source: A folder, a GGUF file or a hub id; None for the default model.
-        on_progress: Called with the progress of a download.
-        revision: Branch, tag or commit of a hub model; None for the cached or newest one.
+    The source is a folder, a GGUF file or a hub id; None for the default model. `on_progress` is
+    called with the downloaded bytes and all bytes. `revision` is a branch, tag or commit of a hub
+    model; None for the cached or newest one.
 
     Raises:
         ModelNotFoundError: There is no model of that name, or it cannot be downloaded.
-        UnsupportedOperationError: A revision of something that is not on the hub.
+        UnsupportedOperationError: There is a revision, but the source is not on the hub.
     """
     text = _word_of(source)
     if revision is not None and not _is_hub_id(text):
@@ -97,7 +93,7 @@ def find_source(
 
 
 def find_local(source: str) -> Source | None:
-    """Return the location of a model on this disk, None if it is missing or the name is wrong."""
+    """Return the location of a model on this disk; None if it is missing or the name is invalid."""
     if source == "" or _word_of(source) == "default":
         path = default_model.default_model_path()
         here = default_model.has_default_model()
@@ -112,16 +108,16 @@ def find_local(source: str) -> Source | None:
 
 
 def _word_of(source: str | PathLike[str] | None) -> str:
-    """Return what is asked for; "default" for the name of the default model, too."""
+    """Return the requested source; "default" also for the name of the default model."""
     text = "default" if source is None else fspath(source)
     return "default" if text == DEFAULT_MODEL and not Path(text).exists() else text
 
 
 def source_named(name: str) -> Source | None:
-    """Return the model on this disk that has a name, such as one in the header of a chat.
+    """Return the model on this disk that has a name, such as the name in the header of a chat.
 
     Raises:
-        ModelNotFoundError: Several have it.
+        ModelNotFoundError: Several models have that name.
     """
     found = named(name)
     if len(found) > 1:
@@ -140,8 +136,8 @@ def _is_hub_id(text: str) -> bool:
 def cached_folder(repository: str, revision: str | None = None) -> Path | None:
     """Return the folder of a repository in the hub's cache, complete or not, or None.
 
-    For the hub, a snapshot is incomplete if any file of the repository is missing, also a file
-    that is not needed here. So the caller checks for the files that it needs.
+    The hub calls a snapshot incomplete if any file of the repository is missing, even one that is
+    not needed here. So the caller checks for the files that it needs.
     """
     try:
         return Path(snapshot_download(repository, revision=revision, local_files_only=True))
@@ -185,7 +181,8 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     try:
         read_config(folder)
         weight_files(folder)
-        if not (folder / TOKENIZER).is_file():  # a head has none; nor has an interrupted download
+        # A head has none; an interrupted download may have none either.
+        if not (folder / TOKENIZER).is_file():
             snapshot_download(repository, revision=revision, local_files_only=True, **_PATTERNS)
     except (LocalEntryNotFoundError, UnsupportedModelError):
         return None
@@ -195,7 +192,7 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 def _fetched_snapshot(
     repository: str, on_progress: ProgressCallback | None, revision: str | None
 ) -> Path:
-    """Download the missing files of a snapshot; after an interruption complete files remain."""
+    """Download the missing files of a snapshot; complete files survive an interruption."""
     bar = None if on_progress is None else _bar_that_reports(on_progress)
     wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
     with suppress(DryRunError):  # without a network, the download itself gives the reason
@@ -221,7 +218,7 @@ def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
             """Draw nothing."""
 
         def update(self, n: float | None = 1) -> Any:
-            drawn = super().update(n)  # on_progress may raise, and must not hold tqdm's lock then
+            drawn = super().update(n)  # on_progress may raise, and tqdm's lock must be free then
             nonlocal most
             if self.unit == "B" and self.total and self.n > most:
                 most = int(self.n)

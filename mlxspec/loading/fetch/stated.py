@@ -1,7 +1,8 @@
-"""What a config.json states of a model, whether our ports have its type or only mlx-lm has it.
+"""What a config.json states about a model, for a type of our own ports or only of mlx-lm.
 
-A config of ours is complete. Of another type only common names can be read, since its file in
-mlx-lm decides the rest: what is not named is 0, and keys and values are an upper bound.
+A config of our own types is complete. For other types only common names can be read, because
+mlx-lm's code decides the rest: sizes that are not stated are 0, and the size of keys and values is
+an upper bound.
 """
 
 from collections.abc import Mapping
@@ -17,15 +18,15 @@ from mlxspec.models.config import FAMILIES
 from mlxspec.models.fields import MAX_INTEGER
 
 StatedConfig = ModelConfig | AdaptedConfig
-"""The config of a port of ours, or what is known of another model before it is built."""
+"""The config of one of our ports, or what is known of another model before it is built."""
 
 
 def stated_config(config: Mapping[str, Any]) -> StatedConfig:
     """Return the facts of a model from its config.json.
 
     Raises:
-        UnsupportedModelError: Neither our ports nor mlx-lm have its type, or a value of a type of
-            ours is wrong.
+        UnsupportedModelError: Neither our ports nor mlx-lm have its type, or a value of one of our
+            types is wrong.
     """
     if is_ours(config):
         return ModelConfig.from_dict(config)
@@ -39,12 +40,13 @@ def stated_config(config: Mapping[str, Any]) -> StatedConfig:
 
 
 def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
-    inner = config.get("text_config")  # of models that read images, too
+    inner = config.get("text_config")  # of models that also read images
     sizes = {**(inner if isinstance(inner, dict) else {}), **config}
     named = SimpleNamespace(**sizes)
     heads, stores = _count(sizes, "num_attention_heads"), _num_row_layers(sizes)
     head_dim = _count(sizes, "head_dim") or _count(sizes, "hidden_size") // max(1, heads)
-    is_latent = sizes.get("kv_lora_rank") is not None  # its file decides in which form rows stay
+    # Mlx-lm's code of the type decides in which form rows are kept.
+    is_latent = sizes.get("kv_lora_rank") is not None
     return AdaptedConfig(
         model_type=kind,
         vocab_size=_count(sizes, "vocab_size"),
@@ -62,7 +64,7 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
 
 
 def _widest_row(sizes: Mapping[str, Any], heads: int, head_dim: int) -> int:
-    """Return the most numbers in a key or value: layers of two kinds name their sizes apart."""
+    """Return the most numbers in a key or value: two kinds of layers can differ in it."""
     named = [name for name in sizes if not name.startswith(("linear_", "mamba_"))]
     kv_heads = [_count(sizes, name) for name in named if name.endswith("num_key_value_heads")]
     widths = [_count(sizes, name) for name in named if name.endswith("head_dim")]
@@ -70,7 +72,7 @@ def _widest_row(sizes: Mapping[str, Any], heads: int, head_dim: int) -> int:
 
 
 def _num_row_layers(sizes: Mapping[str, Any]) -> int:
-    """Return how often keys and values are kept: recurrent layers keep none, loops repeat them."""
+    """Return how many layers keep keys and values: recurrent ones keep none, loops repeat them."""
     loops = max(1, _count(sizes, "loop_num"), _count(sizes, "num_loops"))
     kinds = sizes.get("layer_types")
     if not isinstance(kinds, list):

@@ -32,13 +32,12 @@ class Architecture:
 
     Attributes:
         model_type: Its `model_type` in a config.json.
-        names: Its tensors whose names differ from those of Llama.
-        settings: Returns the settings of its config that Llama has not.
+        names: Its tensors whose names differ from Llama's.
+        settings: Returns the settings of its config that Llama does not have.
         is_permuted: Whether query and key rows are in the order of interleaved pairs.
         adds_one: Whether norm weights are stored with one added.
-        has_experts: Whether it is a mixture of experts.
         rotates_part: Whether it may rotate only the first part of a head.
-        epsilon: Metadata key of the number that norms add.
+        epsilon: Metadata key of the epsilon of its norms.
     """
 
     model_type: str
@@ -76,7 +75,7 @@ def _qwen3_moe(numbers: Numbers, config: dict[str, Any], factors: Factors) -> di
 
 
 def _query_scalar(config: dict[str, Any], layers_of_largest: int) -> float:
-    """Return the divisor under the root of Gemma's scores, which no file states."""
+    """Return the number under the square root that divides Gemma's scores; no file states it."""
     if config["num_hidden_layers"] == layers_of_largest:  # the 27B model of each generation
         return float(config["hidden_size"] / config["num_attention_heads"])
     return float(config["head_dim"])
@@ -100,7 +99,7 @@ def _gemma3(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[
 
 
 def _period(numbers: Numbers) -> int:
-    """Return n if every n-th layer of a model sees all tokens, and the others a window."""
+    """Return n if every n-th layer of a model sees all tokens, and the others see a window."""
     key = "attention.sliding_window_pattern"
     slides = numbers.value(key)
     if not isinstance(slides, list):
@@ -164,7 +163,7 @@ def _glm4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[st
 
 def _gpt_oss(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     experts = _experts(numbers, config, factors)
-    types = ("sliding_attention", "full_attention")  # in turn; no file states it
+    types = ("sliding_attention", "full_attention")  # alternating; no file states it
     return {
         **experts,
         "num_local_experts": experts["num_experts"],

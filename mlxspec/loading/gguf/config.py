@@ -37,10 +37,7 @@ def check_architecture(path: Path, header: GgufHeader) -> str:
 def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, Any]:
     """Return the config of a file, checked against the shapes of its tensors.
 
-    Args:
-        path: The file, for messages.
-        header: Its header.
-        factors: Its tensors of rotary factors; none if they are not known.
+    `factors` are its tensors of rotary factors, empty if they are not known.
 
     Raises:
         UnsupportedModelError: A number is missing or impossible, or contradicts the tensors.

@@ -1,8 +1,8 @@
 """Read a GGUF file as a checkpoint with the names and the row order of Hugging Face.
 
 llama.cpp permutes the rows of the query and key projections of some architectures for interleaved
-rotary embeddings. This module reverses the permutation. It does so for quantised triples too,
-because all parts of a triple have the same rows.
+rotary embeddings. This module reverses the permutation, also for quantised triples, because all
+parts of a triple have the same rows.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
     tokenizer = tokenizer_from_gguf(path, header.metadata)
     factors = _rope_factors(header)
     config = gguf_config(path, header, factors)
-    infos = {  # decoding can take a minute, so all names are checked before
+    infos = {  # decoding can take a minute, so all names are checked first
         hf_name(path, name, architecture.names): info
         for name, info in header.tensors.items()
         if name not in factors

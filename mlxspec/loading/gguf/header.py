@@ -1,7 +1,7 @@
 """Read the header of a GGUF file, and check every count, length and offset.
 
-Files come from strangers and can be incomplete. `_HEADER_LIMIT` bounds time and memory of the
-parser, and all tensors of the result are inside the file.
+Files come from strangers and can be incomplete. `_HEADER_LIMIT` bounds the parser's time and
+memory, and all tensors of the result are inside the file.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -33,11 +33,9 @@ class TensorInfo:
     """One tensor of the file.
 
     Attributes:
-        path: The file.
         shape: Shape as in MLX: rows first.
         type: How its items are stored.
         offset: Its first byte in the file.
-        n_bytes: Its size in bytes.
     """
 
     path: Path
@@ -58,7 +56,7 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Return the header of a GGUF file; all of its tensors are inside the file.
 
-    That of one of several parts, as llama.cpp splits a model, is the header of the whole model.
+    For one of several parts, as llama.cpp splits a model, it is the header of the whole model.
 
     Raises:
         UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type; or

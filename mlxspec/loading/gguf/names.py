@@ -26,7 +26,7 @@ _LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_PARAMETERS = ("self_attn.sinks",)  # no modules, so there is no `.weight` behind their names
+_PARAMETERS = ("self_attn.sinks",)  # not modules, so their names do not end in `.weight`
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(\w+)")
 
 HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
@@ -58,12 +58,9 @@ SHARED_EXPERT = {
 
 
 def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
-    """Return the name of a tensor in the model.
+    """Return the name that a tensor of the file has in the model.
 
-    Args:
-        path: The file, for messages.
-        name: Name of the tensor in the file.
-        differing: The names of its architecture that are not Llama's, without layer and kind.
+    `differing` maps the names in which its architecture differs from Llama, without layer and kind.
 
     Raises:
         UnsupportedModelError: The architecture has no such tensor.

@@ -31,7 +31,7 @@ class Numbers:
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a positive whole number.
+        """Return a positive integer.
 
         Raises:
             UnsupportedModelError: It is missing without a default, or of another kind.

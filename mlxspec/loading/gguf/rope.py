@@ -38,11 +38,8 @@ def llama3_scaling(
 ) -> dict[str, Any]:
     """Return the settings of Llama 3 that give the factors of a file.
 
-    Args:
-        path: The file, for messages.
-        theta: Base of the frequencies.
-        head_dim: Width of a head.
-        factors: Divisor of each of the head_dim / 2 frequencies.
+    `theta` is the base of the frequencies; each of the head_dim / 2 frequencies has a factor, its
+    divisor.
 
     Raises:
         UnsupportedModelError: No settings of Llama 3 give these factors.

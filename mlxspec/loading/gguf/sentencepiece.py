@@ -19,11 +19,9 @@ def sentencepiece_backend(
 ) -> Tokenizer:
     """Return the tokenizer of pieces and their scores.
 
-    Args:
-        ids: Id of every piece.
-        scores: Score of every piece that merges can give; larger scores merge first.
-        unknown: The piece for text that no other piece can represent.
-        space_first: Whether a space is added before the text.
+    Pieces with larger scores merge first; every piece that merges can give has a score. `unknown`
+    is the piece for text that no other piece can represent. `space_first` adds a space before the
+    text.
     """
     merges = _merges(scores, ids)
     backend = Tokenizer(BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))

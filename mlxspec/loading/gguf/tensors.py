@@ -20,7 +20,7 @@ from mlxspec.device import backend
 from mlxspec.loading.gguf.header import TensorInfo
 from mlxspec.loading.gguf.triples import READERS, Bytes, Triple, packed_bits
 
-_CHUNK_ITEMS = 1 << 18  # the fastest of 2^15, 2^18 and 2^21: the work fits a cache of level 2
+_CHUNK_ITEMS = 1 << 18  # the fastest of 2^15, 2^18 and 2^21: the work fits a level-2 cache
 _Part = TypeVar("_Part")
 _PLAIN = {"F32": "<f4", "F16": "<f2"}
 
@@ -33,8 +33,7 @@ def decoded_type() -> str:
 def read_tensors(infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
     """Return the arrays by name; `x.weight` of a packed type also gives `x.scales` and `x.biases`.
 
-    Args:
-        infos: The tensors, which are known to be inside their files.
+    The tensors must be inside their files, as `read_header` ensures.
     """
     files = {path: np.memmap(path, np.uint8, mode="r") for path in {i.path for i in infos.values()}}
     arrays: dict[str, mx.array] = {}

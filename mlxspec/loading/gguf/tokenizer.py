@@ -30,7 +30,7 @@ _WORDS = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_CASED = (  # capitals begin a word, and an ending stays with it
+_CASED = (  # capitals start a word, and a contraction stays with its word
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     + _ENDING
     + r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
@@ -66,7 +66,7 @@ def _llama3() -> pre_tokenizers.PreTokenizer:
 
 
 def _olmo2() -> pre_tokenizers.PreTokenizer:
-    return _words(3)  # the rule of Llama 3, without its other habits
+    return _words(3)  # Llama 3's rule, without its other behaviour
 
 
 def _qwen2() -> pre_tokenizers.PreTokenizer:
@@ -96,7 +96,7 @@ def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
     found = [metadata.get(_PREFIX + key) for key in ("eos_token_id", "eot_token_id")]
     tokens, types = (metadata.get(_PREFIX + key) for key in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not isinstance(types, list):
-        tokens, types = [], []  # building the tokenizer refuses these
+        tokens, types = [], []  # the constructor of the tokenizer refuses these
     ends = _TURN_ENDS if "<|return|>" in tokens else _END_TOKENS
     for index, (token, kind) in enumerate(zip(tokens, types, strict=False)):
         if kind == _CONTROL and token in ends:
@@ -120,7 +120,8 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
     """Return the tokenizer that a GGUF file describes.
 
     Raises:
-        UnsupportedModelError: The tokenizer is of an unsupported kind, or its parts do not fit.
+        UnsupportedModelError: The tokenizer is of an unsupported kind, or its parts do not fit
+            together.
     """
     check_tokenizer_kind(path, metadata)
     splitter = str(metadata.get(_PREFIX + "pre"))
@@ -172,8 +173,7 @@ def _sentencepiece(vocabulary: "_Vocabulary", metadata: dict[str, Any]) -> Token
 class _Vocabulary:
     """The token table of a file's metadata.
 
-    Attributes:
-        ids: Id of every token, without the unused ones, which only pad the embedding.
+    `ids` leaves out the unused tokens, which only pad the embedding.
     """
 
     def __init__(self, path: Path, metadata: dict[str, Any]) -> None:

@@ -110,7 +110,7 @@ def _nibbles(halves: Bytes) -> Bytes:
 
 
 def _packed(weights: Bytes, bits: int) -> Bytes:
-    """Pack integers of `bits` bits behind each other, lowest bit first; one row per block."""
+    """Pack integers of `bits` bits one after another, lowest bit first; one row per block."""
     planes = np.unpackbits(weights[..., None], axis=-1, count=bits, bitorder="little")
     return np.packbits(planes.reshape(len(weights), -1), axis=1, bitorder="little")
 

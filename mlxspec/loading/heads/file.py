@@ -32,17 +32,13 @@ def save_head(
     tensors: Mapping[str, mx.array],
     card: Mapping[str, Any],
 ) -> None:
-    """Write a head to a file; after an error the old file remains.
+    """Write a head to a file, usually `.safetensors`; after an error the old file remains.
 
-    Args:
-        path: The file, usually `.safetensors`.
-        kind: One of `SAVED_KINDS`.
-        config: The numbers of the network, in types of JSON.
-        tensors: Arrays by normalised name.
-        card: Facts about the head, in types of JSON.
+    `config` holds the numbers of the network and `card` facts about the head, both in types of
+    JSON. `tensors` are by normalised name.
 
     Raises:
-        ValueError: The kind is unknown, or config or card hold other types than those of JSON.
+        ValueError: The kind is unknown, or config or card hold types that JSON does not have.
         MlxspecError: The file cannot be written.
     """
     if kind not in SAVED_KINDS:

@@ -32,7 +32,7 @@ def layer_fields(config: Mapping[str, Any], place: str) -> Fields:
 
 
 def read_layer(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
-    """Return the numbers of the layer whose tensors begin with `layer`.
+    """Return the numbers of the layer whose tensor names start with `layer`.
 
     Raises:
         UnsupportedModelError: A number is impossible, or missing and not known from a shape.
@@ -59,7 +59,7 @@ def read_layer(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
 
 
 def named_target(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name of the target in a config of speculators; empty if it states none."""
+    """Return the name of the target in a config of speculators; {} if it states none."""
     found: Any = config
     for key in ("speculators_config", "verifier", "name_or_path"):
         found = found.get(key) if isinstance(found, Mapping) else None

@@ -36,12 +36,9 @@ def load_head(
     *,
     on_progress: ProgressCallback | None = None,
 ) -> HeadCheckpoint:
-    """Load a trained head for a target.
+    """Load a trained head for a target, from a folder, a file or a hub id.
 
-    Args:
-        source: A folder, a file or a hub id.
-        target: Config of the target.
-        on_progress: Called with the downloaded bytes and all bytes during a download.
+    `on_progress` is called with the downloaded bytes and all bytes during a download.
 
     Raises:
         ModelNotFoundError: The head does not exist, or cannot be downloaded.

@@ -18,7 +18,6 @@ class Renamed:
     """Tensors with normalised names.
 
     Attributes:
-        tensors: Arrays by normalised name.
         origins: Names in the checkpoint by normalised name.
         unknown: Names that no rule covers, in order.
     """

@@ -40,11 +40,8 @@ def check_head(
 ) -> HeadCheckpoint:
     """Return the head with the tensors of its kind; the names of others are listed as unknown.
 
-    Args:
-        head: The head with normalised names.
-        target: Config of the target.
-        place: Path of the head; every message begins with it.
-        origins: Names in the checkpoint by normalised name, if they differ.
+    Every message starts with `place`, the path of the head. `origins` maps normalised names to
+    names in the checkpoint, if they differ.
 
     Raises:
         UnsupportedModelError: Tensors are missing or have wrong shapes, or a number of the config
@@ -158,7 +155,7 @@ def _eagle3(fields: Fields, tensors: Mapping[str, mx.array], target: TargetConfi
         wanted.add("input_norm.weight", (fused,))
     for tap in range(len(capture) if fields.flag("fc_norm", False) else 0):
         wanted.add(f"fc_norm.{tap}.weight", (target.hidden_size,))
-    # then the target's embedding and head do not fit; of a wrong target `fc` tells
+    # then the target's embedding and head do not fit; the check of `fc` reports a wrong target
     is_other_width = fields.integer("target_hidden_size") != D
     wanted.add("embed_tokens.weight", (target.vocab_size, D), required=is_other_width)
     wanted.add("lm_head.weight", (rows, D), required=is_other_width)

@@ -36,7 +36,6 @@ class HeadFiles:
     """The content of a head that is not in the format of mlxspec.
 
     Attributes:
-        name: Name for messages and screens.
         place: The folder or file, for messages.
         config: Content of `config.json`, empty if there is none.
         tensors: Arrays by their stored names.

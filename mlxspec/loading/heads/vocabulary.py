@@ -20,11 +20,8 @@ def token_ids(
 ) -> mx.array:
     """Return (n,) int32 ids of the target.
 
-    Args:
-        array: (n,) integers: the ids, or their offsets from 0, 1, ...
-        what: Name of the array; every message begins with it.
-        vocab_size: Vocabulary size of the target.
-        are_offsets: Whether `array` holds offsets.
+    `array` holds (n,) integers: the ids, or with `are_offsets` their offsets from 0, 1, ... Every
+    message starts with `what`, the name of the array.
 
     Raises:
         UnsupportedModelError: It is no list of integers, or an id is outside the vocabulary.

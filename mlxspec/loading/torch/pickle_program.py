@@ -3,7 +3,7 @@
 A pickle is a program for a small stack machine, and its instructions can import and call anything.
 This interpreter supports only the instructions that build plain data. It looks names up in a fixed
 table, and can call only the three functions below, which import nothing and execute no code of the
-file. Any other name or instruction is refused, and the error names it.
+file. It refuses any other name or instruction, and the error names it.
 """
 
 import pickletools
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-STORAGES = {  # MLX has no other of torch's types
+STORAGES = {  # MLX has no other type of torch
     "torch.FloatStorage": "float32",
     "torch.HalfStorage": "float16",
     "torch.BFloat16Storage": "bfloat16",

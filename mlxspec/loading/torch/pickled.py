@@ -41,11 +41,10 @@ _NUMPY = {
 def read_pickled(
     path: Path, choose: Callable[[Collection[str]], Collection[str]] = list
 ) -> dict[str, mx.array]:
-    """Return the tensors of a file by name, in their stored types.
+    """Return the tensors of a `.bin` or `.pt` file by name, in their stored types.
 
-    Args:
-        path: A `.bin` or `.pt` file that `torch.save` wrote from a dict of tensors.
-        choose: Returns the names to read, given the names of all tensors; others use no memory.
+    `torch.save` must have written the file from a dict of tensors. `choose` selects the names to
+    read from the names of all tensors; other tensors use no memory.
 
     Raises:
         UnsupportedModelError: The file is damaged, has the format before PyTorch 1.6, holds more
