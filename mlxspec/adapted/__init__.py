@@ -1,1 +1,1 @@
-"""Models of mlx-lm as targets: their own code, run over draft trees without a change to it."""
+"""Models of mlx-lm as targets: their own code runs over draft trees, unchanged."""

@@ -1,10 +1,10 @@
-"""Examines an adapted model before it is trusted with drafts: nothing holds that was not compared.
+"""Examines an adapted model before it is trusted with drafts: only what was tested is trusted.
 
-A list of types that work is a promise that the next release of mlx-lm breaks. So a model is
-examined on its real weights. The truth is mlx-lm's own cache, read token by token. Compared are a
-text, a draft tree, the tree after a commit (its nodes in another order) and after a rollback, a
-root alone, and a batch. What fails with trees is tried with chains, then with single tokens; what
-fails then is refused. Other kinds of cache than the full one follow (`cache_kinds.py`).
+The next release of mlx-lm can break any list of types that work. So a model is examined on its real
+weights, against mlx-lm's own cache, read token by token. The examination compares a text, a draft
+tree, the tree after a commit (its nodes in another order) and after a rollback, a root alone, and a
+batch. If trees fail, it tries chains, then single tokens; a model that fails these is refused. Then
+it tries the other kinds of cache (`cache_kinds.py`).
 """
 
 import copy
@@ -27,20 +27,21 @@ from mlxspec.kv.windows import Eviction
 from mlxspec.models import CacheKind, DraftSupport
 from mlxspec.target.decoder import Decoder
 
-_LONGEST_WINDOW = 1200  # tokens; to read more would take longer than a user should wait
-_SHORT = 24  # tokens of a text where no window has to be passed
+_LONGEST_WINDOW = 1200  # tokens; a longer text would take more time than a user should wait
+_SHORT = 24  # tokens of the text if no window has to be passed
 _NODES = 7
 _TREE = (-1, 0, 0, 1, 1, 2, 3)
 _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
-_EVICTION = Eviction(slack=_NODES, block=1)  # at once: a user's cache waits for longer texts
-_NOISE_FACTOR = 8.0  # a draft may round as much worse than a text that is read in one forward
+# Immediate, because a user's cache evicts only in longer texts.
+_EVICTION = Eviction(slack=_NODES, block=1)
+_NOISE_FACTOR = 8.0  # how much worse a draft may round than a text that is read in one forward
 
 Progress = Callable[[int, int], None]
-"""Called with the number of texts compared and of all; what fails with trees needs more texts."""
+"""Called with the number of compared texts and of all texts; if trees fail, the total grows."""
 
 
 Agree = Callable[[float], float]
-"""Returns an error as all processes see it that share a model: else one might go on, alone."""
+"""Returns one error for all processes that share a model; otherwise one could continue alone."""
 
 
 def examine(
@@ -102,19 +103,19 @@ class _Exam:
                 ("the draft", lambda: None, tree),
                 ("the draft after a commit", lambda: _commit(decoder, tree, path), deep),
                 ("the draft after a rollback", lambda: decoder.rollback_to(start), tree),
-                ("a root alone", lambda: None, root),  # it gets another mask, or none
+                ("a root alone", lambda: None, root),  # it gets a different mask, or none
             ):
                 act()
                 error = self._error(decoder, draft)
                 worst = max(worst, error)
-                if not error <= self._tolerance:  # NaN is a fault, too
+                if not error <= self._tolerance:  # also catches NaN
                     return f"{name} is {error:.1e} off, {self._tolerance:.1e} is allowed", worst
-        except Exception as error:  # somebody else's code, over caches that it does not know
+        except Exception as error:  # third-party code, over caches that it does not know
             return f"{type(error).__name__}: {str(error)[:200]}", worst
         return "", worst
 
     def is_batch_exact(self) -> bool:
-        """Return whether trees behind two texts in one forward have the logits of each alone."""
+        """Return whether trees after two texts in one forward have the logits of each alone."""
         decoders = [self._decoder() for _ in range(2)]
         trees = [self._draft(order, _TREE) for order in (range(_NODES), _depth_first(_TREE))]
         shapes: list[list[int]] = [values(tree.parents) for tree in trees]
@@ -129,7 +130,7 @@ class _Exam:
             hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
             found = zip(self._model.logits(hidden), decoders, trees, strict=True)
             errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder, tree in found]
-        except Exception:  # as in `fault_of`: then sequences have forwards of their own
+        except Exception:  # as in `fault_of`; then every sequence gets its own forward
             return False
         return max(errors) <= self._tolerance
 
@@ -142,7 +143,7 @@ class _Exam:
         return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))
 
     def _draft(self, order: Sequence[int], parents: Sequence[int]) -> DraftTree:
-        """Return a draft of this shape, or a part of one, whose nodes stand in another order."""
+        """Return a draft of this shape, or a part of one, with its nodes in another order."""
         at = {node: index for index, node in enumerate(order)}
         above = [at.get(parents[node], -1) for node in order]
         return DraftTree.from_lists(self._drafted(order), above)
@@ -178,7 +179,7 @@ class _Exam:
             cache = self._caches_after_prompt()
             for end, token in enumerate(tokens, 1):
                 logits = self._model.source(mx.array([[token]], mx.int32), cache=cache)[0, -1]
-                mx.eval(logits)  # before the next: ranks of a pipeline would mix them up
+                mx.eval(logits)  # before the next one: ranks of a pipeline would mix them up
                 self._truth[tokens[:end]] = logits
             self._progress(len(self._planned & self._truth.keys()), len(self._planned))
         return self._truth[tokens]
@@ -192,7 +193,7 @@ class _Exam:
         return copy.deepcopy(self._read)
 
     def _noise(self) -> float:
-        """Return the error that rounding alone may cause: that of a text read in one forward."""
+        """Return the error that rounding alone can cause: that of a text read in one forward."""
         tokens = self._drafted(_path(_TREE, _NODES - 1))
         text = mx.array([[*self._prompt, *tokens]], mx.int32)
         at_once = self._model.source(text, cache=make_prompt_cache(self._model.source))[0, -1]
@@ -212,7 +213,7 @@ def _committed(parents: Sequence[int]) -> list[int]:
 
 
 def _depth_first(parents: Sequence[int]) -> list[int]:
-    """Return the nodes of a draft, each followed by all nodes below it: not level by level."""
+    """Return the nodes of a draft depth-first instead of level by level."""
     return sorted(range(len(parents)), key=lambda node: _path(parents, node))
 
 

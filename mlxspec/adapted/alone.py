@@ -1,8 +1,8 @@
-"""Some layers of an adapted model without the others, for early exits, where that is the whole.
+"""Runs some layers of an adapted model without the others, for early exits.
 
-A model of mlx-lm runs from tokens to logits. With hooks, all layers outside a part return what
-enters them. Whether the parts, one after the other, are the whole is found out once: a model may
-hand more than the states from layer to layer.
+A model of mlx-lm runs from tokens to logits. With hooks, all layers outside a part return their
+input. A model may pass more than the states from layer to layer, so one test checks that the parts
+in sequence equal the whole.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 
 SAME = 1e-3
-"""Of the largest number: parts repeat the very operations of the whole."""
+"""Relative to the largest number: parts repeat exactly the operations of the whole."""
 
 
 class LayersAlone:
     """The layers of one model, to be run in parts."""
 
     def __init__(self, hooked: HookedModel, config: AdaptedConfig, *, folds: bool) -> None:
-        """Take the layers of a model; `folds` says that its rows run as sequences of their own."""
+        """Use the layers of a model; `folds` says that its rows run as separate sequences."""
         self._hooked = hooked
         self._config = config
         cannot = hooked.parts.backbone is None or config.num_states or folds
@@ -42,7 +42,7 @@ class LayersAlone:
     ) -> tuple[mx.array, list[mx.array]]:
         """Return the (B, L, D) states after a part, and those that enter the captured layers.
 
-        Whoever needs the parts to be the whole calls `check` first.
+        A caller that needs the parts to equal the whole calls `check` first.
         """
         tokens = mx.zeros(part.x.shape[:2], mx.int32)
         _, captured = self._hooked.forward(
@@ -54,7 +54,7 @@ class LayersAlone:
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output; see `run`."""
         rows = x.reshape(1, -1, x.shape[-1])
-        # No layer runs, so no row is staged; the masks are asked for and not used.
+        # No layer runs, so no row is staged; the masks are requested but not used.
         tokens, empty = mx.zeros(rows.shape[:2], mx.int32), Cache.for_model(self._config)
         part = Part(range(0), rows)
         final, _ = self._hooked.forward(tokens, empty, 0, MasksAsked(), part=part)
@@ -64,7 +64,7 @@ class LayersAlone:
         """Compare the layers in two parts with the whole, once.
 
         Raises:
-            UnsupportedOperationError: The parts of this model are not the whole.
+            UnsupportedOperationError: The parts of this model do not equal the whole.
         """
         if self._are_whole is None:
             self._are_whole = self._compared()
@@ -92,6 +92,6 @@ class LayersAlone:
 
 
 def largest_error(found: mx.array, truth: mx.array) -> float:
-    """Return the largest difference of two arrays, as a share of the largest number of `truth`."""
+    """Return the largest difference of two arrays, relative to the largest number of `truth`."""
     error: float = values(mx.abs(found - truth).max() / mx.maximum(mx.abs(truth).max(), 1e-6))
     return error

@@ -1,8 +1,8 @@
 """Finds the parts of a model that a tree needs, by one recorded forward of two tokens.
 
-Names of attributes differ between model files; what is called with what does not. A recorded
-forward over two tokens of their own tells which module rotates, which one embeds positions, which
-ones get a recurrent state, where the layers are, and which windows the masks are asked for.
+Attribute names differ between model files; the calls between modules do not. A recorded forward
+over two distinctive tokens shows which module rotates, which one embeds positions, which ones get a
+recurrent state, where the layers are, and for which windows the model requests masks.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,13 +23,12 @@ class Anatomy:
 
     Attributes:
         layers: The decoder layers, lowest first.
-        backbone: The module that calls the layers; its output enters the head. None where the model
-            itself does.
+        backbone: The module that calls the layers; its output enters the head. None if the model
+            itself calls them.
         rotations: Modules that rotate rows.
         position_embeddings: Learned embeddings of positions.
         mixers: Modules with a recurrent state.
-        embedding: The embedding of tokens.
-        windows: The windows for which masks are asked.
+        windows: The windows for which the model requests masks.
         hidden_size: Width of the states.
     """
 
@@ -53,11 +52,8 @@ class Anatomy:
 def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any]) -> Anatomy:
     """Run a forward and return the parts that it used.
 
-    Args:
-        model: The model.
-        layers: Its decoder layers.
-        run: Runs a forward over two tokens that are neither 0 nor 1, at position 0, with leaves of
-            ours as its cache.
+    `run` runs a forward over two tokens that are neither 0 nor 1, at position 0, with our leaves as
+    its cache.
     """
     found = Anatomy(list(layers))
     recorder = _Recorder(found)
@@ -72,7 +68,7 @@ def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any
 
 
 def modules_of(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a model, each once, though several parts may share it."""
+    """Return the modules of a model, each once, even if several parts share it."""
     return list({id(module): module for module in model.modules()}.values())
 
 
@@ -84,7 +80,8 @@ class _Recorder:
         self._with_state: dict[int, set[int]] = {}  # per depth of the stack, states used below it
 
     def around(self, module: nn.Module) -> Callable[..., Any]:
-        is_rotation = rotates(module)  # now: a recorded module's `__call__` shows no names
+        # Checked before recording, which hides the names in `__call__`.
+        is_rotation = rotates(module)
 
         def record(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if id(module) in self._layers and self._found.backbone is None and self._stack:
@@ -135,7 +132,7 @@ def _add(modules: list[nn.Module], module: nn.Module) -> None:
 
 
 class MasksAsked(dict[int | None, Any]):
-    """Answers for every window, and records which were asked for."""
+    """Answers for every window, and records the requested ones."""
 
     def __init__(self) -> None:
         super().__init__()

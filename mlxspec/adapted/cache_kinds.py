@@ -1,8 +1,8 @@
-"""Examines an adapted model over the caches that are asked for beside the plain, full one.
+"""Examines an adapted model over the caches that users can request besides the plain, full one.
 
-mlx-lm has no cache of sinks and a ring for every model, and none that packs every row. So the truth
-here is the model itself, which reads a short text token by token over the same kind of cache. A
-model that counts the rows it got, or compares slots with positions, misreads there.
+mlx-lm does not have, for every model, a cache of sinks and a ring, or one that packs every row. So
+the reference here is the model itself, which reads a short text token by token over the same kind
+of cache. A model that counts its rows, or compares slots with positions, misreads there.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _LENGTH = 16  # tokens of the text: the ring has wrapped
 MakeCache = Callable[[], Cache]
 
 Off = Callable[[mx.array, mx.array], float]
-"""Returns how far logits are from those that they should be."""
+"""Returns the error of logits relative to the correct ones."""
 
 
 def refused_caches(
@@ -31,12 +31,9 @@ def refused_caches(
 ) -> dict[CacheKind, str]:
     """Return the kinds of cache over which a model is not exact, and why.
 
-    Args:
-        model: The model.
-        tree: A draft of a shape that it verifies.
-        path: The nodes that are compared, from the root down.
-        tolerance: The largest relative error that counts as rounding.
-        off: `relative_error`, on which processes agree that share the model.
+    The tree has a shape that the model verifies; the nodes on `path`, from the root down, are
+    compared. `tolerance` is the largest relative error that counts as rounding. `off` is
+    `relative_error`, made the same for all processes that share the model.
     """
     config = model.config
     found: dict[CacheKind, str] = {}
@@ -65,12 +62,13 @@ class _Kind:
     def fault(
         self, text: Sequence[int], tree: DraftTree, path: Sequence[int], tolerance: float
     ) -> str:
-        """Return what is wrong with a draft, or with a text in one piece; "" if nothing is."""
+        """Return what is wrong with a draft, or with a text read in one forward, or ""."""
         try:
             by_tokens, at_once = self._read([[token] for token in text]), self._read([text])
             tolerance = max(tolerance, self._noise(by_tokens, text))
             whole = self._off(at_once.next_logits(), by_tokens.next_logits())
-            # A model with windows may see more in a text of one piece, over mlx-lm's caches, too.
+            # A model with windows may see more in a text read in one forward, over mlx-lm's caches
+            # too.
             if not any(self._model.config.row_windows) and not whole <= tolerance:
                 return f"a text in one piece is {whole:.1e} off, {tolerance:.1e} is allowed"
             got, tokens = by_tokens.tree_logits(tree), values(tree.tokens)
@@ -78,9 +76,9 @@ class _Kind:
             for node in path:
                 by_tokens.observe([tokens[node]])
                 error = self._off(got[node], by_tokens.next_logits())
-                if not error <= tolerance:  # NaN is a fault, too
+                if not error <= tolerance:  # also catches NaN
                     return f"a draft is {error:.1e} off, {tolerance:.1e} is allowed"
-        except Exception as error:  # somebody else's code, over caches that it does not know
+        except Exception as error:  # third-party code, over caches that it does not know
             return f"{type(error).__name__}: {str(error)[:200]}"
         return ""
 
@@ -91,9 +89,9 @@ class _Kind:
         return decoder
 
     def _noise(self, decoder: Decoder, text: Sequence[int]) -> float:
-        """Return the error that a number on the edge of two codes may cause, in a packed cache.
+        """Return the error that a number between two codes can cause in a packed cache.
 
-        It is less than that of packing all numbers.
+        It is smaller than the error of packing all numbers.
         """
         if decoder.cache.quantization is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""What the engine asks of an adapted model, in place of a config of ours."""
+"""The facts of an adapted model that the engine needs; they replace a config of ours."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,23 +25,19 @@ class AdaptedConfig:
         model_type: mlx-lm's name of the type.
         vocab_size: Width of the logits, V.
         hidden_size: Width of the states that enter the head, D.
-        num_hidden_layers: Number of layers.
         num_row_stores: Caches of keys and values.
         num_states: Recurrent states.
-        head_dim: Width of a key, to be quantised; 0 where there is none.
+        head_dim: Width of a key, needed to quantise it; 0 if there is none.
         kv_numbers: Numbers in the keys and values of one token, in all layers.
         max_position_embeddings: Context length, in tokens.
         layer_windows: The windows for which masks are made.
-        eos_token_ids: Tokens that end a reply.
-        intermediate_size: Width inside an MLP; 0 where the model's arguments do not name it, as for
-            those below. A fingerprint of the model is made of these.
-        num_attention_heads: Query heads.
-        num_key_value_heads: Key and value heads.
+        intermediate_size: Width inside an MLP. This and the fields below, up to `rope_theta`, are 0
+            if the model's arguments do not name them. The fingerprint consists of these fields.
         attention_bias: Whether the projections of the attention add a bias.
-        rms_norm_eps: Epsilon of its norms; of trained heads, too.
-        rope_theta: Base of its rotary frequencies; of trained heads, too.
-        row_windows: Per cache of keys and values, the latest rows that it has to hold, or None for
-            all; () where the model is not built.
+        rms_norm_eps: Epsilon of its norms; trained heads use it too.
+        rope_theta: Base of its rotary frequencies; trained heads use it too.
+        row_windows: Per cache of keys and values, the number of latest rows that it must keep, or
+            None for all; () if the model is not built.
         row_numbers: Per cache of keys and values, the numbers of one token; their sum is
             `kv_numbers`.
     """
@@ -68,7 +64,7 @@ class AdaptedConfig:
 
     @property
     def shape_words(self) -> str:
-        """The sizes on which the cost of a forward depends, as one line."""
+        """The sizes that determine the cost of a forward, as one line."""
         return (
             f"{self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size} and "
             f"{self.intermediate_size}, {self.kv_numbers} numbers a row, vocabulary "
@@ -77,14 +73,14 @@ class AdaptedConfig:
 
 
 def named_sizes(args: Any) -> dict[str, Any]:
-    """Return the sizes that a model's arguments name as a checkpoint does."""
+    """Return the sizes that a model's arguments state, under the names of checkpoints."""
     names = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
     found = {name: getattr(args, name, None) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def named_numbers(args: Any) -> dict[str, Any]:
-    """Return the numbers that trained heads share, where a model's arguments name them."""
+    """Return the numbers that trained heads share, if a model's arguments state them."""
     found: dict[str, Any] = {}
     for holder in (getattr(args, "text_config", None), args):
         for name in ("rms_norm_eps", "rope_theta"):
@@ -95,7 +91,7 @@ def named_numbers(args: Any) -> dict[str, Any]:
 
 
 def context_length(args: Any) -> int:
-    """Return the context length that a model's arguments name, or `UNLIMITED`."""
+    """Return the context length that a model's arguments state, or `UNLIMITED`."""
     for holder in (args, getattr(args, "text_config", None)):
         for name in _LENGTHS:
             value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)

@@ -1,4 +1,4 @@
-"""The forward in progress: what the changed modules of an adapted model look up while it runs."""
+"""The forward in progress: the state that the overridden modules of an adapted model read."""
 
 import threading
 from collections.abc import Hashable, Iterator, Sequence
@@ -15,11 +15,11 @@ from mlxspec.kv.states import Row, States
 from mlxspec.kv.windows import Mask
 
 AnglesKey = tuple[Hashable, int, int]
-"""A kind of rotation; a position and a number of rows, or an array's identity and sequences."""
+"""A kind of rotation; then a position and a number of rows, or an array's id and sequences."""
 
 
 class AnyCache(Protocol):
-    """What an adapted model needs of a cache: rows to attend to, and recurrent states."""
+    """A cache for an adapted model: rows to attend to, and recurrent states."""
 
     states: States
 
@@ -27,7 +27,7 @@ class AnyCache(Protocol):
         """Add rows of one layer; return all rows."""
 
     def visible(self, layer: int, mask: Mask) -> Mask:
-        """Return a mask over the rows that a layer holds, of one over all rows."""
+        """Convert a mask over all rows to one over the rows that a layer holds."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Part:
     """Consecutive layers that run without the others.
 
     Attributes:
-        layers: Their indices; all other layers return what enters them.
+        layers: Their indices; all other layers return their input.
         x: (B, L, D) states that enter the first of them.
         result: (B, L, D) states after the last of them.
     """
@@ -48,14 +48,14 @@ class Part:
 class Current(threading.local):
     """The forward in progress of one adapted model, in one thread.
 
-    Another thread may call the model in the meantime, as mlx-lm does: there is no forward of ours.
+    Another thread may call the model at the same time, as mlx-lm does; there, no forward of ours is
+    in progress.
 
     Attributes:
-        cache: Where its rows and states go.
-        offset: Position of the first row, where rows are contiguous; else of the root.
-        counted: Rows in front of those that were staged last: fewer than `offset` where a cache has
-            evicted some; None before a layer has staged its rows.
-        positions: (L,) or (B, L) int32 position of each row; None where rows are contiguous.
+        offset: Position of the first row if rows are contiguous; else of the root.
+        counted: Number of rows before those that were staged last. It is less than `offset` if a
+            cache has evicted rows; None before a layer has staged its rows.
+        positions: (L,) or (B, L) int32 position of each row; None if rows are contiguous.
         folded: (B, L) of a forward whose rows run as B*L sequences of one row; else None.
         masks: The attention mask of each layer window.
         rows: The rows of the level that a recurrent layer computes now; None for all rows.
@@ -64,8 +64,8 @@ class Current(threading.local):
         final: (B, L, D) output of the backbone, once it is known.
         replay: A result that the backbone returns instead of running.
         part: The layers that run; None for all.
-        packing: How the rows are packed that attention gets; None where it gets plain ones.
-        angles: Rotations that several layers share, and what they were computed of.
+        packing: How the rows that attention gets are packed; None if they are plain.
+        angles: Rotations that several layers share, and the positions they were computed from.
     """
 
     cache: AnyCache
@@ -88,7 +88,7 @@ class Current(threading.local):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the model is called for us: it runs a forward, or its head alone."""
+        """Whether the call is ours: it runs a forward, or only the head."""
         return self.is_running or self.replay is not None
 
     def each(self, B: int, L: int) -> mx.array:
@@ -108,7 +108,7 @@ class Current(threading.local):
         part: Part | None = None,
         folded: tuple[int, int] | None = None,
     ) -> Iterator[None]:
-        """Let one forward use these; forget them afterwards."""
+        """Set these for one forward, and clear them afterwards."""
         self.cache, self.offset, self.masks = cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
         self.capture, self.entering, self.final = frozenset(capture), {}, None

@@ -1,9 +1,8 @@
 """A model of mlx-lm with hooks in its parts, and one forward of it over a cache of ours.
 
-A short forward is recorded to find the parts (`anatomy.py`). Its caches are leaves that answer for
-our cache (`leaves.py`); rotary modules, recurrent layers and decoder layers are overridden, each
-instance on its own. The head needs no name: it is the model with the backbone replaced by its
-result.
+A short recorded forward finds the parts (`anatomy.py`). The model's caches are leaves that delegate
+to our cache (`leaves.py`). Rotary modules, recurrent layers and decoder layers are overridden per
+instance. The head needs no name: it is the model with the backbone replaced by its result.
 """
 
 import math
@@ -31,11 +30,10 @@ from mlxspec.kv.masks import Masks
 
 
 class HookedModel:
-    """A model of mlx-lm whose parts are overridden for as long as this object lives.
+    """A model of mlx-lm whose parts are overridden while this object lives.
 
     Attributes:
         source: The model of mlx-lm.
-        parts: Its parts.
         plan: Its caches of keys and values, and its recurrent states.
         row_shapes: Heads and width of the keys of each cache, then those of the values.
         vocab_size: Width of its logits, V.
@@ -49,7 +47,7 @@ class HookedModel:
         """Find the parts of a model and override them.
 
         Raises:
-            UnsupportedModelError: Its caches are of a kind that is not known, or it cannot run.
+            UnsupportedModelError: A kind of its caches is not known, or it cannot run.
         """
         self.source = source
         self._current = Current()
@@ -59,7 +57,6 @@ class HookedModel:
         self._override()
 
     def config(self, eos_token_ids: Sequence[int]) -> AdaptedConfig:
-        """Return the facts of the model."""
         source, plan, parts = self.source, self.plan, self.parts
         args = getattr(source, "args", None)
         numbers = [heads * size for heads, size in self.row_shapes]  # of all keys, then values
@@ -97,21 +94,16 @@ class HookedModel:
         folded: tuple[int, int] | None = None,
         packing: Quantization | None = None,
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run the model, or a part of it.
+        """Run the model, or a part of it, over (B, L) int32 tokens.
 
-        Args:
-            tokens: (B, L) int32.
-            cache: Where its rows and states go.
-            positions: As in `mlxspec.models.Model.hidden_states`.
-            masks: The attention mask of each layer window.
-            capture: Layers whose entering states are kept.
-            part: The layers that run; None for all.
-            folded: (B, L) where each row runs as a sequence of its own.
-            packing: How the rows are packed that attention gets; None for plain ones.
+        The positions are as in `mlxspec.models.Model.hidden_states`. `capture` names the layers
+        whose entering states are kept. `part` limits the layers; None runs all. `folded` is (B, L)
+        if each row runs as a separate sequence. `packing` says how the rows that attention gets are
+        packed; None means plain rows.
 
         Returns:
-            (B, L, D) output of the backbone, or of the model where it has none, and (B, L, D)
-            states that enter the captured layers. B and L are B*L and 1 where rows are folded.
+            (B, L, D) output of the backbone, or of the model if it has none, and (B, L, D) states
+                that enter the captured layers. B and L are B*L and 1 if rows are folded.
 
         Raises:
             UnsupportedOperationError: The code of the model does not call a captured layer.
@@ -189,15 +181,15 @@ class HookedModel:
         self._overridden = places(self.source, parts.all_overridden)
 
     def unhook(self) -> None:
-        """Leave the model as it was; this object is of no use then."""
+        """Restore the model; this object cannot be used afterwards."""
         self._finalizer()
 
     def mark(self, **attributes: Any) -> None:
-        """Give the class of the model more attributes, until it is unhooked."""
+        """Add attributes to the class of the model until it is unhooked."""
         self._undo.append(mark(self.source, **attributes))
 
     def replaced(self) -> str:
-        """Return the name of a part that is overridden no more, because another took its place."""
+        """Return the name of an overridden part that has been replaced since, or ""."""
         for name, holder, key, part in self._overridden:
             if holder[key] is not part:
                 return name

@@ -1,6 +1,6 @@
-"""Overrides the decoder layers and the backbone of a model: what they read and return is kept.
+"""Overrides the decoder layers and the backbone of a model, to keep their inputs and outputs.
 
-Trained drafters need the states that enter some layers. An early exit runs some layers alone. The
+Trained drafters need the states that enter some layers. An early exit runs only some layers. The
 head is the model with the backbone replaced by its result.
 """
 
@@ -14,7 +14,7 @@ from mlxspec.adapted.override import Undo, first_array, override
 
 
 def watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> Undo:
-    """Let a layer keep the states that enter it, and the last one those that leave it."""
+    """Make a layer keep the states that enter it, and the last layer those that leave it."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         part = current.part
@@ -36,7 +36,7 @@ def watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> U
 
 
 def catch(backbone: nn.Module, current: Current) -> Undo:
-    """Let the backbone keep its result, or return one that is given instead of running."""
+    """Make the backbone keep its result, or return a given one instead of running."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if current.replay is not None:

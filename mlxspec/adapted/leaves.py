@@ -1,8 +1,8 @@
-"""The caches that a model of mlx-lm sees: each answers with rows, masks and states of ours.
+"""The caches that a model of mlx-lm sees: each returns rows, masks and states of ours.
 
 A model of mlx-lm gets one cache per layer and asks it for `offset`, `make_mask` and
-`update_and_fetch`, or for arrays by their index. The leaves here have the same names and answer for
-the forward in progress, so a model's own code runs over a draft tree.
+`update_and_fetch`, or for arrays by their index. The leaves here have the same names and delegate
+to the forward in progress, so a model's own code runs over a draft tree.
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,14 @@ class RowsLeaf:
     """Keys and values of one layer.
 
     Attributes:
-        window: Rows that the model's own cache would keep; None for all.
+        window: Number of rows that the model's own cache would keep; None for all.
         longest: The longest window of its masks so far.
     """
 
-    start_position = 0  # of a chunked cache: no row is ever cut off in front
+    start_position = 0  # of a chunked cache; rows at the front are never removed
 
     def __init__(self, current: Current, layer: int, window: int | None) -> None:
-        """Answer for the rows that our cache keeps as `layer`.
-
-        Args:
-            current: The forward in progress.
-            layer: Index of the rows in our cache.
-            window: Rows that the model's own cache would keep; None for all.
-        """
+        """Delegate to the rows that our cache keeps as `layer`."""
         self._current = current
         self._layer = layer
         self.window = window
@@ -54,7 +48,7 @@ class RowsLeaf:
     def offset(self) -> int | mx.array:
         """Position of the first row of the forward, or of the root of a tree.
 
-        Where rows run as sequences of their own, one position each, (B*L,) int32.
+        If every row runs as a separate sequence, it is (B*L,) int32, one position each.
         """
         if self._current.folded is None or self._current.positions is None:
             return self._current.offset
@@ -64,7 +58,7 @@ class RowsLeaf:
 
     @property
     def bits(self) -> int:
-        """Bits of a number, by which mlx-lm's attention knows packed rows; else no attribute."""
+        """Bits of a packed number, else no attribute: mlx-lm's attention checks for it."""
         return self._packing("bits").bits
 
     @property
@@ -80,7 +74,7 @@ class RowsLeaf:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Stage rows (B, Hkv, L, D); return all rows that attention may read.
 
-        Packed rows are triples, as in mlx-lm, where the forward has a `packing`.
+        If the forward has a `packing`, rows are packed as triples, as in mlx-lm.
         """
         folded = self._current.folded
         if folded is not None:
@@ -92,7 +86,7 @@ class RowsLeaf:
             assert isinstance(all_values, PackedRows)
             self._rows = all_keys.planes, all_values.planes
             return self._rows
-        # Not packed: a model may look into its keys, and with sinks none attends to packed ones.
+        # Not packed: a model may read its keys, and attention with sinks cannot use packed ones.
         rows = unpacked(all_keys), unpacked(all_values)
         if folded is not None:
             rows = mx.repeat(rows[0], folded[1], axis=0), mx.repeat(rows[1], folded[1], axis=0)
@@ -100,13 +94,11 @@ class RowsLeaf:
         return self._rows
 
     def keys_and_values(self) -> tuple[Any, Any]:
-        """Return what the last `update_and_fetch` of this forward returned."""
         assert self._rows is not None, "no layer has staged these rows yet"
         return self._rows
 
     @property
     def state(self) -> tuple[Any, Any]:
-        """As `keys_and_values`."""
         return self.keys_and_values()
 
     def make_mask(
@@ -117,15 +109,16 @@ class RowsLeaf:
         self.longest = max(self.longest, window or 0)
         is_text = self._current.positions is None and N > 1
         if self.window is not None and window is not None and not is_text:
-            # Token by token a row sees what the model's own cache holds, though its mask may allow
-            # more; only where a text is read in one piece does the mask decide alone.
+            # Token by token, a row sees only what the model's own cache holds, even if its mask
+            # allows more. Only a text that is read in one forward is limited by the mask alone.
             window = min(window, self.window)
         if window not in self._current.masks:
             raise UnsupportedOperationError(f"no mask was made for a window of {window} tokens")
         mask = self._current.cache.visible(self._layer, self._current.masks[window])
         if self._current.folded is not None:
             return None if mask is None else _folded_mask(mask, self._current.folded)
-        if N == 1:  # as mlx-lm: none, or one with all axes, of which a model may pick rows
+        # As in mlx-lm: None, or a mask with all axes, because a model may index its rows.
+        if N == 1:
             return mask[None, None] if isinstance(mask, mx.array) and mask.ndim == 2 else mask
         if return_array and not isinstance(mask, mx.array):
             end = self._current.offset + N
@@ -154,27 +147,27 @@ class RowsLeaf:
         """Do nothing: the mask hides what a chunk does not see."""
 
     def release(self) -> None:
-        """Drop the references to the rows of a forward, so that the next can write in place."""
+        """Drop the references to the rows of a forward, so that the next one can write in place."""
         self._rows = None
 
 
 class StateLeaf(ArraysCache):
     """The recurrent state of one layer.
 
-    It is an `ArraysCache` by name only: some layers keep a state in no other kind of cache.
+    It derives from `ArraysCache` only because some layers accept no other kind of cache.
     """
 
     lengths = None
     left_padding = None
 
     def __init__(self, current: Current, leaf: int, size: int) -> None:
-        """Answer for the state of `size` arrays that our cache keeps as `leaf`."""
+        """Delegate to the state of `size` arrays that our cache keeps as `leaf`."""
         self._current = current
         self._leaf = leaf
         self._size = size
 
     def __getitem__(self, index: int) -> mx.array | None:
-        if not 0 <= index < self._size:  # the end of an iteration over all arrays
+        if not 0 <= index < self._size:  # ends an iteration over all arrays
             raise IndexError(f"this state has {self._size} arrays, and no array {index}")
         return self._current.cache.states.read(self._leaf, index, self._current.rows)
 
@@ -208,7 +201,6 @@ class LeafList:
 
     @property
     def offset(self) -> int | mx.array:
-        """As that of the first cache."""
         offset: int | mx.array = self.caches[0].offset
         return offset
 
@@ -219,7 +211,6 @@ class LeafPlan:
     Attributes:
         num_rows: Caches of keys and values so far.
         num_states: Recurrent states so far.
-        row_leaves: The leaves of keys and values.
     """
 
     def __init__(self, current: Current) -> None:
@@ -230,9 +221,9 @@ class LeafPlan:
 
     @property
     def row_windows(self) -> Windows:
-        """The rows that each leaf has to hold: those of its own window, or of a longer mask.
+        """The rows that each leaf must hold: those of its own window, or of a longer mask.
 
-        A model asks one leaf for the mask of all layers of a kind, whose own windows are equal.
+        A model asks one leaf for the mask of all layers of a kind; these have equal windows.
         """
         longest: dict[int, int] = {}
         for leaf in self.row_leaves:
@@ -242,10 +233,10 @@ class LeafPlan:
         return tuple(None if window is None else longest[window] for window in windows)
 
     def leaf(self, cache: Any) -> Any:
-        """Return a leaf in place of a cache of mlx-lm.
+        """Return a leaf that replaces a cache of mlx-lm.
 
         Raises:
-            UnsupportedModelError: The cache is of a kind that is not known.
+            UnsupportedModelError: The cache is of an unknown kind.
         """
         if isinstance(cache, CacheList):
             return LeafList([self.leaf(part) for part in cache.caches])

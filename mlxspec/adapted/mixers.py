@@ -1,11 +1,11 @@
 """Runs a recurrent layer over a tree: level by level, the nodes of a level as a batch.
 
-A recurrent layer reads rows one after the other and keeps one state. In a tree each row goes on
-from the state of its parent. So the nodes of one depth become a batch of sequences of one row, each
-with its parent's state; `States` keeps the state after every node. A text runs as it always did.
+A recurrent layer reads rows in sequence and keeps one state. In a tree each row continues from the
+state of its parent. So the nodes of one depth become a batch of one-row sequences, each with its
+parent's state; `States` keeps the state after every node. A text runs as before.
 
-A module that attends, too, stages the rows of one level after those of another. So it has chains
-alone, whose rows are in that order, and its mask is cut to the rows that are staged so far.
+A module that also attends stages the rows level by level. So it supports only chains, whose rows
+are in that order, and its mask is cut to the rows that are staged so far.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from mlxspec.kv.states import Row
 
 
 def branch(module: nn.Module, current: Current) -> Undo:
-    """Let a module with a recurrent state run over the trees of the forward in progress."""
+    """Make a module with a recurrent state run over the trees of the forward in progress."""
 
     def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not current.is_running or current.cache.states.levels is None:

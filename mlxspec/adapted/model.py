@@ -1,8 +1,8 @@
 """A model of mlx-lm with the interface of our own: trees in, hidden states and logits out.
 
-The model's code is not changed: it runs with hooks (`hooked.py`) over caches of ours. What differs
-between models and no name tells is found out by forwards over two tokens, such as whether rows have
-to run as sequences of their own.
+The model's code is not changed: it runs with hooks (`hooked.py`) over our caches. Some differences
+between models have no name, such as whether rows must run as separate sequences. Forwards over two
+tokens detect these.
 """
 
 import weakref
@@ -25,9 +25,9 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models import CacheKind, DraftSupport
 
 _MARK = "adapted_by_mlxspec"
-_SAME_HALF = 3e-2  # in place of `SAME`, in half precision
-_FAR = 1 << 16  # a position far from 0, where its use shows
-_ROUNDING = 8  # times the rounding error of a pair of neighbours
+_SAME_HALF = 3e-2  # replaces `SAME` in half precision
+_FAR = 1 << 16  # a position far from 0, so that its use becomes visible
+_ROUNDING = 8  # multiple of the rounding error of two neighbours
 _LEAST_ERROR = 1e-5
 
 
@@ -35,19 +35,18 @@ class AdaptedModel:
     """A model that mlx-lm has loaded, as a target.
 
     Attributes:
-        config: Facts of the model.
         draft_support: The drafts that it can verify.
         supports_batches: Whether one forward can run several sequences.
-        draft_limits: Why it can verify no other drafts, in words; "" where it verifies all.
-        refused_caches: The kinds of cache over which it is not exact, and why, in words.
+        draft_limits: Why it can verify no other drafts, for display; "" if it verifies all.
+        refused_caches: The kinds of cache over which it is not exact, and why, for display.
         source: The model of mlx-lm.
     """
 
     def __init__(self, source: nn.Module, eos_token_ids: Sequence[int] = ()) -> None:
-        """Adapt a model; its instances are changed until this object is gone, its classes never.
+        """Adapt a model; its instances are changed while this object lives, its classes never.
 
         Raises:
-            UnsupportedModelError: Its caches are of a kind that is not known, or it cannot run.
+            UnsupportedModelError: A kind of its caches is not known, or it cannot run.
         """
         self.source = source
         self.draft_support: DraftSupport = "tree"
@@ -56,7 +55,7 @@ class AdaptedModel:
         self.refused_caches: dict[CacheKind, str] = {}
         self._attends_packed: dict[Quantization, bool] = {}
         self._hooked = HookedModel(source)
-        # A weak reference: else the model would hold what holds it, and neither would be freed.
+        # A weak reference: a strong one would form a cycle, and neither would be freed.
         self._hooked.mark(**{_MARK: staticmethod(weakref.ref(self))})
         self.config = self._hooked.config(eos_token_ids)
         self._folds = False
@@ -106,7 +105,8 @@ class AdaptedModel:
     def head_rows(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
         """Return a map of (..., D) to the logits (..., n) of (n,) int32 tokens.
 
-        The whole head is computed: a model of mlx-lm names no matrix of which rows could be taken.
+        It computes the whole head: a model of mlx-lm does not expose a matrix whose rows could be
+        selected.
         """
         return lambda hidden: self.logits(hidden)[..., token_ids]
 
@@ -133,11 +133,11 @@ class AdaptedModel:
     ) -> tuple[mx.array, list[mx.array]]:
         """Run consecutive layers, as `mlxspec.models.Model.run_layers` does.
 
-        All other layers return what enters them. The first call finds out whether the parts of
-        this model, one after the other, are the whole.
+        All other layers return their input. The first call checks that the parts of this model, run
+        in sequence, equal the whole.
 
         Raises:
-            UnsupportedOperationError: They are not, or a layer has a recurrent state.
+            UnsupportedOperationError: They do not, or a layer has a recurrent state.
         """
         self._alone.check()
         return self._alone.run(Part(layers, x), cache, positions, masks, capture)
@@ -149,10 +149,10 @@ class AdaptedModel:
 
     @staticmethod
     def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
-        """Return the adapted model of a model, the same one each time; arguments as in `__init__`.
+        """Return the adapted model of a model, the same object each time.
 
-        To adapt a model twice would override its parts twice. The end tokens are those of the last
-        call. A model of which parts were replaced is adapted anew.
+        Adapting a model twice would override its parts twice. The end tokens are those of the last
+        call. A model with replaced parts is adapted again.
         """
         known: Callable[[], AdaptedModel | None] = getattr(type(source), _MARK, lambda: None)
         model = known()
@@ -166,7 +166,7 @@ class AdaptedModel:
 
     @property
     def layers(self) -> list[nn.Module]:
-        """The decoder layers, lowest first; they have the form that mlx-lm gives them."""
+        """The decoder layers, lowest first, as mlx-lm defines them."""
         return self._hooked.parts.layers
 
     @property
@@ -182,16 +182,16 @@ class AdaptedModel:
     # ---- finding out -----------------------------------------------------------------------
 
     def _reads_positions(self) -> bool:
-        """Return whether the model uses positions elsewhere than in the modules that were found.
+        """Return whether the model uses positions outside the modules that were found.
 
-        Two rows far apart tell: run as sequences of their own, each with its position, as mlx-lm
-        runs a batch, they give other logits. Neighbours tell how large rounding errors are.
+        Two distant rows show it: run as separate sequences with their own positions, as mlx-lm runs
+        a batch, they give different logits. Neighbours show how large rounding errors are.
         """
         far = min(self.config.max_position_embeddings, _FAR) - 1
         try:
             return self._folding_error(far) > _ROUNDING * self._folding_error(1) + _LEAST_ERROR
         except (ValueError, TypeError, IndexError):
-            return False  # its code takes one position for a whole batch
+            return False  # its code supports only one position for a whole batch
 
     def _folding_error(self, second: int) -> float:
         tokens, positions = mx.array([[3, 2]], mx.int32), mx.array([0, second], mx.int32)
@@ -203,21 +203,21 @@ class AdaptedModel:
             masks = dict.fromkeys(self.config.layer_windows, mask)
             final, _ = self.hidden_states(tokens, cache, positions, masks)
             logits.append(self.logits(final).astype(mx.float32))
-            mx.eval(logits)  # one after the other: ranks that share it would not agree on an order
+            mx.eval(logits)  # sequentially: ranks that share it would not agree on an order
         own, folded = logits
         return float(mx.max(mx.abs(own - folded)) / (mx.max(mx.abs(folded)) + 1e-9))
 
     def _packing_for(self, cache: AnyCache) -> Quantization | None:
-        """Return how the rows are packed that attention gets; None where it needs plain ones.
+        """Return how the rows that attention gets are packed; None if it needs plain ones.
 
-        mlx-lm's attention multiplies packed rows; one with sinks, and a model that looks into its
-        keys, cannot. A forward tells, once.
+        mlx-lm's attention can multiply packed rows. Attention with sinks, and a model that reads
+        its keys, cannot. One forward determines it.
         """
         packing: Quantization | None = getattr(cache, "quantization", None)
         if packing is None or self._folds:
             return None
         if packing not in self._attends_packed:
-            self._attends_packed[packing] = False  # while it is tried out, and if that fails
+            self._attends_packed[packing] = False  # during the trial, and after a failed one
             self._attends_packed[packing] = self._is_exact_packed(packing)
         return packing if self._attends_packed[packing] else None
 
@@ -231,7 +231,7 @@ class AdaptedModel:
                 final, _ = self._hooked.forward(tokens, cache, 0, masks, packing=attended)
                 found.append(self.logits(final).astype(mx.float32))
                 mx.eval(found)
-        except Exception:  # of somebody else's code, which meets a triple in place of an array
+        except Exception:  # third-party code that gets a triple instead of an array
             return False
         plain, packed = found
         most = SAME if self.dtype == mx.float32 else _SAME_HALF

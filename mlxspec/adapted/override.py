@@ -1,7 +1,7 @@
 """Changes what one module does when it is called: one instance, never its class.
 
-Python looks `__call__` up on the class. So the instance gets a class of its own, derived from the
-one that it had. Its parameters, its name and `isinstance` stay as they were.
+Python looks `__call__` up on the class. So the instance gets its own class, derived from the
+original one. Its parameters, its name and `isinstance` stay the same.
 """
 
 import weakref
@@ -13,22 +13,22 @@ import mlx.core as mx
 import mlx.nn as nn
 
 Undo = Callable[[], None]
-"""Gives a module the class back that it had."""
+"""Restores the original class of a module."""
 
 Around = Callable[..., Any]
 """Called with the module's own call, then with the arguments of that call."""
 
 Place = tuple[str, Any, Any, Any]
-"""A part of a model: its name, what holds it, its key there, and itself."""
+"""The location of a part of a model: its name, its container, its key there, and itself."""
 
 
 def derived(kind: type, **attributes: Any) -> type:
-    """Return a class derived from another, which shows the other's name and module."""
+    """Return a class derived from another, with the other's name and module."""
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes})
 
 
 def override(module: nn.Module, around: Around) -> Undo:
-    """Let `around` answer the calls of a module; return what undoes it."""
+    """Replace the calls of a module by `around`; return the function that undoes it."""
     kind = type(module)
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -38,10 +38,10 @@ def override(module: nn.Module, around: Around) -> Undo:
 
 
 def mark(module: nn.Module, **attributes: Any) -> Undo:
-    """Give the class of one module more attributes; return what undoes it."""
+    """Add attributes to the class of one module; return the function that undoes it."""
     kind = type(module)
     module.__class__ = derived(kind, **attributes)
-    marked = weakref.ref(module)  # what waits to undo this must not keep a model in memory
+    marked = weakref.ref(module)  # the undo function must not keep a model in memory
 
     def undo() -> None:
         if (alive := marked()) is not None:
@@ -62,7 +62,7 @@ def first_array(values: Iterable[Any]) -> mx.array:
 
 
 def places(model: nn.Module, parts: Sequence[nn.Module]) -> list[Place]:
-    """Return where some parts of a model stand in it."""
+    """Return the locations of some parts in a model."""
     sought = {id(part) for part in parts}
     found: list[Place] = []
     todo: list[tuple[str, Any]] = [("", model)]

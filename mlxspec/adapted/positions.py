@@ -1,8 +1,8 @@
 """Gives every row of a tree its own position, in models that count rows.
 
-A model of mlx-lm rotates L rows that follow each other: it passes one offset. `mx.fast.rope` takes
-one offset per sequence, too. So the L rows of a tree are folded into L sequences of one row, each
-with its own offset, and folded back. A learned embedding of positions gets the positions instead.
+A model of mlx-lm rotates L consecutive rows: it passes one offset. `mx.fast.rope` also takes one
+offset per sequence. So the L rows of a tree are folded into L sequences of one row, each with its
+own offset, and folded back. A learned embedding of positions gets the positions themselves.
 """
 
 import inspect
@@ -24,8 +24,8 @@ def rotates(module: nn.Module) -> bool:
 
 
 def position_rotation(module: nn.Module, current: Current) -> Undo:
-    """Let a rotary module use the positions of the forward in progress."""
-    is_plain = can_share(module)  # now: an overridden module has a type of its own
+    """Make a rotary module use the positions of the forward in progress."""
+    is_plain = can_share(module)  # before the override, which changes the type
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions
@@ -54,7 +54,7 @@ def _rotated(
     current: Current,
     angles: SharedAngles | None,
 ) -> Any:
-    """Rotate the rows of a text; some models count the rows they got to know where these stand."""
+    """Rotate the rows of a text; some models count the rows to compute their positions."""
     given = args[0] if args else kwargs.get("offset")
     if not (current.is_running and isinstance(given, int)):
         return call(x, *args, **kwargs)
@@ -68,7 +68,7 @@ def _rotated(
 
 
 def position_embedding(module: nn.Module, current: Current) -> Undo:
-    """Let a learned embedding of positions use those of the forward in progress."""
+    """Make a learned embedding of positions use those of the forward in progress."""
 
     def around(call: Callable[..., Any], counted: mx.array) -> Any:
         positions = current.positions

@@ -1,10 +1,10 @@
-"""Lets the dense layers of a model multiply as those of our ports do, where that is faster.
+"""Makes the dense layers of a model multiply as those of our ports do, if that is faster.
 
 Without Apple's libraries a CPU multiplies the few rows of a draft fastest in pieces
-(`mlxspec.device.cpu`); MLX's own layers hand them to the BLAS as they are. Then a draft of four
-rows costs more than its tokens are worth. The products are the same up to rounding. Cores share a
-large matrix alone: of a small one, to begin and to wait takes as long as the product, and meanwhile
-the host can prepare the next round.
+(`mlxspec.device.cpu`); MLX's own layers pass them to the BLAS whole. Then a draft of four rows
+costs more than its tokens save. The products are equal up to rounding. Only large matrices are
+shared among cores: for a small one, starting and waiting take as long as the product, and the host
+can prepare the next round in that time.
 """
 
 import mlx.core as mx
@@ -19,9 +19,9 @@ _WORTH_SHARING = 500_000  # numbers of a matrix
 
 
 def faster_products(model: nn.Module, current: Current) -> list[Undo]:
-    """Let the dense layers of a model use `ops.product` in forwards of ours; none on a GPU.
+    """Make the dense layers of a model use `ops.product` in our forwards; none on a GPU.
 
-    A layer of a type of its own, such as a quantised one or one with adapters, stays as it is.
+    A layer of another type, such as a quantised one or one with adapters, stays unchanged.
     """
     if not backend.lacks_accelerate():
         return []

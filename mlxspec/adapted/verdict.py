@@ -7,14 +7,14 @@ from mlxspec.models import CacheKind, DraftSupport, drafts_in_words
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an examination found.
+    """The result of an examination.
 
     Attributes:
-        support: The drafts that the model can verify; None where even its text differs.
-        reason: Why it is not more than that, in words; "" for trees.
-        error: Largest relative error of what is supported.
+        support: The drafts that the model can verify; None if even its text differs.
+        reason: Why the model cannot verify more, for display; "" for trees.
+        error: Largest relative error of the supported drafts.
         seconds: Time of the examination.
-        batches: Whether one forward over several sequences is exact, too.
+        batches: Whether a forward over several sequences is exact, too.
         refused_caches: The kinds of cache over which the model is not exact, and why.
     """
 
@@ -27,7 +27,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """What it can verify in words, and why not more."""
+        """What it can verify, and why not more, for display."""
         if self.support is None:
             return f"no target ({self.reason})"
         words = drafts_in_words(self.support, self.reason)
