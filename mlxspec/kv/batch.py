@@ -1,13 +1,13 @@
-"""The key-value cache of a batch: every sequence grows, and is rolled back, on its own.
+"""The key-value cache of a batch: each sequence grows and rolls back independently.
 
     sequence 0 [ committed ..... | staged ]
     sequence 1 [ committed ............... | staged ]
     sequence 2 [ committed .. | staged ]
 
-A forward stages equally many rows in every sequence, behind what is committed there; of a tree
-narrower than the widest the last ones are padding, which no other row sees and no commit keeps.
-A commit moves what does not lie in its slot already: it costs the accepted rows. Layers with a
-window evict as those of a single cache do, all sequences at once.
+A forward stages equally many rows in every sequence, after its committed rows. If a tree is
+narrower than the widest one, its last rows are padding, which no other row sees and no commit
+keeps. A commit moves only rows that are not in their slots already: it costs the accepted rows.
+Layers with a window evict as in a single cache, all sequences at once.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,10 @@ class BatchCache:
     """Rows of every layer and sequence.
 
     Attributes:
-        offsets: Committed tokens of each sequence: the position of its next token.
-        quantization: How rows are packed; None where they are not.
+        offsets: Committed tokens of each sequence, which is the position of its next token.
+        quantization: How rows are packed; None for plain rows.
         states: The recurrent states of all layers and sequences.
-        windows: Per layer, the latest rows that it has to hold; None for all.
-        eviction: When layers with a window evict.
+        windows: Per layer, the number of latest rows that it must keep; None for all.
         num_staged: Rows that the last forward staged in every sequence.
     """
 
@@ -50,17 +49,18 @@ class BatchCache:
         self.eviction = eviction
         self.windows = windows or (None,) * n_layers
         self._evicted = {window: [0] * num_sequences for window in self.windows}
-        self._slots: dict[int | None, mx.array] = {}  # (B, L) where the rows of this forward go
+        # (B, L) target slots of the rows of this forward.
+        self._slots: dict[int | None, mx.array] = {}
         self._keys = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
         self._values = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
         self.states = States(num_states, num_sequences)
 
     @staticmethod
     def like(cache: Cache, num_sequences: int) -> "BatchCache":
-        """Return an empty cache that keeps rows as `cache` does.
+        """Return an empty cache with the settings of `cache`.
 
         Raises:
-            UnsupportedOperationError: That one rotates.
+            UnsupportedOperationError: `cache` rotates.
         """
         if cache.max_size is not None:
             raise UnsupportedOperationError(
@@ -78,7 +78,7 @@ class BatchCache:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences that it holds."""
+        """Number of sequences."""
         return len(self.offsets)
 
     @property
@@ -91,14 +91,14 @@ class BatchCache:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """Every array of the cache, to be evaluated or measured."""
+        """Every array of the cache, to evaluate or to measure."""
         rows = [array for store in self._stores for array in store.arrays]
         return rows + self.states.arrays
 
     # ---- sequences -------------------------------------------------------------------------
 
     def fill(self, sequence: int, cache: Cache) -> None:
-        """Begin a sequence anew with the committed rows of a full cache, as a copy."""
+        """Replace a sequence by a copy of the committed rows of a full cache."""
         self.rollback()
         planes = iter(cache.row_arrays)
         for index, store in enumerate(self._stores if cache.offset else ()):
@@ -110,11 +110,9 @@ class BatchCache:
         self.offsets[sequence] = cache.offset
 
     def take(self, sequence: int, like: Cache) -> Cache:
-        """Return a full cache with the committed rows of a sequence, as a copy.
+        """Return a full cache with a copy of the committed rows of a sequence.
 
-        Args:
-            sequence: Its index.
-            like: A cache with the settings that the new one gets.
+        The new cache has the settings of `like`.
         """
         self.rollback()
         counts = {window: evicted[sequence] for window, evicted in self._evicted.items()}
@@ -132,7 +130,7 @@ class BatchCache:
         return [plane for own in planes for plane in own]
 
     def add(self, count: int) -> None:
-        """Add empty sequences behind the others."""
+        """Append empty sequences."""
         self.rollback()
         for store in self._stores:
             store.add(count)
@@ -142,7 +140,7 @@ class BatchCache:
         self.offsets += [0] * count
 
     def keep(self, sequences: Sequence[int]) -> None:
-        """Keep the sequences of these indices, in the order given, and forget the others."""
+        """Keep the sequences with these indices, in this order, and forget the others."""
         self.rollback()
         for store in self._stores:
             store.keep(sequences)
@@ -154,16 +152,14 @@ class BatchCache:
     # ---- staging ---------------------------------------------------------------------------
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Add rows of one layer behind what every sequence has committed.
+        """Add rows of one layer after the committed rows of every sequence.
 
-        Args:
-            layer: Index of the layer.
-            keys: (B, Hkv, L, D), rotary position applied.
-            values: (B, Hkv, L, D).
+        Keys and values are (B, Hkv, L, D); keys have their rotary position applied.
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D), n_keys reaching to the end of the sequence of which
-            the layer holds most; packed in a quantised cache. `visible` gives the mask over them.
+            Keys and values (B, Hkv, n_keys, D), where n_keys reaches to the end of the sequence
+                with the most rows in the layer; packed in a quantised cache. `visible` gives the
+                mask over them.
 
         Raises:
             CacheError: The rows are of another number of sequences.
@@ -182,7 +178,7 @@ class BatchCache:
         return self._keys[layer].read(end), self._values[layer].read(end)
 
     def visible(self, layer: int, mask: Mask) -> Mask:
-        """Return a mask over the rows that a layer holds, of one (B, 1, L, n_keys) over all."""
+        """Convert a (B, 1, L, n_keys) mask over all rows to one over the rows of a layer."""
         evicted = self._evicted[self.windows[layer]]
         if not isinstance(mask, mx.array) or not any(evicted):
             return mask
@@ -197,9 +193,9 @@ class BatchCache:
         """Keep the staged rows of a path in every sequence, and forget the others.
 
         Args:
-            paths: Per sequence, indices of staged rows in ascending order, none to keep nothing;
-                each row is a token whose position is one more than that of the row before, the
-                first one's being the sequence's offset.
+            paths: Per sequence, indices of staged rows in ascending order, empty to keep nothing.
+                Positions are consecutive: the first row has the sequence's offset, and each next
+                one is one more.
 
         Raises:
             CacheError: There are not as many paths as sequences, or a row was not staged.
@@ -228,7 +224,7 @@ class BatchCache:
         self._evict()
 
     def _evict(self) -> None:
-        """Let the layers with a window drop the rows that no later row of a sequence can see."""
+        """Drop the rows that no later row of a sequence can see, in layers with a window."""
         for window, evicted in self._evicted.items():
             pairs = zip(self.offsets, evicted, strict=True)
             more = [self.eviction.num_due(length, window, old) for length, old in pairs]

@@ -1,8 +1,8 @@
 """The key-value cache of all layers: stage rows, then commit some of them.
 
-A forward *stages* its rows behind the committed ones. After verification, `commit` keeps one path
-of the staged rows and `rollback` keeps none. A forward never changes committed rows, so a draft can
-be rolled back at any time, even after a rotating cache has wrapped.
+A forward *stages* its rows after the committed ones. After verification, `commit` keeps one path of
+the staged rows and `rollback` keeps none. A forward never changes committed rows, so a draft can be
+rolled back at any time, even after a rotating cache has wrapped.
 
     full       [ committed ............ | staged ]      the committed rows grow without limit
     windowed   [ evicted | committed .. | staged ]      layers that see a window (`windows.py`)
@@ -10,7 +10,7 @@ be rolled back at any time, even after a rotating cache has wrapped.
 
 Keys are stored with their rotary position applied, so the order of slots in the ring does not
 matter: masks compare positions (attention sinks: StreamingLLM, Xiao et al. 2023,
-https://arxiv.org/abs/2309.17453). A commit copies the accepted rows only, at any context length.
+https://arxiv.org/abs/2309.17453). A commit copies only the accepted rows, at any context length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ from mlxspec.kv.storage import RowStore
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
 from mlxspec.params import DEFAULT_KEEP
 
-_NUM_MARKS = 8  # ends of texts that a chat may go back to; a state takes megabytes
+_NUM_MARKS = 8  # ends of texts to which a chat can go back; a state takes megabytes
 
 
 class CachedModel(Protocol):
-    """What a cache asks of a model's config."""
+    """What a cache needs from a model's config."""
 
     @property
     def num_row_stores(self) -> int:
@@ -43,7 +43,7 @@ class CachedModel(Protocol):
 
     @property
     def row_windows(self) -> Windows:
-        """Per pair of keys and values, the latest rows that a new row may see; None for all."""
+        """Per pair of keys and values, how many latest rows a new row may see; None for all."""
 
     @property
     def head_dim(self) -> int:
@@ -57,8 +57,7 @@ class Cache:
         offset: Committed tokens, evicted ones included: the position of the next token.
         max_size: Largest number of committed rows of a rotating cache, or None for a full cache.
         keep: Number of attention sinks: first tokens that a rotating cache never evicts.
-        windows: Per layer, the latest rows that a full cache has to hold; None for all.
-        eviction: When layers with a window evict.
+        windows: Per layer, the number of latest rows that a full cache must keep; None for all.
     """
 
     def __init__(
@@ -124,7 +123,6 @@ class Cache:
         )
 
     def empty_like(self) -> "Cache":
-        """Return a new, empty cache with the same settings."""
         return Cache(
             self._n_layers,
             max_size=self.max_size,
@@ -142,17 +140,18 @@ class Cache:
         evicted: Mapping[int | None, int] | None = None,
         states: Snapshot = (),
     ) -> "Cache":
-        """Return a full cache with the same settings that holds given rows.
+        """Return a full cache with the same settings that holds the given rows.
 
         Args:
             length: Tokens of the text, evicted ones included.
-            rows: The planes (1, Hkv, L, D) of its rows, in the order of `rows`; a reference.
-            evicted: By window, how many of the first rows are left out; None for none.
+            rows: The planes (1, Hkv, L, D) of its rows, in the order of `rows`; referenced, not
+                copied.
+            evicted: By window, the number of first rows that are left out; None for none.
             states: The recurrent states after the text.
         """
         cache = self.empty_like()
         stores = (*cache._keys, *cache._values) if rows else ()
-        each = len(rows) // max(len(stores), 1)  # planes of a store: three where it is quantised
+        each = len(rows) // max(len(stores), 1)  # planes of a store: three if it is quantised
         for index, store in enumerate(stores):
             store.adopt(rows[index * each : (index + 1) * each])
         cache.offset = length
@@ -164,7 +163,7 @@ class Cache:
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether the rows of any beginning of the text are those of that beginning alone."""
+        """Whether a prefix of the rows equals the rows of that prefix of the text."""
         return self.max_size is None and not self._num_states and set(self.windows) <= {None}
 
     def rows(self, start: int, end: int) -> list[mx.array]:
@@ -179,16 +178,14 @@ class Cache:
     # ---- staging ---------------------------------------------------------------------------
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Add rows of one layer behind the rows that are staged already.
+        """Add rows of one layer after the rows that are staged already.
 
-        Args:
-            layer: Index of the layer.
-            keys: (B, Hkv, L, D), rotary position applied.
-            values: (B, Hkv, L, D).
+        Keys and values are (B, Hkv, L, D); keys have their rotary position applied.
 
         Returns:
-            Keys and values (B, Hkv, n_keys, D) of all rows that the layer holds: committed, staged
-            before, new; `visible` gives the mask over them. They are packed in a quantised cache.
+            Keys and values (B, Hkv, n_keys, D) of all rows that the layer holds: committed,
+                previously staged, new; `visible` gives the mask over them. They are packed in a
+                quantised cache.
 
         Raises:
             CacheError: Shapes of keys and values differ, or do not match the stored rows. Nothing
@@ -199,7 +196,7 @@ class Cache:
                 f"keys {keys.shape} and values {values.shape} must both be (B, Hkv, L, D), with "
                 "the same B, Hkv and L"
             )
-        # Both checks come before the first write, so an error leaves nothing staged.
+        # Both checks precede the first write, so an error leaves nothing staged.
         self._keys[layer].check(keys)
         self._values[layer].check(values)
         start = self.num_committed - self.num_evicted(layer) + self._staged[layer]
@@ -210,7 +207,7 @@ class Cache:
         return self._keys[layer].read(end), self._values[layer].read(end)
 
     def visible(self, layer: int, mask: Mask) -> Mask:
-        """Return a mask over the rows that a layer holds, of one over all committed rows."""
+        """Convert a mask over all committed rows to one over the rows that a layer holds."""
         evicted = self.num_evicted(layer)
         return mask[..., evicted:] if isinstance(mask, mx.array) and evicted else mask
 
@@ -225,7 +222,7 @@ class Cache:
 
     @property
     def num_staged(self) -> int:
-        """Staged rows of the first layer, and of every layer after a whole forward."""
+        """Number of staged rows of the first layer; after a whole forward, of every layer."""
         return self._staged[0] if self._staged else self.states.num_staged
 
     def commit(self, rows: Sequence[int]) -> None:
@@ -242,7 +239,7 @@ class Cache:
         if len(set(rows)) < len(rows) or any(not 0 <= row < staged for row in rows):
             raise CacheError(f"cannot commit rows {list(rows)} of {staged} staged ones")
         placement = self._slots.placement(rows, self.offset)
-        # The first rows of a full cache lie in their slots already, as in plain decoding: no copy.
+        # The first rows of a full cache are in their slots already, as in plain decoding: no copy.
         if any(self.num_committed + row != slot for row, slot in placement):
             self._place(placement)
         is_text = self.states.levels is None
@@ -254,14 +251,14 @@ class Cache:
         self._evict()
 
     def rollback(self) -> None:
-        """Forget all staged rows, also where a forward was interrupted."""
+        """Forget all staged rows, even if a forward was interrupted."""
         self._staged = [0] * self._n_layers
         self.states.forget()
         for store in (*self._keys, *self._values):
             store.forget()
 
     def _evict(self) -> None:
-        """Let the layers with a window drop the rows that no later row can see."""
+        """Drop the rows that no later row can see, in layers with a window."""
         for window, evicted in self._evicted.items():
             more = self.eviction.num_due(self.offset, window, evicted)
             if more < self.eviction.block:
@@ -275,7 +272,7 @@ class Cache:
         return [store for store, own in stores if own == window]
 
     def _mark(self) -> None:
-        """Remember the recurrent states at the end of a text, to be able to go back to it."""
+        """Store the recurrent states at the end of a text, so that `truncate` can restore them."""
         if len(self.states):
             self._marks.append((self.offset, self.states.snapshot()))
             del self._marks[:-_NUM_MARKS]
@@ -294,7 +291,7 @@ class Cache:
         return self._slots.positions(self.offset)
 
     def nearest(self, length: int) -> int | None:
-        """Return the largest length, at most `length`, that `truncate` can go back to, or None."""
+        """Return the largest length up to `length` to which `truncate` can go back, or None."""
         ends = [length, *(mark for mark, _ in self._marks if mark <= length)]
         return max((end for end in ends if self.can_truncate(end)), default=None)
 
@@ -302,7 +299,7 @@ class Cache:
         """Return whether the cache can go back to the first `length` tokens without a forward.
 
         A ring that has wrapped cannot go back: it has evicted rows that earlier tokens attend to.
-        Layers with a window can go back some tokens only, for the same reason.
+        Layers with a window can go back only some tokens, for the same reason.
         """
         if len(self.states) and length not in (self.offset, *(mark for mark, _ in self._marks)):
             return False
@@ -328,7 +325,7 @@ class Cache:
             if mark == length:
                 self.states.restore(snapshot)
         self._marks = [(mark, snapshot) for mark, snapshot in self._marks if mark <= length]
-        self.offset = length  # the rows behind stay in their slots until others overwrite them
+        self.offset = length  # the later rows stay in their slots until others overwrite them
         self.rollback()
 
     @property
@@ -347,13 +344,13 @@ class Cache:
         return sum(array.nbytes for array in self.arrays)
 
     def describe(self) -> str:
-        """Return the kind of cache in words, such as "rotating 64 (4 kept), 8-bit"."""
+        """Return the kind of cache for display, such as "rotating 64 (4 kept), 8-bit"."""
         bits = None if self.quantization is None else self.quantization.bits
         return cache_words(self.max_size, self.keep, bits)
 
 
 def cache_words(max_size: int | None = None, keep: int = 0, bits: int | None = None) -> str:
-    """Return the kind of a cache in words; arguments as in `Cache`, with the bits of its rows."""
+    """Return the kind of a cache for display; `bits` are those of its rows."""
     kind = "full" if max_size is None else f"rotating {max_size} ({keep} kept)"
     return kind if bits is None else f"{kind}, {bits}-bit"
 

@@ -4,9 +4,9 @@ A new row attends to a committed row if plain decoding at that position would st
 cache, and to a staged row if it is on the new row's path. Masks compare positions, never slots. So
 they are the same before and after a ring has wrapped, and for a prefill in chunks of any size.
 
-In a batch each row attends to its own sequence and to its own path. The trees of a batch are known
-on the host, because drafters that read only text grow them there. So the host makes masks and
-positions and copies them to the device once, instead of many small operations on the device.
+In a batch each row attends to its own sequence and to its own path. The host knows the trees of a
+batch, because drafters that read only text grow them there. So the host makes masks and positions
+and copies them to the device once, instead of many small operations on the device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from mlxspec.kv.windows import Mask
 Masks = Mapping[int | None, Mask]
 """The mask per layer window (None for full attention).
 
-It is (L, n_keys) bool, (B, 1, L, n_keys) where the sequences of a batch differ, "causal", or None
-where every row attends to every key. The keys are those of all committed and staged rows; a layer
-that has evicted some takes the columns of the others (`Cache.visible`).
+It is (L, n_keys) bool, (B, 1, L, n_keys) if the sequences of a batch differ, "causal", or None if
+every row attends to every key. The keys are those of all committed and staged rows; a layer that
+has evicted rows takes the columns of the others (`Cache.visible`).
 """
 
 
@@ -66,7 +66,7 @@ def last_row_masks(cache: Cache, windows: Iterable[int | None]) -> Masks:
     """Return the masks to compute the last committed token again, while its row is committed."""
     position = mx.array([cache.offset - 1], mx.int32)
     past = mx.array(cache.committed_positions())
-    # Not its committed row: the token would attend to itself twice.
+    # Excludes its committed row: the token would attend to itself twice.
     allowed = mx.concatenate([past < position, mx.array([True])])[None]
     key_positions = mx.concatenate([past, position])
     return _within_windows(cache, position, key_positions, allowed, windows)
@@ -91,7 +91,7 @@ def _within_windows(
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Where the rows of a forward stand, and what they see.
+    """The positions of the rows of a forward, and what they see.
 
     Attributes:
         positions: (B, L) int32.
@@ -105,11 +105,11 @@ class BatchLayout:
 def batch_layout(
     offsets: Sequence[int], parents: Sequence[Sequence[int]], windows: Iterable[int | None]
 ) -> BatchLayout:
-    """Return the layout of trees behind sequences of different lengths.
+    """Return the layout of trees after sequences of different lengths.
 
     Args:
-        offsets: Committed tokens of each sequence; they lie in its first slots, and the nodes of
-            its tree right behind them.
+        offsets: Committed tokens of each sequence; they are in its first slots, directly followed
+            by the nodes of its tree.
         parents: (B, L) parent of each node, -1 at the root; padding hangs below the root.
         windows: The distinct layer windows of the model.
     """
@@ -132,7 +132,7 @@ def batch_layout(
 
 
 def _paths(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (B, L) depths and (B, L, L) bool: True at [b, i, j] where j is i or lies above i."""
+    """Return (B, L) depths and (B, L, L) bool: True at [b, i, j] if j is i or an ancestor of i."""
     B, L = parents.shape
     sequences = np.arange(B)
     on_path = np.zeros((B, L, L), bool)

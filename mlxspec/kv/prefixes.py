@@ -1,12 +1,12 @@
-"""Beginnings of earlier texts, kept with their rows: a prompt that shares one need not read it.
+"""Rows of the prefixes of earlier texts: a prompt that shares a prefix need not compute it.
 
     root ─ "You are an agent ..." ─┬─ "user: sort this" ─ "assistant: ..."
                                    └─ "user: explain that"
 
-A trie of token runs: each node holds the rows of its own run alone, so what two texts share is
-held once. Where all nodes are more than may be held, the leaf asked for longest ago is dropped;
-arrays of MLX never change, so whoever goes on from its rows has them still. Only rows of a cache
-that can be cut anywhere (`Cache.can_be_cut`) belong here.
+A trie of token runs: each node holds only the rows of its own run, so a shared prefix is stored
+once. If the nodes exceed the limit, the least recently used leaf is dropped. Arrays of MLX never
+change, so a sequence that continues from its rows still has them. Only rows of a cache that can be
+cut anywhere (`Cache.can_be_cut`) belong here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +27,11 @@ class _Node:
     """A run of tokens below another one.
 
     Attributes:
-        tokens: The run; empty for the root alone.
+        tokens: The run; empty only for the root.
         planes: The rows of these tokens.
-        above: The node before; None for the root.
-        below: The nodes after, by their first token.
-        used_at: When a text last went through, in calls.
+        above: The parent node; None for the root.
+        below: The child nodes, by their first token.
+        used_at: Call number of its last use.
     """
 
     tokens: list[int]
@@ -47,11 +47,11 @@ class _Node:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The longest known beginning of a text.
+    """The longest known prefix of a text.
 
     Attributes:
-        length: Its tokens.
-        planes: Its rows and room for some more behind them, a copy; none where `length` is 0.
+        length: Number of its tokens.
+        planes: A copy of its rows, with room for more rows; empty if `length` is 0.
     """
 
     length: int
@@ -59,18 +59,18 @@ class Prefix:
 
 
 class PrefixCache:
-    """Rows of the beginnings of texts, up to a number of bytes and of tokens.
+    """Rows of the prefixes of texts, up to a number of bytes and of tokens.
 
     Attributes:
-        max_bytes: The most bytes that it holds; 0 holds nothing.
-        max_tokens: The most tokens that it holds: rows of a tiny model are smaller than what
-            Python needs to find them.
-        nbytes: Bytes that it holds now.
-        num_tokens: Tokens that it holds now.
+        max_bytes: The maximum number of bytes; 0 stores nothing.
+        max_tokens: The maximum number of tokens: rows of a tiny model are smaller than the Python
+            objects that index them.
+        nbytes: Current number of bytes.
+        num_tokens: Current number of tokens.
     """
 
     def __init__(self, max_bytes: int, max_tokens: float = inf) -> None:
-        """Begin empty.
+        """Start empty.
 
         Raises:
             ValueError: `max_bytes` is negative.
@@ -88,12 +88,12 @@ class PrefixCache:
         self._root = _Node([], [])
 
     def find(self, tokens: Sequence[int]) -> Prefix:
-        """Return the longest beginning of a text whose rows are here."""
+        """Return the longest prefix of a text whose rows are stored."""
         parts, length = list[Planes](), 0
         for node, shared in self._walk(tokens):
             parts.append([plane[:, :, :shared] for plane in node.planes])
             length += shared
-        # With the room that the next row needs anyway, so that the rows are copied once, not twice.
+        # Includes room that the next row needs anyway, so that the rows are copied only once.
         joined = [
             mx.concatenate([*own, blank_rows(own[0], 1, GROWTH)], axis=2)
             for own in zip(*parts, strict=True)
@@ -101,11 +101,9 @@ class PrefixCache:
         return Prefix(length, joined)
 
     def add(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
-        """Store the rows of a text, those alone that are not here yet.
+        """Store the rows of a text that are not stored yet.
 
-        Args:
-            tokens: The text.
-            rows: Returns the rows from one index to another.
+        `rows` returns the rows from one index to another.
         """
         if not self.max_bytes:
             return
@@ -115,7 +113,8 @@ class PrefixCache:
             if shared < len(node.tokens):
                 last = self._split(node, shared)
         if length < len(tokens):
-            own = mx.arange(len(tokens) - length)  # taken, not cut: a slice keeps the whole buffer
+            # Gathered, because a slice keeps the whole buffer.
+            own = mx.arange(len(tokens) - length)
             planes = [mx.take(plane, own, axis=2) for plane in rows(length, len(tokens))]
             mx.eval(planes)
             new = _Node(list(tokens[length:]), planes, last, used_at=self._now)
@@ -125,7 +124,7 @@ class PrefixCache:
         self._shrink()
 
     def _walk(self, tokens: Sequence[int]) -> Iterator[tuple[_Node, int]]:
-        """Yield the nodes along a text, each with how many of its tokens are the text's."""
+        """Yield the nodes along a text, and how many tokens of each match the text."""
         self._now += 1
         node, at = self._root, 0
         while at < len(tokens) and (below := node.below.get(tokens[at])):
@@ -137,7 +136,7 @@ class PrefixCache:
             node, at = below, at + shared
 
     def _split(self, node: _Node, length: int) -> _Node:
-        """Cut a node in two; return the first one."""
+        """Split a node in two; return the first one."""
         assert node.above is not None, "the root has no tokens to cut"
         first = _Node(
             node.tokens[:length],

@@ -1,9 +1,9 @@
-"""The slots of rows: in which one the row of a position lies, in a full and in a rotating cache.
+"""The slots of rows: which slot holds the row of a position, in a full and in a rotating cache.
 
     keep 2, max_size 6     [ 0 1 | 8 5 6 7 ]     after nine tokens
 
-The first tokens, the attention sinks, stay. The slots behind them are a ring: each new row takes
-the place of the oldest one.
+The first tokens, the attention sinks, stay. The slots after them are a ring: each new row replaces
+the oldest one.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Slots:
-    """Where rows lie.
+    """The slots of a cache; `max_size` is None for a full one.
 
-    Attributes:
-        max_size: Number of slots of a rotating cache, or None for a full cache.
-        keep: First tokens that a rotating cache never evicts.
+    A rotating cache never evicts its first `keep` tokens.
     """
 
     max_size: int | None = None
@@ -32,16 +30,15 @@ class Slots:
     def placement(self, rows: Sequence[int], offset: int) -> list[tuple[int, int]]:
         """Return (row, slot) of the rows to store; a ring stores only the last rows of many.
 
-        Args:
-            rows: Rows of a forward, in the order of their positions.
-            offset: Position of the first.
+        The rows are in the order of their positions; `offset` is the position of the first.
         """
         end = offset + len(rows)
         placed = zip(rows, range(offset, end), strict=True)
         if self.max_size is None:
             return list(placed)
         ring = self.max_size - self.keep
-        # Earlier rows of a long commit share their slots with later ones, which must win.
+        # Earlier rows of a long commit share their slots with later ones, and the later ones must
+        # win.
         return [
             (row, self._slot(position, ring))
             for row, position in placed

@@ -1,7 +1,7 @@
-"""Recurrent states: what a layer keeps of the whole past, one version per staged row.
+"""Recurrent states: a layer's summary of the whole past, one version per staged row.
 
 Keys and values can be cut off; the state of a recurrent layer cannot. So a forward over a draft
-keeps the state after *each* of its rows. A row begins with the state of its parent, a commit keeps
+keeps the state after *each* of its rows. A row starts from the state of its parent, a commit keeps
 the state after the last row of the path, and a rollback keeps the committed one. Arrays never
 change in MLX, so a version of a state is a reference, not a copy.
 
@@ -44,8 +44,8 @@ class States:
 
     Attributes:
         levels: The rows of the forward in progress, parents before children; None for a text, which
-            is committed whole.
-        num_staged: Rows that are staged behind the committed text.
+            is committed as a whole.
+        num_staged: Rows that are staged after the committed text.
     """
 
     def __init__(self, num_leaves: int, num_sequences: int = 1) -> None:
@@ -61,12 +61,12 @@ class States:
     # ---- a forward -------------------------------------------------------------------------
 
     def expect_text(self, num_rows: int) -> None:
-        """Announce a forward over a text: all its rows are committed, or none."""
+        """Announce a forward over a text: either all of its rows are committed, or none."""
         self.forget()
         self.levels, self.num_staged = None, num_rows
 
     def expect_rows(self, parents: Sequence[Sequence[int]]) -> None:
-        """Announce a forward over rows behind those that are staged already.
+        """Announce a forward over rows after those that are staged already.
 
         Args:
             parents: Per sequence, the parent of each new row as an index among all its staged rows;
@@ -84,12 +84,9 @@ class States:
         self.num_staged = len(self._parents[0])
 
     def read(self, leaf: int, index: int, rows: Sequence[Row] | None) -> mx.array | None:
-        """Return the state that rows begin with: (n, ...), or None at the start of a text.
+        """Return the (n, ...) state from which rows start, or None at the start of a text.
 
-        Args:
-            leaf: Index of the leaf.
-            index: Which of its arrays.
-            rows: The rows of one level; None for a text.
+        It is array `index` of a leaf. `rows` are the rows of one level; None for a text.
         """
         own = self._leaves[leaf]
         if rows is None:
@@ -158,10 +155,11 @@ class States:
         return after
 
     def fill(self, sequence: int, source: "States") -> None:
-        """Begin a sequence anew with the committed states of another text, as a copy."""
+        """Replace the states of a sequence by a copy of the committed states of another text."""
         self.forget()
         for own, other in zip(self._leaves, source._leaves, strict=True):
-            # A text of no tokens has no state yet: the one that stood here must not begin it.
+            # A text without tokens has no state yet: it must not start from the previous sequence's
+            # state.
             blank = {i: mx.zeros_like(a[:1]) for i, a in own.committed.items()}
             for index, state in (blank | other.committed).items():
                 kept = own.committed.get(index)
@@ -171,7 +169,7 @@ class States:
                 own.committed[index] = mx.concatenate(parts)
 
     def keep(self, sequences: Sequence[int]) -> None:
-        """Keep the sequences of these indices, in the order given, and forget the others."""
+        """Keep the sequences with these indices, in this order, and forget the others."""
         self._num_sequences = len(sequences)
         self.forget()
         at = mx.array(list(sequences), mx.int32)
@@ -180,7 +178,7 @@ class States:
             leaf.committed = {index: state[at] for index, state in kept.items()}
 
     def add(self, count: int) -> None:
-        """Add sequences behind the others, with the states of no text."""
+        """Append sequences with the states of an empty text."""
         self._num_sequences += count
         self.forget()
         for leaf in self._leaves:
@@ -215,5 +213,5 @@ class States:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The committed arrays, to be evaluated or measured."""
+        """The committed arrays, to evaluate or to measure."""
         return [array for leaf in self._leaves for array in leaf.committed.values()]

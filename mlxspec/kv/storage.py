@@ -14,13 +14,13 @@ from mlxspec.device.packed import PackedRows, Quantization, Rows
 from mlxspec.errors import CacheError
 
 GROWTH = 256
-"""Slots are added in multiples of this number, since each growth copies all rows."""
+"""Slots are added in multiples of this number, because each growth copies all rows."""
 
 
 class _Planes:
     """Slots for rows of keys or values, as the planes that hold them.
 
-    A read after a write returns the written rows, also while both are lazy. A write donates the old
+    A read after a write returns the written rows, even while both are lazy. A write donates the old
     buffer, so MLX copies nothing if no other array refers to it: do not store the result of `read`.
     """
 
@@ -30,7 +30,7 @@ class _Planes:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """The arrays that hold the rows, to be evaluated or measured."""
+        """The arrays that hold the rows, to evaluate or to measure."""
         return self._planes
 
     def read(self, length: int) -> Rows:
@@ -42,12 +42,9 @@ class _Planes:
         return [rows] if self._quantization is None else self._quantization.pack(rows)
 
     def _reserve(self, needed: int, like: Sequence[mx.array], batch: int) -> None:
-        """Grow where there are fewer slots than needed.
+        """Grow if there are fewer than `needed` slots.
 
-        Args:
-            needed: Slots that there have to be.
-            like: (..., H, L, D) rows that go in, a plane each.
-            batch: B.
+        `like` gives (..., H, L, D) rows to be stored, one array per plane, for B = `batch`.
         """
         held = self._planes[0].shape[2] if self._planes else 0
         if needed <= held:
@@ -60,9 +57,9 @@ class _Planes:
         self._planes = blank
 
     def _replace(self, kept: list[mx.array]) -> None:
-        """Hold these rows alone, with room for the rows that come before the next such copy."""
+        """Hold only these rows, with room for the rows that come before the next such copy."""
         self._planes = kept
-        # A copy even where nothing is added: a slice would keep all of the old array in memory.
+        # A copy even if nothing is added: a slice would keep all of the old array in memory.
         self._reserve(kept[0].shape[2] + 1, kept, kept[0].shape[0])
 
 
@@ -83,7 +80,7 @@ class RowStore(_Planes):
             raise CacheError(f"rows (B, H, D, dtype) {_kind(rows)} do not fit {self._kind}")
 
     def write(self, start: int, rows: mx.array) -> None:
-        """Write (B, H, L, D) `rows` into the slots from `start` on; add slots where needed."""
+        """Write (B, H, L, D) `rows` into the slots from `start` on; add slots if needed."""
         self._kind = _kind(rows)
         planes = self._encode(rows)
         self._reserve(start + rows.shape[2], planes, rows.shape[0])
@@ -93,7 +90,7 @@ class RowStore(_Planes):
     def place(self, recent: mx.array, runs: Sequence[tuple[int, int]]) -> None:
         """Copy rows written since `forget` into runs of slots.
 
-        The source is the written arrays, not their slots: where one evaluation reads and writes the
+        The source is the written arrays, not their slots: if one evaluation reads and writes the
         same buffer, MLX copies the whole buffer.
 
         Args:
@@ -113,7 +110,7 @@ class RowStore(_Planes):
         self._replace([plane[:, :, count:length] for plane in self._planes])
 
     def adopt(self, planes: Sequence[mx.array]) -> None:
-        """Hold the rows of (1, H, L, D) planes, and no others; the next write makes room."""
+        """Hold the rows of (1, H, L, D) planes, and no others; the next write adds room."""
         self._planes, self._recent, self._kind = list(planes), [], None
 
     def forget(self) -> None:
@@ -138,16 +135,13 @@ class BatchRows(_Planes):
 
     @property
     def num_planes(self) -> int:
-        """Arrays that hold the rows: 1, or 3 where they are quantised."""
+        """Number of arrays that hold the rows: 1, or 3 if they are quantised."""
         return 1 if self._quantization is None else 3
 
     def write(self, slots: mx.array, rows: mx.array, needed: int) -> None:
-        """Put rows into slots of their own in every sequence.
+        """Write (B, H, L, D) rows into (B, L) int32 slots, which differ between sequences.
 
-        Args:
-            slots: (B, L) int32.
-            rows: (B, H, L, D).
-            needed: Slots that there have to be.
+        Afterwards there are at least `needed` slots.
         """
         planes = self._encode(rows)
         self._reserve(needed, planes, self._num_sequences)
@@ -160,8 +154,8 @@ class BatchRows(_Planes):
     def move(self, sequences: mx.array, rows: mx.array, slots: mx.array) -> None:
         """Copy some of the rows written last into other slots of their sequences.
 
-        They are taken from what was written, not out of the slots: where one evaluation reads a
-        buffer and writes it, MLX copies all of it.
+        The source is the written arrays, not their slots: if one evaluation reads and writes the
+        same buffer, MLX copies the whole buffer.
 
         Args:
             sequences: (n,) int32.
@@ -174,17 +168,15 @@ class BatchRows(_Planes):
             plane[to] = recent[sequences[:, None], heads, rows[:, None]]
 
     def fill(self, sequence: int, planes: Sequence[mx.array], length: int) -> None:
-        """Put the first `length` rows of (1, H, n, D) planes into the first slots of a sequence."""
+        """Write the first `length` rows of (1, H, n, D) planes to the start of a sequence."""
         self._reserve(length, planes, self._num_sequences)
         for plane, new in zip(self._planes, planes, strict=True):
             plane[sequence : sequence + 1, :, :length] = new[:, :, :length]
 
     def drop_first(self, counts: Sequence[int], length: int) -> None:
-        """Forget the first rows of every sequence, a number of its own; the others move forward.
+        """Forget the first `counts[i]` rows of each sequence i; the others move to the front.
 
-        Args:
-            counts: Rows to forget, per sequence.
-            length: Slots in use afterwards, of the longest sequence.
+        `length` is the number of slots in use afterwards, of the longest sequence.
         """
         most = self._planes[0].shape[2] - 1
         slots = mx.minimum(mx.array(list(counts))[:, None] + mx.arange(length), most)
@@ -196,14 +188,14 @@ class BatchRows(_Planes):
         return [plane[sequence : sequence + 1, :, start:end] for plane in self._planes]
 
     def keep(self, sequences: Sequence[int]) -> None:
-        """Keep some sequences, in the order given, and release the others."""
+        """Keep some sequences, in this order, and release the others."""
         self._num_sequences = len(sequences)
         index = mx.array(list(sequences), mx.int32)
-        kept = self._planes if sequences else []  # with no sequence there are no slots either
+        kept = self._planes if sequences else []  # without sequences there are no slots either
         self._planes = [mx.take(plane, index, axis=0) for plane in kept]
 
     def add(self, count: int) -> None:
-        """Add empty sequences behind the others."""
+        """Append empty sequences."""
         self._num_sequences += count
         self._planes = [
             mx.concatenate([plane, mx.zeros((count, *plane.shape[1:]), plane.dtype)])
@@ -211,7 +203,7 @@ class BatchRows(_Planes):
         ]
 
     def forget(self) -> None:
-        """Let go of the rows written last; what is in the slots stays."""
+        """Drop the references to the rows written last; the slots do not change."""
         self._recent = []
 
 

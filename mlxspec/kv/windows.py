@@ -3,8 +3,8 @@
     window 8     [ evicted ......... | held: slack, window | staged ]
     no window    [ held: all rows ......................... | staged ]
 
-A new row stands at the end of the text or behind it, so it sees no row that is more than a window
-older. A commit evicts older rows once they make a block: to move what stays costs a few rows per
+A new row is at or after the end of the text, so it sees no row that is more than a window older. A
+commit evicts older rows once they fill a block: moving the remaining rows costs a few rows per
 token, whatever the context. Some slack stays, so that a chat can go back a little without reading
 its text again. Masks are made for all positions; each layer takes the columns that it holds.
 """
@@ -26,8 +26,9 @@ class Eviction:
     """When layers with a window evict.
 
     Attributes:
-        slack: Rows that a layer holds beyond its window: tokens that a text can always go back.
-        block: Rows that are evicted at once, at least; each time, the rows that stay are copied.
+        slack: Rows that a layer holds beyond its window: a text can always go back this many
+            tokens.
+        block: Minimum number of rows evicted at once; each eviction copies the remaining rows.
     """
 
     slack: int = 64
@@ -46,22 +47,20 @@ USUAL_EVICTION = Eviction()
 
 
 def can_go_back(length: int, evicted: Mapping[int | None, int]) -> bool:
-    """Return whether the rows that the last of `length` tokens sees are held.
+    """Return whether the cache holds the rows that the last of the first `length` tokens sees.
 
-    Args:
-        length: The tokens of a text that stay.
-        evicted: Rows evicted so far, by window.
+    `evicted` gives the number of rows evicted so far, by window.
     """
     return all(n <= max(0, length - window) for window, n in evicted.items() if window is not None)
 
 
 def held_columns(mask: mx.array, evicted: Sequence[int], num_held: int) -> mx.array:
-    """Return the columns of a mask for the rows that sequences hold, which evicted some each.
+    """Return the columns of a mask for the rows that sequences hold after their evictions.
 
     Args:
         mask: (B, 1, L, n_keys) bool over the rows of all positions.
-        evicted: Rows that each sequence has evicted.
-        num_held: Columns to return; what lies behind the rows of a sequence is hidden.
+        evicted: Number of rows that each sequence has evicted.
+        num_held: Columns to return; those after the rows of a sequence are hidden.
     """
     hidden = mx.zeros((*mask.shape[:3], 1), mx.bool_)
     columns = mx.array(list(evicted))[:, None] + mx.arange(num_held)
