@@ -6,12 +6,12 @@
     for response in stream_generate(model, tokenizer, prompt, max_tokens=200):
         print(response.text, end="", flush=True)
 
-The first value of `load` is an engine with its drafter. What `mlx_lm.load` returned is taken as
-well: at its first use the model is compared with mlx-lm's plain decoding, once on a machine, and
+The first value of `load` is an engine with its drafter. The functions also accept a model from
+`mlx_lm.load`: at its first use it is compared with mlx-lm's plain decoding, once per machine, and
 gets an engine with the drafter "pool", which is freed with it. Every argument of mlx-lm 0.32 has
-the same position and meaning here, or raises an `UnsupportedOperationError`. One means more:
-mlx-lm ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it bounds
-the cache of every model, so a text that is longer can differ there. Refused are:
+the same position and meaning here, or raises an `UnsupportedOperationError`. One means more: mlx-lm
+ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it bounds the
+cache of every model, so a longer text can differ there. These are refused:
 
 | argument | why it is refused |
 |---|---|
@@ -19,15 +19,15 @@ the cache of every model, so a text that is longer can differ there. Refused are
 | `load`: `trust_remote_code`, in `tokenizer_config` too | code of a checkpoint never runs |
 | `tokenizer_config`: `chat_template_type`, `tool_parser_type` | these name code of mlx-lm |
 | `tokenizer_config`: `use_fast=False` | all tokenizers here are fast ones |
-| `load`: `tokenizer_config` of a GGUF file | its header describes the tokenizer as a whole |
+| `load`: `tokenizer_config` of a GGUF file | its header describes the whole tokenizer |
 | `load`: `revision` of a folder or a file | only models of the hub have revisions |
-| `kv_bits` but 8 and 4 | no other packing of keys and values is tested here |
-| `kv_group_size` but 64 and 32 | the same, and it has to divide the head size |
-| `quantized_kv_start` that a text can pass | rows are quantised as they are committed |
-| `max_kv_size` beside a prompt cache of another size | it has the size that it was made for |
+| `kv_bits` other than 8 and 4 | no other packing of keys and values is tested here |
+| `kv_group_size` other than 64 and 32 | the same, and it must divide the head size |
+| `quantized_kv_start` that a text can pass | rows are quantised when they are committed |
+| `max_kv_size` with a prompt cache of another size | the size of a prompt cache is fixed |
 | `prompt_cache` of mlx-lm | it holds rows of mlx-lm; use make_prompt_cache |
 | `input_embeddings` | drafts are tokens, and so is the text that they continue |
-| `stream` | the engine computes on streams of its own |
+| `stream` | the engine computes on its own streams |
 | `batch_generate`: prompt caches of several sizes | the texts of a batch have caches of one size |
 | `batch_generate`: `prefill_batch_size` | prompts are prefilled one after the other |
 | `tokenizer`: tool calls | they are not parsed here |
@@ -37,9 +37,9 @@ Three things differ, and none changes the output distribution. First, `sampler` 
 `SamplingParams`; `make_sampler` returns one with mlx-lm's order of filters. Second, functions in
 `sampler` or `logits_processors` are called for every node of a draft, with the text up to that
 node, so they must not count their calls. Third, a prompt cache holds tokens, and the engine holds
-the rows: with several prompt caches in turn, the engine computes rows again. A call that names
-another `max_kv_size` or `kv_bits` than the engine's gets a cache of its own, and its text is
-prefilled anew unless a prompt cache holds it.
+the rows: with several prompt caches in turn, the engine computes rows again. A call whose
+`max_kv_size` or `kv_bits` differ from the engine's gets its own cache, and its text is prefilled
+again unless a prompt cache holds it.
 """
 
 from typing import Any

@@ -42,7 +42,7 @@ class BatchStats:
 
     @property
     def prompt_tps(self) -> float:
-        """Prompt tokens/s."""
+        """Tokens/s of the prefill."""
         return self.prompt_tokens / self.prompt_time if self.prompt_time else 0.0
 
     @property
@@ -52,7 +52,7 @@ class BatchStats:
 
     @property
     def generation_tps(self) -> float:
-        """Emitted tokens/s, the prefill left out."""
+        """Emitted tokens/s, without the prefill."""
         return self.generation_tokens / self.generation_time if self.generation_time else 0.0
 
 
@@ -62,7 +62,6 @@ class BatchResponse:
 
     Attributes:
         texts: Text of each reply.
-        stats: Times and token counts.
         caches: A prompt cache after each reply, if requested.
         token_ids: Tokens of each reply without stop tokens, if requested.
         logprobs: Log-probability of each token after the logits processors, if requested.
@@ -89,20 +88,20 @@ def batch_generate(
 ) -> BatchResponse:
     """Reply to many prompts together.
 
-    A drafter that cannot be made anew is replaced by "pool" for this call.
+    A drafter that cannot be copied is replaced by "pool" for this call.
 
     Args:
         model: The first value of `load`, here or in mlx-lm.
         tokenizer: The second value of `load`.
         prompts: Token ids, or texts.
         prompt_caches: The text before each prompt; the caches are not changed.
-        max_tokens: Most tokens of a reply, one number or one per prompt; -1 for no limit.
+        max_tokens: Maximum tokens of a reply, one number or one per prompt; -1 for no limit.
         verbose: Print progress and figures.
         return_prompt_caches: Return `caches`.
         return_token_ids: Return `token_ids`.
         return_logprobs: Return `logprobs`.
-        options: As in `StepOptions`, for all prompts; and `completion_batch_size`, the most
-            sequences that are decoded together.
+        options: As in `StepOptions`, for all prompts; and `completion_batch_size`, the maximum
+            number of sequences that are decoded together.
 
     Raises:
         UnsupportedOperationError: An argument is refused.
@@ -118,7 +117,7 @@ def batch_generate(
     scores = [_Scores() for _ in prompts]
     limits = _each("max_tokens", max_tokens, prompts)
     engine = engine_of(model, wrapper)
-    for text, limit in zip(texts, limits, strict=True):  # the longest one chooses the cache
+    for text, limit in zip(texts, limits, strict=True):  # the longest text determines the cache
         engine = found.engine_for(engine, len(text), limit)
     work = _Work(engine, frozenset(wrapper.eos_token_ids), found)
     params = work.params_of_all(texts, [len(before) for before in befores], limits)
@@ -160,11 +159,7 @@ def _replies(
 class _Work:
     """The common settings of all replies of a batch.
 
-    Attributes:
-        engine: The engine.
-        ends: Tokens that end a reply.
-        options: The keyword arguments.
-        seed: Seed of the first reply; reply i has seed + i.
+    `ends` are the tokens that end a reply. Reply i uses `seed` + i.
     """
 
     engine: Engine
@@ -193,7 +188,7 @@ class _Work:
         replies: Sequence[BatchReply],
         emitted: Sequence[Sequence[int]],
     ) -> list[list[PromptCache]]:
-        """Return a cache of each text with its reply; the stop token belongs to it."""
+        """Return a cache of each text with its reply, including the stop token."""
         rows = zip(texts, replies, emitted, strict=True)
         after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
         return [[PromptCache(tokens, self.options.max_kv_size)] for tokens in after]

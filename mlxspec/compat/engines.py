@@ -1,8 +1,8 @@
 """The engine of a model: the one that `load` returned, or one made for a model of mlx-lm.
 
-The engine of a model of mlx-lm is made once and hangs from the model, so both live equally long.
-Its drafter is "pool": it needs no files and no trials, so the first reply begins at once, and
-where drafts do not pay it drafts none. For another drafter, give what `mlxspec.wrap` returns.
+The engine of a model of mlx-lm is made once and stored on the model, so both have the same
+lifetime. Its drafter is "pool": it needs no files and no trials, so the first reply starts at once,
+and it stops drafting if drafts do not pay. For another drafter, pass the result of `mlxspec.wrap`.
 """
 
 from typing import Any
@@ -30,10 +30,7 @@ _ENGINE, _CACHES = "engine_of_mlxspec", "caches_of_that_engine"
 def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
     """Return the engine of a model; a model of mlx-lm is adapted at its first use.
 
-    Args:
-        model: An engine, or a model of mlx-lm.
-        tokenizer: The tokenizer of the model; None where only token ids are needed.
-        name: Name of the argument, for messages.
+    `tokenizer` may be None if only token ids are needed. Messages name the argument `name`.
 
     Raises:
         UnsupportedOperationError: It is neither.
@@ -42,14 +39,15 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
     check_model(model, name)
     if isinstance(model, Engine):
         return model
-    with device_turn():  # two threads must not adapt one model at once
+    with device_turn():  # two threads must not adapt one model at the same time
         engine: Engine | None = vars(model).get(_ENGINE)
         knows_texts = engine is not None and engine.tokenizer.vocab_size > 0
-        caches = vars(model).get("make_cache")  # set on the model, it goes before that of its type
+        caches = vars(model).get("make_cache")  # one set on the model overrides that of its type
         is_stale = vars(model).get(_CACHES) is not caches
         if engine is None or is_stale or (tokenizer is not None and not knows_texts):
             engine = api.wrap(model, tokenizer or _without_texts(), drafter="pool")
-            vars(model)[_ENGINE] = engine  # not an array, so no parameter of the model
+            # Not an array, so it does not become a parameter of the model.
+            vars(model)[_ENGINE] = engine
             vars(model)[_CACHES] = caches
         return engine
 
@@ -65,7 +63,7 @@ def check_model(model: Any, name: str = "model") -> None:
 
 
 def check_max_kv_size(max_kv_size: Any) -> None:
-    """Raise ValueError unless a rotating cache can have this size; None stands for none."""
+    """Raise ValueError unless a rotating cache can have this size; None means no rotating cache."""
     if max_kv_size is not None:
         least = DEFAULT_KEEP + 1
         checks.whole("max_kv_size", max_kv_size, f"{least} or more", least=least)
@@ -74,12 +72,8 @@ def check_max_kv_size(max_kv_size: Any) -> None:
 def engine_beside(engine: Engine, max_size: int | None, packing: Quantization | None) -> Engine:
     """Return an engine with the same model and another cache.
 
-    Its drafter is a new one like the engine's, or "pool" where that cannot be made anew.
-
-    Args:
-        engine: The engine, which is not changed.
-        max_size: Rows of a rotating cache; None for a cache that grows.
-        packing: How keys and values are quantised; None for no quantisation.
+    Its drafter is a new one like the engine's, or "pool" if that cannot be copied. `max_size` is
+    the rows of a rotating cache, or None for a cache that grows.
     """
     model, own = engine.target.model, engine.target.cache
     keep = DEFAULT_KEEP if own.max_size is None else own.keep
@@ -99,7 +93,7 @@ def engine_beside(engine: Engine, max_size: int | None, packing: Quantization | 
 
 
 def drafter_like(drafter: Drafter, target: Decoder) -> Drafter:
-    """Return a drafter like this one for another text, or "pool" if it cannot be made anew."""
+    """Return a drafter like this one for another text, or "pool" if it cannot be copied."""
     try:
         return fresh_drafter(drafter, target)
     except ValueError:

@@ -33,12 +33,11 @@ class GenerationResponse:
 
     Attributes:
         text: Text that this token completes; "" inside a character.
-        token: Token id.
         from_draft: Whether a drafter proposed it.
         prompt_tokens: Tokens of the prompt.
         prompt_tps: Prompt tokens/s.
         generation_tokens: Tokens emitted so far.
-        generation_tps: Emitted tokens/s, the prefill left out.
+        generation_tps: Emitted tokens/s, without the prefill.
         peak_memory: Peak memory in GB.
         finish_reason: "stop" or "length" with the last token, else None.
     """
@@ -65,11 +64,8 @@ class GenerationResponse:
 class Step:
     """One emitted token, before it becomes text.
 
-    Attributes:
-        token: Token id.
-        from_draft: Whether a drafter proposed it.
-        logits: (V,) float32 logits that it was sampled from.
-        prompt_s: Seconds of prefill.
+    `logits`, (V,) float32, are those from which it was sampled. `prompt_s` is the time of the
+    prefill in seconds.
     """
 
     token: int
@@ -83,10 +79,7 @@ class Call:
     """One call of generation, with its checked arguments.
 
     Attributes:
-        engine: The engine.
-        prompt: Tokens of its prompt.
         max_tokens: Maximum number of tokens; -1 for no limit.
-        options: The keyword arguments.
         draft_model: Engine whose model drafts; None for the engine's own drafter.
         ends: Tokens that end the reply.
     """
@@ -99,11 +92,11 @@ class Call:
     ends: frozenset[int] = frozenset()
 
     def steps(self) -> Iterator[Step]:
-        """Yield the tokens of the reply, the one that ends it included.
+        """Yield the tokens of the reply, including the one that ends it.
 
-        As in mlx-lm, the prompt cache holds each token once it is yielded. If somebody else changes
-        it meanwhile, the next token is still that of the text before, and the reply goes on behind
-        what the cache holds then.
+        As in mlx-lm, the prompt cache holds each token once it is yielded. If other code changes
+        the cache in the meantime, the next token still follows the previous text, and the reply
+        then continues after the new content of the cache.
         """
         parts, text = self.options.prompt_cache or [], [*self.options.cached, *self.prompt]
         left, prompt_s = most_tokens(self.engine, self.max_tokens, len(text)), 0.0
@@ -128,12 +121,12 @@ class Call:
     def _reply(
         self, text: Sequence[int], left: int, prompt_s: float
     ) -> Generator[Step, None, None]:
-        """Yield tokens behind a text; `prompt_s` is 0 at the begin of the call."""
+        """Yield tokens after a text; `prompt_s` is 0 at the start of the call."""
         rows = deque[mx.array]()
 
         def collect(tokens: Sequence[int], logits: mx.array) -> None:
             own = list(logits)
-            mx.eval(own)  # here, in the thread of the engine's computations
+            mx.eval(own)  # in the thread that runs the engine
             rows.extend(own)
 
         num_cached, known = max(0, len(text) - len(self.prompt)), known_ends(self.engine, self.ends)
@@ -162,7 +155,7 @@ class Call:
         yield from self.engine.generate(text, params, drafter=drafter, budget=budget)
 
     def tell(self, done: int) -> None:
-        """Call the callback with the number of prompt tokens that were prefilled."""
+        """Call the callback with the number of prefilled prompt tokens."""
         if self.options.prompt_progress_callback:
             self.options.prompt_progress_callback(max(0, done), len(self.prompt))
 
@@ -203,11 +196,12 @@ def stream_generate(
 
     Args:
         model: The first value of `load`, here or in mlx-lm.
-        tokenizer: The second value of `load`: it encodes the prompt, decodes the reply and knows
+        tokenizer: The second value of `load`: it encodes the prompt, decodes the reply and states
             the tokens that end it.
         prompt: Text or token ids.
         max_tokens: Maximum number of tokens; -1 for no limit.
-        draft_model: Another such value, whose model drafts instead of the drafter of `model`.
+        draft_model: Another first value of `load`; its model drafts instead of the drafter of
+            `model`.
         stream: Refused.
         options: See `StepOptions`.
 
@@ -290,7 +284,7 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
 
 
 def _told(call: Call) -> Iterator[Step]:
-    """Yield the steps of a call; first report to its callback that no prompt token is done."""
+    """Yield the steps of a call; first report 0 prefilled tokens to its callback."""
     call.tell(0)
     yield from call.steps()
 

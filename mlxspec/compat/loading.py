@@ -41,14 +41,14 @@ def load(
         adapter_path: A folder with adapters (LoRA), which mlx-lm applies.
         lazy: True is refused.
         return_config: Return the config of the model as a third value: config.json with its
-            changes, or what is known of a GGUF file.
+            changes, or the known facts of a GGUF file.
         revision: Branch, tag or commit of a hub id.
         trust_remote_code: True is refused.
         options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
 
     Raises:
-        MlxspecError: There is no such model, or it cannot be run; `UnsupportedOperationError` for
-            a refused argument.
+        MlxspecError: There is no such model, or it cannot be run; `UnsupportedOperationError` for a
+            refused argument.
         TypeError: A config is not a mapping, or an option is unknown.
     """
     refuse("lazy", lazy, "weights are converted for this machine on loading; leave it out")

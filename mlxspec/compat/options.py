@@ -1,4 +1,4 @@
-"""The keyword arguments of mlx-lm's `generate_step`, checked and turned into an engine's."""
+"""The keyword arguments of mlx-lm's `generate_step`, checked and converted to an engine's."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -64,11 +64,7 @@ class StepOptions:
 
     @staticmethod
     def of(function: str, options: dict[str, Any]) -> "StepOptions":
-        """Return the options of a call.
-
-        Args:
-            function: Name of the called function, for messages.
-            options: Its keyword arguments.
+        """Return the options of a call; messages name its `function`.
 
         Raises:
             TypeError: An option is unknown, or its value has the wrong type.
@@ -95,10 +91,8 @@ class StepOptions:
     def params(self, max_tokens: int, num_cached: int, *, ignores_eos: bool) -> GenerationParams:
         """Return the generation params for the engine.
 
-        Args:
-            max_tokens: Maximum number of tokens.
-            num_cached: Number of tokens before this prompt; processors do not see them.
-            ignores_eos: Whether stop tokens of the model do not end the reply.
+        Processors do not see the `num_cached` tokens before this prompt. With `ignores_eos`, stop
+        tokens of the model do not end the reply.
         """
         count = self.num_draft_tokens
         is_law = isinstance(self.sampler, SamplingParams)
@@ -121,12 +115,8 @@ class StepOptions:
     def engine_for(self, engine: Engine, num_prompt: int, max_tokens: int) -> Engine:
         """Return the engine with the cache that a call needs, which may be the given one.
 
-        Another one has the same model, and the prompt cache holds it for its next call.
-
-        Args:
-            engine: The engine of the call.
-            num_prompt: Number of prompt tokens.
-            max_tokens: Maximum number of tokens of the reply; -1 for no limit.
+        A different engine has the same model, and the prompt cache keeps it for its next call.
+        `max_tokens` may be -1 for no limit.
 
         Raises:
             UnsupportedOperationError: There is no such cache.
@@ -161,7 +151,7 @@ class StepOptions:
         refuse(f"kv_bits={bits}", bits not in KV_BITS, "keys and values can be kept in 4 or 8 bits")
         start = self.quantized_kv_start
         if start != 0 and num_tokens <= start and own is None:
-            return None  # as in mlx-lm, whose rows are quantised only from there on
+            return None  # as in mlx-lm, whose rows are quantised only from this length on
         refuse(
             f"quantized_kv_start={start}",
             start != 0,
@@ -210,13 +200,10 @@ def check_stream(stream: Any) -> None:
 def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
     """Return the maximum number of tokens of a reply: the requested one, cut to the context.
 
-    Args:
-        engine: The engine.
-        max_tokens: The requested maximum; -1 for no limit.
-        num_tokens: Number of prompt tokens.
+    `max_tokens` may be -1 for no limit. `num_tokens` counts the prompt.
 
     Raises:
-        ValueError: `max_tokens` is neither -1 nor a whole number of 1 or more.
+        ValueError: `max_tokens` is neither -1 nor a positive integer.
     """
     if type(max_tokens) is not int or max_tokens < -1 or max_tokens == 0:
         raise ValueError(
@@ -229,7 +216,7 @@ def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
 
 
 def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
-    """Return the engine's own stop tokens; none, if some of them are not in `ends`."""
+    """Return the engine's own stop tokens, or none if some of them are not in `ends`."""
     own = frozenset((*engine.target.eos_token_ids, *engine.tokenizer.eos_token_ids))
     return own if own <= ends else frozenset()
 
@@ -237,15 +224,12 @@ def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
 def draft_model_drafter(
     engine: Engine, small: Engine, num_draft_tokens: int | None
 ) -> DraftModelDrafter:
-    """Return a drafter with the model of another engine, which is not changed.
+    """Return a drafter with the model of the engine `small`, which is not changed.
 
-    Args:
-        engine: The engine whose target replies.
-        small: The other engine.
-        num_draft_tokens: Draft tokens in every round; None for mlx-lm's default.
+    `num_draft_tokens` counts the draft tokens of every round; None means mlx-lm's default.
 
     Raises:
-        VocabularyMismatchError: It has another tokenizer.
+        VocabularyMismatchError: `small` has another tokenizer.
     """
     if not engine.tokenizer.same_as(small.tokenizer):
         raise VocabularyMismatchError(

@@ -10,11 +10,7 @@ from mlxspec.params import LogitsProcessor
 
 @dataclass(frozen=True)
 class LogitBias:
-    """Adds to the logits of some tokens.
-
-    Attributes:
-        bias: The number to add, by token id.
-    """
+    """Adds a number to the logits of some tokens."""
 
     bias: Mapping[int, float]
 
@@ -34,12 +30,7 @@ class LogitBias:
 
 @dataclass(frozen=True)
 class _Penalty:
-    """Lowers the logits of tokens that occur in the last part of the text.
-
-    Attributes:
-        penalty: Strength of the penalty.
-        context_size: Number of last tokens that count; 0 for all.
-    """
+    """Lowers the logits of tokens that occur in the last `context_size` tokens; 0 counts all."""
 
     penalty: float
     context_size: int
@@ -64,7 +55,7 @@ class RepetitionPenalty(_Penalty):
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         seen = self._seen(tokens)
-        old = logits[:, seen]  # a token that occurs twice is still penalised once
+        old = logits[:, seen]  # a token that occurs twice is penalised only once
         logits[:, seen] = mx.where(old < 0, old * self.penalty, old / self.penalty)
         return logits
 
@@ -79,7 +70,7 @@ class PresencePenalty(_Penalty):
 
 
 class FrequencyPenalty(_Penalty):
-    """Subtracts from the logits of tokens for every time that they occur."""
+    """Subtracts from the logits of a token for each of its occurrences."""
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         return logits.at[:, self._seen(tokens)].subtract(self.penalty)

@@ -1,7 +1,7 @@
 """A prompt cache with mlx-lm's names: the tokens that a prompt continues.
 
-The engine itself holds the rows of keys and values. It reuses those of the longest common prefix
-of two texts in a row.
+The engine itself holds the rows of keys and values. It reuses those of the longest common prefix of
+two consecutive texts.
 """
 
 import json
@@ -24,8 +24,8 @@ class PromptCache:
 
     Attributes:
         tokens: Tokens of the text.
-        max_kv_size: Rows of the rotating cache that the text is continued with; None for the
-            engine's own cache.
+        max_kv_size: Rows of the rotating cache that continues the text; None for the engine's own
+            cache.
         engine: The engine with that cache, made at the first use; None for the engine itself.
     """
 
@@ -64,9 +64,8 @@ class PromptCache:
 def make_prompt_cache(model: Any, max_kv_size: int | None = None) -> list[PromptCache]:
     """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers.
 
-    Args:
-        model: An engine, or a model of mlx-lm.
-        max_kv_size: Rows of a rotating cache; None for the engine's own cache.
+    `model` is an engine, or a model of mlx-lm. `max_kv_size` is the rows of a rotating cache, or
+    None for the engine's own cache.
 
     Raises:
         UnsupportedOperationError: `model` is neither.
@@ -122,7 +121,7 @@ def load_prompt_cache(
 
 
 def cached_tokens(cache: Sequence[PromptCache] | None) -> list[int]:
-    """Return the tokens of a prompt cache; no tokens where `cache` is None.
+    """Return the tokens of a prompt cache; [] if `cache` is None.
 
     Raises:
         CacheError: The cache was not made by `make_prompt_cache`.

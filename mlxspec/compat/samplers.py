@@ -17,7 +17,7 @@ from mlxspec.verify.gumbel import gumbel
 
 @dataclass(frozen=True)
 class SamplerLaw(SamplingParams):
-    """A `SamplingParams` that is also a function, as mlx-lm's samplers are."""
+    """`SamplingParams` that can be called, as mlx-lm's samplers are."""
 
     def __call__(self, logprobs: mx.array) -> mx.array:
         """Return (n,) int32 tokens, one sample from each row of (n, V) log-probabilities."""

@@ -17,7 +17,7 @@ _TOOLS = "tool calls are not parsed here; use the tokenizer of mlx_lm.tokenizer_
 
 
 class TokenizerWrapper:
-    """The second value of `load`: mlx-lm's additions; all other names are those of transformers.
+    """The second value of `load`: mlx-lm's additions to the tokenizer of transformers.
 
     Attributes that are not defined here are those of the tokenizer of transformers.
     """
@@ -65,7 +65,7 @@ class TokenizerWrapper:
         self._eos_token_ids = set(tokens or ())
 
     def add_eos_token(self, token: str) -> None:
-        """End replies at this token too; it is given by its text or its id.
+        """End replies at this token too, given by its text or its id.
 
         Raises:
             ValueError: The vocabulary has no such token.
@@ -148,7 +148,7 @@ class Detokenizer:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new text."""
+        """Start a new text."""
         self.text, self.offset = "", 0
         self.tokens: list[int] = []
         self._stream = TextStream(self._bytes)
@@ -160,7 +160,7 @@ class Detokenizer:
         self._add(self._stream.push(token))
 
     def finalize(self) -> None:
-        """Append the text that is held back; an incomplete character becomes U+FFFD."""
+        """Append the pending text; an incomplete character becomes U+FFFD."""
         self._add(self._stream.finish())
 
     @property
@@ -185,8 +185,7 @@ class Detokenizer:
 def wrap(tokenizer: Any) -> Any:
     """Return a tokenizer that has `detokenizer` and `eos_token_ids`.
 
-    Args:
-        tokenizer: The second value of `load`, mlx-lm's own wrapper, or the tokenizer in either.
+    It accepts the second value of `load`, mlx-lm's own wrapper, or the tokenizer in either.
 
     Raises:
         TypeError: It is none of these.
@@ -206,7 +205,7 @@ def wrap(tokenizer: Any) -> Any:
 def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
     """Return the tokens of a prompt: token ids, an array of them, or a text.
 
-    A text that begins with the start token does not get another.
+    A text that starts with the start token does not get another one.
 
     Raises:
         TypeError: It is none of these, or a text without a tokenizer.
