@@ -1,1 +1,1 @@
-"""The lossless part: from logits to the target's distribution, and the rules that keep it."""
+"""Lossless verification: from logits to the target's distribution, and the rules that keep it."""

@@ -25,10 +25,9 @@ class NodeDistributions:
     """The target's distribution of the next token after each of n nodes; everything is lazy.
 
     Attributes:
-        sampling: The sampling params that were applied.
         logits: (n, V) float32, the output of the target.
-        adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself
-            where there are none.
+        adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself if
+            there are none.
     """
 
     def __init__(
@@ -38,14 +37,11 @@ class NodeDistributions:
         counts: "TokenCounts | None" = None,
         processed: mx.array | None = None,
     ) -> None:
-        """Apply sampling params to logits.
+        """Apply sampling params to (n, V) logits.
 
-        Args:
-            sampling: The sampling params.
-            logits: (n, V).
-            counts: Token counts before each node; required where there are penalties.
-            processed: (n, V) logits after the caller's logits processors; they replace `logits`
-                as input of bias, penalties and filters.
+        `counts` before each node are required for penalties. `processed` are the (n, V) logits
+        after the caller's logits processors; they replace `logits` as input of bias, penalties and
+        filters.
         """
         self.sampling = sampling
         self.logits = logits.astype(mx.float32)
@@ -70,15 +66,14 @@ class NodeDistributions:
     def draw(self, noise: mx.array) -> mx.array:
         """Return one draw per node, (n,) int32.
 
-        Args:
-            noise: Gumbel noise for `gumbel.draw`; not used at temperature 0.
+        `noise` is Gumbel noise for `gumbel.draw`; it is not used at temperature 0.
         """
         return self.best() if self.sampling.is_greedy else draw(self.probs, noise)
 
     def draw_several(self, noises: Sequence[mx.array]) -> mx.array:
         """Return k draws without replacement per node, (n, k) int32, one for each of k noises.
 
-        Where fewer than k tokens have mass, tokens without mass fill the rest.
+        If fewer than k tokens have mass, tokens without mass fill the rest.
         """
         if self.sampling.is_greedy:
             return top_tokens(self.adjusted, len(noises))[0]
@@ -106,7 +101,7 @@ class NodeDistributions:
 
     @cached_property
     def _at_one(self) -> tuple[mx.array, mx.array]:
-        """The probabilities at temperature 1, and (n,) logarithms of what they were divided by."""
+        """The probabilities at temperature 1, and the (n,) logarithms of their normalisers."""
         return softmax_and_log_total(self.logits)
 
     @property
@@ -115,11 +110,7 @@ class NodeDistributions:
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Return the k largest logits per row.
-
-    Args:
-        logits: (n, V).
-        k: Number of tokens per row.
+    """Return the k largest of (n, V) logits per row.
 
     Returns:
         (n, k) int32 tokens, best first, and (n, k) their logits.
@@ -157,7 +148,7 @@ class TokenCounts:
 
     Attributes:
         in_context: (n, V) int32 counts in prompt and reply.
-        in_reply: (n, V) int32 counts in the reply alone.
+        in_reply: (n, V) int32 counts in the reply only.
     """
 
     in_context: mx.array
@@ -180,7 +171,7 @@ class TokenCounts:
     def along(self, tree: DraftTree) -> "TokenCounts":
         """Return (n_nodes, V) counts before the token that follows each node.
 
-        The root is counted already; every node adds the draft tokens of its path.
+        The root is already counted; every node adds the draft tokens of its path.
         """
         drafted = tree.tokens[1:]
         on_path = tree.ancestors[:, 1:].astype(mx.int32)  # (n_nodes, n_nodes - 1)
@@ -189,17 +180,15 @@ class TokenCounts:
         return TokenCounts(self.in_context + path, self.in_reply + path)
 
     def last(self, count: int) -> "TokenCounts":
-        """Return the counts of the last rows alone."""
+        """Return only the counts of the last rows."""
         return TokenCounts(self.in_context[-count:], self.in_reply[-count:])
 
 
 def _adjusted(sampling: SamplingParams, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
     """Return (n, V) float32 logits with bias and penalties applied.
 
-    Args:
-        sampling: The sampling params.
-        logits: (n, V) float32; the same array is returned where there is no bias or penalty.
-        counts: Token counts before each row; required where there are penalties.
+    Without bias and penalties it returns `logits` itself. `counts` before each row are required for
+    penalties.
 
     Raises:
         ValueError: `logit_bias` names a token outside the vocabulary.
@@ -249,7 +238,7 @@ class _DeviceOperations:
 
     def are_nucleus(self, probs: mx.array, mass: float) -> mx.array:
         ordered = -mx.sort(-probs, axis=-1)
-        above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the tokens more probable
+        above = mx.cumsum(ordered, axis=-1, inclusive=False)  # mass of the more probable tokens
         # `above` is less than mass also for the token that reaches it, so that token stays.
         floor = mx.where(above < mass, ordered, mx.inf).min(axis=-1, keepdims=True)
         return probs >= floor

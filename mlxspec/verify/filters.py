@@ -1,8 +1,8 @@
 """Temperature and filters: from adjusted logits to the probabilities of the next token.
 
 The device computes the rows of all nodes at once, lazily (`distribution.py`); the host computes the
-row of a node that it has reached (`on_host.py`). Their operations differ, the distribution does
-not: it is defined here, once.
+row of a node that it has reached (`on_host.py`). Their operations differ, but the distribution is
+defined once, here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _LEAST_MASS = 1e-30
 
 
 class Operations(Protocol):
-    """What `mx.array` and NumPy arrays do not have under one name."""
+    """The operations whose names differ between `mx.array` and NumPy arrays."""
 
     inf: float
 
@@ -33,7 +33,7 @@ class Operations(Protocol):
         """Return bool, True at the k largest; in a tie the lowest ids win. k is at most V."""
 
     def are_nucleus(self, probs: Rows, mass: float) -> Rows:
-        """Return bool, True at the most probable tokens that reach `mass`, and those tied."""
+        """Return bool, True at the most probable tokens that reach `mass`, and at their ties."""
 
     def are_among(self, tokens: Sequence[int], vocab_size: int) -> Rows:
         """Return (V,) bool, True at these tokens."""
@@ -42,14 +42,11 @@ class Operations(Protocol):
 def filtered(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows:
     """Return float32 probabilities of the next token, shaped as `logits`.
 
-    Args:
-        sampling: The sampling params; their temperature is not 0.
-        logits: Adjusted logits, float32.
-        on: The operations of the rows.
+    The temperature must not be 0. The logits are adjusted, float32.
     """
     probs = _applied(sampling, logits, on, _FILTERS)
-    # XTC tosses a coin per token. The mixture of both cases is its exact distribution, so p needs
-    # no chance of its own and a draft can be verified against it.
+    # XTC tosses a coin per token. The mixture of both cases is its exact distribution, so p itself
+    # is not random and a draft can be verified against it.
     if not sampling.xtc_probability:
         return probs
     excluding = _applied(sampling, logits, on, {**_FILTERS, "xtc": _xtc})
@@ -57,7 +54,7 @@ def filtered(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows:
 
 
 Filter = Callable[[SamplingParams, Rows, Operations], Rows | None]
-"""Returns for logits which tokens to keep, bool of their shape; None for all.
+"""Returns which tokens to keep for logits, bool of their shape; None for all.
 
 Tokens that an earlier filter removed have logit -inf.
 """
@@ -71,7 +68,7 @@ _ORDERS: dict[FilterOrder, tuple[str, ...]] = {
 def _applied(
     sampling: SamplingParams, logits: Rows, on: Operations, filters: Mapping[str, Filter]
 ) -> Rows:
-    """Return float32 probabilities after temperature and filters in the order of the settings."""
+    """Return float32 probabilities after temperature and filters in the order of `sampling`."""
     for step in _ORDERS[sampling.filter_order]:
         if step == "temperature":
             logits = logits if sampling.temperature == 1 else logits / sampling.temperature
@@ -99,7 +96,7 @@ def _min_p(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows | Non
 
 
 def _xtc(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows:
-    """Exclude all tokens above the threshold but the least probable of them."""
+    """Exclude all tokens above the threshold except the least probable of them."""
     probs = on.softmax(logits)
     choices = on.where(probs > sampling.xtc_threshold, probs, on.inf)
     kept = probs <= choices.min(axis=-1, keepdims=True)

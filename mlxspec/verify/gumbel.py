@@ -1,13 +1,13 @@
 """Draws from a distribution with the Gumbel-max trick, in two stages and exact for rare tokens.
 
 The argmax of log p + noise, with independent Gumbel noise for every choice, is a draw from p. The
-first stage draws a block of the vocabulary by its mass, the second a token of that block. So a
-draw needs noise for the blocks and for the tokens of one block. Noise for the whole vocabulary
-takes longer to make than everything else that verification computes.
+first stage draws a block of the vocabulary by its mass, the second a token of that block. So a draw
+needs noise for the blocks and for the tokens of one block. Noise for the whole vocabulary takes
+longer to generate than the rest of verification.
 
 A rare token needs the upper tail of the noise. Here the tail comes from uniforms near 0, which
 float32 resolves to 2**-32. In MLX's own noise it comes from uniforms near 1, resolved to 2**-24,
-and its inverse CDF over a single row does no better: both lose tokens below 1e-7.
+and its inverse CDF over a single row is no better: both lose tokens below 1e-7.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ def gumbel(count: int, vocab_size: int, key: mx.array) -> mx.array:
 
 
 def num_noises(vocab_size: int) -> int:
-    """Return the length of a draw's noise: one number per token of a block, then one per block."""
+    """Return the noise numbers of a draw: one per token of a block, then one per block."""
     if vocab_size <= BLOCK:
         return vocab_size
     return BLOCK + -(-vocab_size // BLOCK)
 
 
 def gumbel_of(uniforms: mx.array) -> mx.array:
-    """Return the Gumbel noise that float32 uniforms map to."""
+    """Map float32 uniforms to Gumbel noise."""
     v = mx.maximum(uniforms, 2.0**-33)  # 0 would give infinity
     rest = 1 - v
     # log(1 - v) as exact as log1p, in half its time on a CPU: the rounding of 1 - v cancels.
@@ -58,12 +58,12 @@ def draw(probs: mx.array, noise: mx.array) -> mx.array:
 def draw_several(probs: mx.array, noises: Sequence[mx.array]) -> mx.array:
     """Return k draws without replacement per row, (n, k) int32, in the order of the draws.
 
-    Where a row has fewer than k tokens with mass, tokens without mass fill the rest.
+    If a row has fewer than k tokens with mass, tokens without mass fill the rest.
 
     Args:
         probs: (n, V) float32; a row need not sum to 1.
-        noises: For each of the k draws the noise, shaped as for `draw`. The draws have the right
-            distribution only where their noises are independent.
+        noises: The noise of each of the k draws, shaped as for `draw`. The draws have the right
+            distribution only if their noises are independent.
     """
     is_left = mx.ones(probs.shape, mx.bool_)
     drawn: list[mx.array] = []

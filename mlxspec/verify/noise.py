@@ -1,10 +1,10 @@
-"""Random noise as a function of the seed and the position in the text alone.
+"""Random noise as a function of only the seed and the position in the text.
 
-The token at position t is a function of its distribution p and of Gumbel noise G_t
-(`gumbel.draw`). G_t does not depend on the draft: a draft decides how many positions a round
-covers, not which tokens stand there. So every draft that the match rule verifies gives the text of
-plain sampling with the same seed (Daliri et al. 2024, https://arxiv.org/abs/2408.07978).
-Nodes of one depth share their noise: at most one of them is on the path, so only one draw counts.
+The token at position t is a function of its distribution p and of Gumbel noise G_t (`gumbel.draw`).
+G_t does not depend on the draft: a draft decides how many positions a round covers, not which
+tokens they get. So every draft that the match rule verifies gives the text of plain sampling with
+the same seed (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Nodes of one depth share their
+noise: at most one of them is on the path, so only one draw counts.
 
 All other random numbers come from separate streams, independent of the token noise.
 """
@@ -22,7 +22,7 @@ _STREAMS: dict[Stream, int] = {"tokens": 0, "verdict": 1, "draft": 2}
 
 @dataclass(frozen=True)
 class Noise:
-    """The random noise of a conversation, from one position on.
+    """The random noise of a conversation, starting at a position.
 
     Attributes:
         key: (2,) uint32 random key of the conversation.
@@ -35,12 +35,12 @@ class Noise:
     @staticmethod
     def of_seed(seed: int) -> "Noise":
         """Return the noise of a seed from 0 to 2**64 - 1."""
-        # Not the key of the seed itself: `_keys` mixes positions into it, so keys of adjacent
-        # seeds would collide.
+        # Not the key of the seed itself: `_keys` mixes positions into it, so keys of adjacent seeds
+        # would collide.
         return Noise(mx.random.split(mx.random.key(seed))[0])
 
     def at(self, position: int) -> "Noise":
-        """Return the noise of the same conversation from another position on."""
+        """Return the noise of the same conversation at another position."""
         return replace(self, position=position)
 
     def key_for(self, stream: Stream) -> mx.array:
@@ -48,11 +48,11 @@ class Noise:
         return self._keys(1, stream)[0]
 
     def gumbel(self, count: int, vocab_size: int) -> mx.array:
-        """Return the noise with which the tokens at the next `count` positions are drawn.
+        """Return the noise that draws the tokens at the next `count` positions.
 
         Returns:
-            (count, num_noises(vocab_size)) float32: each row depends on the key and its position
-            alone.
+            (count, num_noises(vocab_size)) float32: each row depends only on the key and its
+                position.
         """
         # One key per row: with one key for all rows, a row would depend on `count`.
         shape = (1, num_noises(vocab_size))

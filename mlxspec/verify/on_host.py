@@ -1,9 +1,9 @@
-"""Verification on the host: the distributions of the nodes that are reached, and of no other.
+"""Verification on the host: the distributions of only the nodes that are reached.
 
-On a CPU the host has the logits as soon as they are computed. So it goes down the tree by the match
-rule, draws at the root, and next at the child that holds the draw. A node that is not reached costs
-nothing, where on the device it costs as much as one that is. NumPy's exponentials, maxima and sorts
-take a quarter to a tenth of the time of MLX's on an x86 CPU.
+On a CPU the host has the logits as soon as they are computed. So it follows the match rule down the
+tree: it draws at the root, then at the child that holds the draw. A node that is not reached costs
+nothing, while on the device every node costs the same. NumPy's exponentials, maxima and sorts take
+a quarter to a tenth of the time of MLX's on an x86 CPU.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Walk:
         path: Accepted nodes from the root down, the root (0) first.
         bonus_token: The token drawn at the last of them.
         from_residual: Whether the last of them had children, all rejected.
-        target_probs: Per node the target's probability of its token after its parent, and last
-            that of the bonus token; NaN where the parent was not reached.
+        target_probs: Per node the target's probability of its token after its parent, then that of
+            the bonus token; NaN if the parent was not reached.
     """
 
     path: list[int]
@@ -49,18 +49,14 @@ def walk(
 ) -> Walk:
     """Go down from the root while a child holds the token that the target draws at its parent.
 
-    Args:
-        tokens: Token of each node, root first.
-        parents: Parent of each node.
-        logits: (n_nodes, V) after processors, bias and penalties.
-        sampling: The sampling params.
-        noise: (levels, num_noises(V)) Gumbel noise by depth; None at temperature 0.
+    The (n_nodes, V) `logits` are those after processors, bias and penalties. `noise` is (levels,
+    num_noises(V)) Gumbel noise by depth; None at temperature 0.
     """
     path, told = [0], [nan] * len(tokens)
     while True:
         node = path[-1]
         row = RowDistribution(sampling, logits[node])
-        # A drafter may state a wrong max_depth of a lazy tree: stay inside the noise.
+        # A drafter may state a wrong max_depth of a lazy tree: never index beyond the noise.
         token = row.best() if noise is None else row.draw(noise[min(len(path), len(noise)) - 1])
         children = [child for child in range(node + 1, len(tokens)) if parents[child] == node]
         for child in children:
@@ -75,7 +71,7 @@ class RowDistribution:
     """The target's distribution of the next token after one node, on the host."""
 
     def __init__(self, sampling: SamplingParams, logits: Floats) -> None:
-        """Apply temperature and filters to (V,) adjusted logits; computed when asked for."""
+        """Apply temperature and filters to (V,) adjusted logits; computed lazily."""
         self._sampling = sampling
         self._logits = logits
 
@@ -88,7 +84,7 @@ class RowDistribution:
         return probs
 
     def best(self) -> int:
-        """Return the most probable token, in a tie that with the lowest id."""
+        """Return the most probable token; in a tie, the one with the lowest id."""
         return int(self._logits.argmax())
 
     def draw(self, noise: Floats) -> int:
@@ -109,9 +105,7 @@ class RowDistribution:
 def top_tokens(logits: Floats, k: int) -> tuple[list[list[int]], list[list[float]]]:
     """Return the k most probable tokens of each row, best first, and their probabilities.
 
-    Args:
-        logits: (n, V) of the target, before all sampling params.
-        k: Number of tokens per row.
+    The (n, V) logits are the target's, before all sampling params.
     """
     tokens, probs = zip(*(_top_of_row(row, k) for row in logits), strict=True)
     return list(tokens), list(probs)
@@ -141,7 +135,7 @@ def _best_blocks(row: Floats, k: int) -> NDArray[np.intp]:
 
 
 def _largest(weights: Floats, noise: Floats) -> int:
-    with np.errstate(divide="ignore"):  # the logarithm of no mass is -inf, and never the largest
+    with np.errstate(divide="ignore"):  # the logarithm of zero mass is -inf, and never the largest
         return int((np.log(weights) + noise).argmax())
 
 
@@ -154,7 +148,7 @@ class _HostOperations:
         return np.where(condition, chosen, np.float32(other))
 
     def softmax(self, logits: Floats) -> Floats:
-        with np.errstate(invalid="ignore"):  # infinite logits give NaN, which a round refuses
+        with np.errstate(invalid="ignore"):  # infinite logits give NaN, which a round rejects
             weights: Floats = np.exp(logits - logits.max())
         weights /= weights.sum()
         return weights
@@ -169,12 +163,12 @@ class _HostOperations:
     def are_nucleus(self, probs: Floats, mass: float) -> Bools:
         # All tokens below this have less than 1 - mass together, so the nucleus is above it.
         likely = probs[probs >= 0.5 * (1 - mass) / len(probs)]
-        if likely.sum(dtype=np.float64) < mass:  # by rounding, where mass is very near 1
+        if likely.sum(dtype=np.float64) < mass:  # by rounding, if mass is very near 1
             likely = probs
         ordered = np.sort(likely)[::-1]
-        above = np.cumsum(ordered, dtype=np.float64) - ordered  # mass of the tokens more probable
-        # `above` is less than mass also for the token that reaches it, so that token stays.
-        # Of probabilities that are no numbers none is kept.
+        above = np.cumsum(ordered, dtype=np.float64) - ordered  # mass of the more probable tokens
+        # `above` is less than mass also for the token that reaches it, so that token stays. No NaN
+        # is kept.
         kept: Bools = probs >= ordered[above < np.float32(mass)].min(initial=inf)
         return kept
 

@@ -2,8 +2,8 @@
 
 In plain decoding such a function gets the text so far. In a tree every node has a different text
 before it, so the function is called once per node, with the text of that node. Whichever path is
-accepted, its tokens come from what plain decoding would have computed. This is true for functions
-that depend on their arguments alone, and for independent draws.
+accepted, its tokens follow from the results of plain decoding. This is true for functions that
+depend only on their arguments, and for independent draws.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,10 @@ from mlxspec.params import LogitsProcessor, Sampler
 def process(
     processors: Sequence[LogitsProcessor], logits: mx.array, tree: DraftTree, text: Sequence[int]
 ) -> mx.array:
-    """Return (n_nodes, V) float32 logits after the processors, one after the other.
+    """Return (n_nodes, V) float32 logits after the processors, applied in order.
 
-    Args:
-        processors: The functions to call, in order. They need tokens on the host, so a lazy tree
-            with draft nodes is computed first.
-        logits: (n_nodes, V) of the target.
-        tree: The draft tree.
-        text: Tokens up to the root, the root included.
+    Processors need tokens on the host, so a lazy tree with draft nodes is computed first. `text`
+    holds the tokens up to and including the root.
 
     Raises:
         ValueError: A processor returned something other than logits of the same shape.
@@ -56,7 +52,7 @@ def name_of(function: object) -> str:
 
 def _paths(tree: DraftTree) -> Iterator[list[int]]:
     """Yield the tokens of each node's path, without the root."""
-    if tree.n_nodes == 1:  # without draft nodes there is nothing to wait for
+    if tree.n_nodes == 1:  # without draft nodes there is no lazy tree to compute
         yield []
         return
     sync(tree.tokens, tree.ancestors)

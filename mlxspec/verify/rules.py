@@ -1,24 +1,24 @@
 """The lossless rules: which draft tokens are accepted, and which token the target adds.
 
 Let p be the target's distribution at a node, after temperature, filters and penalties, and q the
-distribution from which a draft token was drawn. Every rule emits tokens whose joint distribution
-is exactly the product of the p's. The match rule needs nothing of the draft; the others need the
+distribution from which a draft token was drawn. Every rule emits tokens whose joint distribution is
+exactly the product of the p's. The match rule needs nothing from the drafter; the others need the
 true q.
 
 - `match_rule`, for drafts that are a function of the past: draw y ~ p at every node and go down
   while a child holds y. For a fixed tree no lossless rule accepts more. At temperature 0 this
-  follows the argmax. The draw y depends on p, the seed and the position alone, so any draft gives
+  follows the argmax. The draw y depends only on p, the seed and the position, so any draft gives
   the text of plain sampling, even a draft with the same noise (Daliri et al. 2024,
   https://arxiv.org/abs/2408.07978).
-- `token_rule`, for a chain sampled from q: accept x with probability min(1, p/q), replace the
-  first rejected token by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
+- `token_rule`, for a chain sampled from q: accept x with probability min(1, p/q), replace the first
+  rejected token by a draw from norm(max(p - q, 0)) (Leviathan et al. 2023,
   https://arxiv.org/abs/2211.17192; Chen et al. 2023, https://arxiv.org/abs/2302.01318).
 - `block_rule`, for the same chains: decides on the whole block and never accepts less on average
   (Sun et al. 2024, https://arxiv.org/abs/2403.10444). The default.
 - `traversal_rule`, for trees whose siblings were sampled from q without replacement; see
   `traversal.py` (Weng et al. 2025, https://arxiv.org/abs/2505.12398).
 
-All of it is lazy: no host synchronisation happens here.
+The rules are lazy: they never synchronise with the host.
 """
 
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ from mlxspec.verify.traversal import traversal_rule, traverse
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a draft tree; every field is a lazy MLX array.
+    """The result of verifying a draft tree; every field is a lazy MLX array.
 
     Attributes:
         accepted: (n_nodes,) bool, True at the nodes of the accepted path, the root included.
         bonus_token: () int32 token that the target adds after the path.
-        from_residual: () bool, True where the last accepted node had children and all of them
-            were rejected.
+        from_residual: () bool, True if the last accepted node had children and all of them were
+            rejected.
     """
 
     accepted: mx.array
@@ -55,11 +55,8 @@ def verify(
 ) -> Verdict:
     """Verify a draft with the rule that fits how it was made.
 
-    Args:
-        draft: The draft.
-        distributions: The target's distribution of the next token after each node of the tree.
-        noise: The noise from the position after the root on.
-        rule: Rule for sampled chains; "match" applies to sampled trees too.
+    `distributions` are the target's after each node of the tree, and `noise` is at the position
+    after the root. `rule` applies to sampled chains; "match" applies to sampled trees too.
     """
     if distributions.sampling.is_greedy:
         return match_rule(draft.tree, distributions.best())
@@ -67,7 +64,7 @@ def verify(
         return match_rule(draft.tree, _chosen(draft.tree, distributions, noise))
     assert draft.sampled_from is not None, "only a sampled draft is not matched"
     tree, q = draft.tree, _distributions_only(draft.sampled_from)
-    # Two keys: a draw with the noise that accepted would not be independent of the acceptance.
+    # Two keys: a draw with the noise of the acceptance tests would depend on their outcome.
     accept_key, bonus_key = mx.random.split(noise.key_for("verdict"))
     uniforms = mx.random.uniform(shape=(tree.n_nodes - 1,), key=accept_key)
     if draft.branching is not None:
@@ -92,9 +89,9 @@ def is_matched(draft: Draft, sampling: SamplingParams, rule: Rule) -> bool:
 def _distributions_only(draft_probs: mx.array) -> mx.array:
     """Return the rows that are distributions, with zeros for all others, such as rows with NaN.
 
-    Every rule rejects what was drawn from a row of zeros, and treats its node as one without
-    children. To reject the whole draft would change the output distribution: the nodes above are
-    sound draws, and whether a row below is a distribution may depend on them.
+    Every rule rejects a token drawn from a row of zeros, and treats its parent as a node without
+    children. Rejecting the whole draft would change the output distribution: the nodes above are
+    valid draws, and whether a row below is a distribution may depend on them.
     """
     totals = draft_probs.sum(axis=-1, keepdims=True)
     is_law = (mx.abs(totals - 1) < 1e-3) & (draft_probs.min(axis=-1, keepdims=True) >= 0)
@@ -112,20 +109,19 @@ def _chosen(tree: DraftTree, distributions: NodeDistributions, noise: Noise) -> 
 def match_rule(tree: DraftTree, chosen: mx.array) -> Verdict:
     """Go down from the root while a child holds the token that the target chose at its parent.
 
-    Args:
-        tree: A tree that does not depend on `chosen`.
-        chosen: (n_nodes,) int32 token that the target draws after each node.
+    The tree must not depend on `chosen`, the (n_nodes,) int32 tokens that the target draws after
+    each node.
     """
     parents, tokens = tree.parents, tree.tokens
     matches = tokens == chosen[mx.maximum(parents, 0)]
     same = (parents[:, None] == parents[None]) & (tokens[:, None] == tokens[None])
-    # Of two siblings with one token only the first may be accepted. To choose the one with the
+    # Of two siblings with one token only the first may be accepted. Choosing the one with the
     # longer accepted path would change the output distribution.
     is_repeat = (same & mx.tri(tree.n_nodes, k=-1, dtype=mx.bool_)).any(axis=1)
     is_root = parents < 0
     broken = ~((matches & ~is_repeat) | is_root)
     accepted = ~(tree.ancestors & broken[None]).any(axis=1)
-    # One child at most matches, so the accepted nodes are one path and the deepest is its end.
+    # At most one child matches, so the accepted nodes are one path and the deepest is its end.
     last = mx.argmax(mx.where(accepted, tree.depths, -1))
     return Verdict(
         accepted=accepted,
@@ -149,8 +145,8 @@ def token_rule(
         () int32 number of accepted tokens and (V,) float32 distribution of the bonus token.
     """
     p, q = _at(target_probs[:-1], tokens), _at(draft_probs, tokens)
-    # Strict: u can be exactly 0, and a token without mass under p must not pass then. q is 0 where
-    # the row was no distribution (`_distributions_only`), and nothing drawn from it may pass.
+    # Strict: u can be exactly 0, and a token without mass under p must not pass then. q is 0 if the
+    # row was no distribution (`_distributions_only`), and no token drawn from it may pass.
     kept = (uniforms * q < p) & (q > 0)
     num_accepted = mx.cumprod(kept.astype(mx.int32)).sum()
     weights = mx.ones(target_probs.shape[0])
@@ -168,7 +164,7 @@ def block_rule(
     weights = _prefix_weights(_at(target_probs[:-1], tokens), _at(draft_probs, tokens))
     n = tokens.shape[0]
     inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
-    # The whole chain has no q after it, so its threshold is its weight alone.
+    # The whole chain has no q after it, so its threshold is its weight.
     thresholds = mx.concatenate([_ratio(inner, inner + 1 - weights[1:-1]), weights[-1:]])
     lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
     num_accepted = lengths.max()
@@ -193,7 +189,7 @@ def _residual(
 ) -> mx.array:
     """Return norm(max(w p - q, 0)) of a row, (V,) float32; p itself after the last draft token.
 
-    Where rounding leaves no mass, p and q agree and the result is p.
+    If rounding leaves no mass, p and q agree and the result is p.
     """
     zero = mx.zeros((1, draft_probs.shape[1]))  # the q after the last draft token
     p = target_probs[row]

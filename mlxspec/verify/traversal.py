@@ -24,7 +24,7 @@ import mlx.core as mx
 
 @dataclass
 class Traversal:
-    """The nodes in the order of their tests; each test assumes that all before it failed.
+    """The nodes in the order of their tests; each test assumes that all earlier ones failed.
 
     Attributes:
         nodes: Their indices; the root is the last.
