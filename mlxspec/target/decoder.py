@@ -2,7 +2,7 @@
 
 `history` is exactly the tokens of the committed cache rows. A forward only *stages* rows; `commit`
 adds rows and tokens together. A method that raises leaves the decoder unchanged, so the next call
-works. Where an interrupt prevents that, `rollback_to` repairs the decoder.
+works. If an interrupt prevents that, `rollback_to` repairs the decoder.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,13 @@ class Decoder:
     """Runs one model over one growing token sequence.
 
     Attributes:
-        model: The model.
         revision: A number that changes whenever the history changes.
-        context_length: Largest length of the history: the model's limit, or less where memory is
+        context_length: Largest length of the history: the model's limit, or less if memory is
             short; None with a rotating cache, which has no limit.
     """
 
     def __init__(self, model: TargetModel, cache: Cache | None = None) -> None:
-        """Begin with no history.
+        """Start with an empty history.
 
         Raises:
             UnsupportedOperationError: The model is not exact over a cache of this kind.
@@ -70,7 +69,7 @@ class Decoder:
 
     @property
     def drafts(self) -> str:
-        """The drafts that can be verified in words, and why no others."""
+        """The drafts that can be verified, and why no others, for display."""
         return drafts_in_words(self.model.draft_support, self.model.draft_limits)
 
     @property
@@ -112,12 +111,10 @@ class Decoder:
     def adopt(
         self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
     ) -> None:
-        """Take over a text with its rows; the history before is forgotten.
+        """Replace the history by a text with its rows.
 
-        Args:
-            tokens: The text.
-            cache: Its committed rows; only this decoder changes them from now on.
-            readers: They have got the states of the whole text.
+        `cache` holds its committed rows; from now on only this decoder changes them. `readers` must
+        have the states of the whole text.
         """
         self._forwards.drop()
         self.revision += 1
@@ -141,7 +138,7 @@ class Decoder:
             self.reset()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Append tokens to the history, in chunks; where one fails, those before it stay.
+        """Append tokens to the history, in chunks; if one fails, the earlier ones stay.
 
         Raises:
             ValueError: A token is not in the vocabulary; the history is unchanged.
@@ -158,8 +155,8 @@ class Decoder:
     def rollback_to(self, length: int) -> None:
         """Keep the first `length` tokens of the history.
 
-        These tokens are computed again from the start where the cache has evicted rows that they
-        attend to (`reusable`), or where an interrupt came in the middle of a commit.
+        These tokens are computed again from the start if the cache has evicted rows that they
+        attend to (`reusable`), or if an interrupt stopped a commit.
 
         Raises:
             ValueError: The history is shorter, or `length` is negative.
@@ -176,7 +173,7 @@ class Decoder:
             self.observe(missing)
 
     def reusable(self, length: int) -> int:
-        """Return the most tokens, at most `length`, to which it goes back without a forward."""
+        """Return the largest length up to `length` that a rollback reaches without a forward."""
         return 0 if self._is_torn else self.cache.nearest(length) or 0
 
     # ---- verifying drafts ------------------------------------------------------------------
@@ -193,7 +190,7 @@ class Decoder:
     def extend_lower(self, token: int, layer: int) -> mx.array:
         """Stage a token in the layers below `layer` only, after those staged by this method.
 
-        If a tree begins with this chain, `forward_tree` continues its rows from `layer` on.
+        If a tree starts with this chain, `forward_tree` continues its rows from `layer` on.
 
         Returns:
             (1, D) lazy state entering `layer`.
@@ -201,7 +198,7 @@ class Decoder:
         return self._forwards.lower(token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
-        """Stage a chain of (L,) int32 tokens, maybe lazy, after those staged by this method.
+        """Stage a chain of (L,) int32 tokens, possibly lazy, after those staged by this method.
 
         Returns:
             (L, D) lazy hidden states.
@@ -225,9 +222,8 @@ class Decoder:
     def commit(self, path: Sequence[int]) -> None:
         """Commit the staged nodes on `path` and forget the others.
 
-        Args:
-            path: Node indices from the root (0) down, each the parent of the next; empty to commit
-                no node.
+        The path lists node indices from the root (0) down, each the parent of the next; an empty
+        path commits no node.
 
         Raises:
             ValueError: No tree is staged, or `path` is not a path from the root.
@@ -261,8 +257,8 @@ class Decoder:
     def last_hidden_state(self) -> mx.array:
         """Return the final-norm output at the last token of the history, (D,).
 
-        It is stored from the last forward. Only after a rollback is it computed again, and then
-        staged rows are forgotten.
+        It is stored from the last forward. Only after a rollback is it computed again, and this
+        forgets staged rows.
 
         Raises:
             ValueError: The history is empty.
@@ -270,8 +266,9 @@ class Decoder:
         self._check_history()
         reads_anew = len(self.cache.states) > 0 or self.draft_support != "tree"
         if self._last_hidden is None and reads_anew:
-            # A state has the token in it and cannot go back; without trees a model may count its
-            # rows, of which one is there twice in a forward over the last one.
+            # A recurrent state already includes the token and cannot go back. A model without tree
+            # support may count its rows, and a forward over the last one would count that row
+            # twice.
             self._read_anew(self._history)
         if self._last_hidden is None:
             self._last_hidden = self._forwards.last_row(self._history[-1])
@@ -280,11 +277,8 @@ class Decoder:
     def hidden_states(self, layers: Sequence[int]) -> tuple[mx.array, list[mx.array]]:
         """Compute the hidden states of the whole history again; the decoder is unchanged.
 
-        Args:
-            layers: Layer indices; the state *entering* each is returned.
-
         Returns:
-            (L, D) final-norm output and one (L, D) array per layer.
+            (L, D) final-norm output, and for each of `layers` the (L, D) states that *enter* it.
 
         Raises:
             ValueError: The history is empty, or a layer does not exist.
@@ -334,7 +328,7 @@ class Decoder:
         self._audience.forget(0)
         try:
             self.observe(tokens)
-        except BaseException:  # an interrupt, too, must leave the decoder as it was
+        except BaseException:  # an interrupt too must leave the decoder unchanged
             self._forwards.cache, self._history, self._last_hidden, self._is_torn = before
             raise
 

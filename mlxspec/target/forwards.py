@@ -28,8 +28,7 @@ class _Lower:
 
     Attributes:
         layer: The next layer of its rows.
-        capture: The captured layers at its start, those from `layer` on included.
-        tokens: Token of each row.
+        capture: The captured layers at its start, including those from `layer` on.
         states: Per row, the (1, D) state entering `layer`, then the captured states below it.
     """
 
@@ -52,8 +51,6 @@ class Forwards:
     """Runs one model over one cache; every forward leaves its rows staged.
 
     Attributes:
-        model: The model.
-        cache: Its cache.
         capture: The layers whose entering states are captured, in ascending order.
         staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
         wait: Waits until arrays are computed.
@@ -85,13 +82,13 @@ class Forwards:
         return states
 
     def tree(self, tree: DraftTree) -> HiddenStates:
-        """Stage a tree; the lower layers of its first rows may be computed already."""
+        """Stage a tree; the lower layers of its first rows may already be computed."""
         lower, self._lower = self._lower, None
         if lower is not None and self._continues(lower, tree):
             states = self._guarded(lambda: self._finish(lower, tree))
         else:
             self.drop()
-            if len(self.cache.states):  # only then does a forward need the parents on the host
+            if len(self.cache.states):  # only recurrent states need the parents on the host
                 self.cache.states.expect_rows([values(tree.parents)])
             states = self._whole(tree)
         self.staged = (tree, states)
@@ -159,7 +156,7 @@ class Forwards:
         return HiddenStates(final[0], dict(entering))
 
     def _whole(self, tree: DraftTree) -> HiddenStates:
-        # Rows that follow each other, as those of a text do, cost less: one position says all.
+        # Contiguous rows, as those of a text, cost less: one position suffices.
         if self.model.draft_support != "tree" or tree.n_nodes == 1:
             return self._line(tree.tokens)
         positions = self.cache.offset + tree.depths
@@ -175,7 +172,7 @@ class Forwards:
     def _below(
         self, lower: _Lower, tokens: mx.array, positions: int | mx.array, masks: Masks
     ) -> tuple[mx.array, ...]:
-        """Return (L, D) states of (L,) tokens: those entering `lower.layer`, then the captured."""
+        """Return (L, D) states of (L,) tokens: those entering `lower.layer`, then captured ones."""
         x, captured = self.model.run_layers(
             self.model.embed(tokens[None]),
             self.cache,
@@ -187,7 +184,7 @@ class Forwards:
         return x[0], *(state[0] for state in captured)
 
     def _continues(self, lower: _Lower, tree: DraftTree) -> bool:
-        """Return whether a tree begins with the chain that the lower layers have computed."""
+        """Return whether a tree starts with the chain that the lower layers have computed."""
         if lower.capture != self.capture:
             return False
         tokens: list[int] = values(tree.tokens)
@@ -216,13 +213,13 @@ class Forwards:
         return self._states(self.model.norm(x), [*(state[None] for state in below), *above])
 
     def _tree_masks(self, tree: DraftTree, first: int) -> Masks:
-        """Return the masks of the nodes from `first` on, while those before it are staged."""
+        """Return the masks of the nodes from `first` on, while the earlier ones are staged."""
         positions = self.cache.offset + tree.depths
         return tree_masks(self.cache, positions, tree.ancestors[first:], self._windows)
 
     def _guarded(self, run: Callable[[], T]) -> T:
         try:
             return run()
-        except BaseException:  # an interrupt, too, must not leave rows in only some layers
+        except BaseException:  # an interrupt too must not leave rows in only some layers
             self.drop()
             raise

@@ -1,8 +1,8 @@
-"""The target's hidden states, and the readers that get them.
+"""The target's hidden states, and the readers that receive them.
 
 Trained drafters use hidden states of the target: the output of the final norm, and the states
 entering some layers. The normal forwards of prompt and draft trees capture these, and each commit
-gives the committed rows to the readers. No extra forward is needed.
+passes the committed rows to the readers. No extra forward is needed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ class HiddenStates:
     entering: Mapping[int, mx.array]
 
     def rows(self, rows: Sequence[int]) -> "HiddenStates":
-        """Return the states of some tokens, in the order given."""
+        """Return the states of some tokens, in the given order."""
         if list(rows) == list(range(self.final.shape[0])):
             return self
         index = mx.array(list(rows), mx.int32)  # a slice would keep the memory of all rows
@@ -39,32 +39,28 @@ class HiddenStates:
 
 @runtime_checkable
 class HiddenStateReader(Protocol):
-    """Gets the hidden states of every token of the target's history.
+    """Receives the hidden states of every token of the target's history.
 
     Attributes:
-        capture: The layers whose entering states it needs, besides the final norm's output.
-        num_read: Number of tokens of the history that it has got so far.
+        capture: The layers whose entering states it needs, in addition to the final norm's output.
+        num_read: Number of tokens of the history that it has received so far.
     """
 
     capture: tuple[int, ...]
     num_read: int
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Get the next tokens of the history; `states` may have more layers than `capture`."""
+        """Receive the next tokens of the history; `states` may have more layers than `capture`."""
 
     def forget(self, length: int) -> None:
-        """Keep the first `length` tokens only; `length` is at most `num_read`.
+        """Keep only the first `length` tokens; `length` is at most `num_read`.
 
         0 must reset the reader completely, also after an interrupted `read`.
         """
 
 
 class Audience:
-    """All readers of one history.
-
-    Attributes:
-        readers: The readers.
-    """
+    """All readers of one history."""
 
     def __init__(self, readers: Sequence[HiddenStateReader] = ()) -> None:
         self.readers = tuple(readers)
@@ -75,11 +71,11 @@ class Audience:
         return tuple(sorted({layer for reader in self.readers for layer in reader.capture}))
 
     def has_read(self, length: int) -> bool:
-        """Return whether every reader has got exactly `length` tokens."""
+        """Return whether every reader has received exactly `length` tokens."""
         return all(reader.num_read == length for reader in self.readers)
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        """Give the next tokens to all readers."""
+        """Pass the next tokens to all readers."""
         for reader in self.readers:
             reader.read(tokens, states)
 
