@@ -1,8 +1,9 @@
-"""The draft that a drafter returns, and what is checked of it.
+"""The draft that a drafter returns, and its checks.
 
 A draft without q is a guess: the match rule verifies it, and no guess changes the output
-distribution. A draft with q is trusted: a wrong q changes the output distribution. So all that can
-be checked from outside is checked: shapes and types before the forward, nodes before the commit.
+distribution. A draft with q is trusted: a wrong q changes the output distribution. So everything
+that can be checked from outside is checked: shapes and types before the forward, nodes before the
+commit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,28 +24,29 @@ class Draft:
     """A draft tree and how it was made.
 
     A draft with `sampled_from` is lossless only if its tokens were drawn from exactly these
-    distributions. The drafter must also obey two rules that no check sees: the noise of each draw
-    is independent of all other draws and of the target's noise; whether a node is in the draft
+    distributions. The drafter must also obey two rules that no check can see: the noise of each
+    draw is independent of all other draws and of the target's noise; whether a node is in the draft
     depends neither on its own token nor on later ones. `mlxspec.testing.check_drafter` tests a
     drafter for these rules.
 
     Attributes:
         tree: The root and the proposed nodes; tokens and parents may be lazy.
-        sources: Name of the proposing drafter for each node but the root.
-        node_probs: (n_nodes - 1,) float32 drafter's estimate of each node's token after its
-            parent, for display and calibration; None where there is no estimate.
+        sources: Name of the proposing drafter for each node except the root.
+        node_probs: (n_nodes - 1,) float32 drafter's estimate of each node's token after its parent,
+            for display and calibration; None without an estimate.
         sampled_from: (m, V) float32 distribution q after each of the first m nodes, from which
             their children were *drawn* without replacement, in their order; m is the number of
-            nodes with children. Every draw is rejected whose row does not sum to 1 (tolerance
-            0.001). None means that the tree is a function of the past; it selects the match rule.
+            nodes with children. A draw is rejected if its row does not sum to 1 (tolerance 0.001).
+            None means that the tree is a function of the past; it selects the match rule.
         branching: The shape of a sampled tree, chosen before its tokens; None for a chain.
-        path_probs: Drafter's estimate, per node but the root, that the target accepts its whole
-            path; never larger than that of the node before. The budget may cut the draft by these
-            estimates, so it must not be a sampled draft, and its arrays must not be lazy. None
-            where the estimates are not on the host.
+        path_probs: Drafter's estimate, per node except the root, that the target accepts its whole
+            path; never larger than that of its parent. The budget may cut the draft by these
+            estimates, so it must not be a sampled draft, and its arrays must not be lazy. None if
+            the estimates are not on the host.
         num_certain: Number of first nodes that are a chain below the root and certain to be
-            accepted, as a grammar allows nothing else. They are no guesses: no budget cuts them.
-        ends_reply: Whether the certain nodes are all there are, and the reply ends with them: no
+            accepted, because a grammar allows nothing else. They are not guesses: no budget cuts
+            them.
+        ends_reply: Whether the draft has only certain nodes and the reply ends with them: no
             forward is needed.
     """
 
@@ -59,7 +61,7 @@ class Draft:
 
     @staticmethod
     def empty(root: int) -> "Draft":
-        """Return the draft of the root alone: plain decoding."""
+        """Return the draft of only the root: plain decoding."""
         return Draft(DraftTree.from_lists([root], [-1]))
 
     @staticmethod
@@ -70,7 +72,7 @@ class Draft:
         node_probs: Sequence[float] | None = None,
         path_probs: Sequence[float] | None = None,
     ) -> "Draft":
-        """Return a deterministic draft from lists; tokens and parents begin with the root's."""
+        """Return a deterministic draft from lists; tokens and parents start with the root's."""
         tree = DraftTree.from_lists(tokens, parents)
         probs = None if node_probs is None else mx.array(list(node_probs), mx.float32)
         return Draft(tree, tuple(sources), probs, path_probs=path_probs)
@@ -93,12 +95,10 @@ class Draft:
         )
 
     def below(self, root: int, run: Sequence[int], source: str) -> "Draft":
-        """Return the draft below a run of certain tokens, at whose last token its root stands.
+        """Return a draft with root `root`, a run of certain tokens, and this draft after the run.
 
-        Args:
-            root: The root of the new draft.
-            run: The certain tokens after it; with none, the draft itself is returned.
-            source: Source of their nodes.
+        The last token of the run is the root of this draft. `source` is that of the run's nodes. An
+        empty run returns the draft itself.
         """
         if not run:
             return self
@@ -124,9 +124,9 @@ class Draft:
     def first_path(self) -> "Draft":
         """Return the chain of first children below the root, for a target that verifies no trees.
 
-        This is lossless. The shape alone decides which nodes stay, and it depends on no drawn
-        token. The first of several siblings is a plain draw from q, so what stays of a drawn tree
-        is a chain drawn from the rows of q on its path. A guess stays a guess.
+        This is lossless. Only the shape decides which nodes stay, and it depends on no drawn token.
+        The first of several siblings is a plain draw from q, so the rest of a drawn tree is a chain
+        drawn from the rows of q on its path. A guess stays a guess.
         """
         drawn = self._drawn_parents
         parents: Sequence[int] = values(self.tree.parents) if drawn is None else drawn
@@ -152,12 +152,9 @@ class Draft:
         return replace(self, tree=self.tree.bounded(vocab_size))
 
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
-        """Refuse a draft that cannot be verified; check only what needs no computed array.
+        """Reject a draft that cannot be verified; check only what needs no computed array.
 
-        Args:
-            drafter: Name of the drafter.
-            budget: Largest number of nodes, the root not counted.
-            vocab_size: Vocabulary size of the target.
+        `budget` is the largest number of nodes, without the root.
 
         Raises:
             ValueError: There are more nodes, an attribute has the wrong type, length or shape, or
@@ -175,20 +172,13 @@ class Draft:
         root: int,
         vocab_size: int,
     ) -> None:
-        """Refuse a draft whose computed nodes are not a tree below the root.
+        """Reject a draft whose computed nodes are not a tree below the root.
 
-        Two siblings with one token are allowed in a tree that was not sampled: the match rule
-        ignores the second.
-
-        Args:
-            drafter: Name of the drafter.
-            tokens: Tokens of the tree, on the host.
-            parents: Parents of the tree, on the host.
-            root: The token that node 0 must hold.
-            vocab_size: Vocabulary size of the target.
+        Tokens and parents are those of the tree, on the host. Two siblings with one token are
+        allowed in a tree that was not sampled: the match rule ignores the second.
 
         Raises:
-            ValueError: Node 0 holds another token; a node comes before its parent, is deeper than
+            ValueError: Node 0 does not hold `root`; a node comes before its parent, is deeper than
                 `max_depth`, or holds no token of the vocabulary; or a sampled tree has another
                 shape than `branching`, or siblings drawn with replacement.
         """
@@ -271,7 +261,7 @@ def _given(probs: mx.array | None) -> list[mx.array]:
 
 
 def _with_certain(sampled_from: mx.array | None, run: Sequence[int]) -> mx.array | None:
-    """Return q with a row before it for each certain token, which has all of the mass there."""
+    """Return q with one more row in front for each certain token, which has all of its mass."""
     if sampled_from is None:
         return None
     certain = mx.array(list(run))[:, None] == mx.arange(sampled_from.shape[1])

@@ -1,7 +1,7 @@
 """The shape of a sampled draft tree: how many children the nodes of each depth have.
 
-A sampled tree must not be pruned by the tokens that were drawn: that would change the output
-distribution. So the host chooses the shape first, and knows all parents without a synchronisation.
+Pruning a sampled tree by its drawn tokens would change the output distribution. So the host chooses
+the shape first, and knows all parents without a synchronisation.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ MAX_WIDTH = 3
 class TreeShape:
     """A tree in which all nodes of one depth have the same number of children.
 
-    Nodes are numbered level by level, siblings side by side. So nodes with children come first.
+    Nodes are numbered level by level, siblings next to each other. So nodes with children come
+    first.
 
     Attributes:
         widths: Number of children of the root, of every node of depth 1, and so on.
@@ -34,10 +35,10 @@ class TreeShape:
 
     @staticmethod
     def for_budget(budget: int, depth: int, width: int | None = None) -> "TreeShape":
-        """Return a shape of at most `budget` nodes, the root not counted.
+        """Return a shape of at most `budget` nodes, without the root.
 
-        The tree branches at the root alone, into at most `width` branches, all of one length, at
-        most `depth`. All arguments are at least 1.
+        The tree branches only at the root, into at most `width` branches of one length, at most
+        `depth`. All arguments are at least 1.
         """
         depth = min(budget, depth)
         return TreeShape((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))

@@ -40,8 +40,8 @@ class DraftTree:
         """Return the tree of tokens and parents that are on the host.
 
         Raises:
-            ValueError: Lengths differ, the root is not first, a child comes before its parent,
-                or two siblings hold the same token.
+            ValueError: Lengths differ, the root is not first, a child comes before its parent, or
+                two siblings hold the same token.
         """
         if len(tokens) != len(parents) or not tokens:
             raise ValueError(
@@ -71,8 +71,8 @@ class DraftTree:
     def padded(self, rows: int) -> "DraftTree":
         """Return the tree with leaves added at its end, `rows` nodes in total.
 
-        Each added leaf is a child of the root with the root's token. They only widen the forward:
-        no verification rule may get them.
+        Each added leaf is a child of the root with the root's token. It only widens the forward: no
+        verification rule may see it.
         """
         extra = rows - self.n_nodes
         if extra <= 0:
@@ -104,13 +104,13 @@ class DraftTree:
 
     @property
     def num_levels(self) -> int:
-        """Number of depths that nodes may have, depth 0 of the root included."""
+        """Number of depths that nodes may have, including depth 0 of the root."""
         most = self.n_nodes - 1
         return 1 + (most if self.max_depth is None else min(self.max_depth, most))
 
     @cached_property
     def ancestors(self) -> mx.array:
-        """(n_nodes, n_nodes) bool: True at [i, j] where j is i or an ancestor of i.
+        """(n_nodes, n_nodes) bool: True at [i, j] if j is i or an ancestor of i.
 
         Pointer doubling: after k steps a row has the 2**k nearest nodes on the way to the root.
         """
