@@ -9,8 +9,8 @@
         print(event)
 
 The target is a real model with random weights and a few tokens. Its engine, cache and sampling are
-those of any model, and its output distribution can be computed exactly. Nothing is downloaded, and
-no test framework is needed.
+the same as for any model, and its output distribution can be computed exactly. It needs no download
+and no test framework.
 """
 
 from mlxspec.testing.check import DrafterReport, MakeDrafter, check_drafter

@@ -1,10 +1,10 @@
 """Test whether a drafter is lossless, against plain decoding of a tiny target.
 
-At temperature 0, the tokens are compared one by one, over several turns, numbers of draft nodes and
-kinds of cache. Above 0, hundreds of replies are sampled, one seed each. Chi-square tests compare
+At temperature 0, the test compares tokens one by one, over several turns, numbers of draft nodes
+and kinds of cache. Above 0, it samples hundreds of replies, one seed each. Chi-square tests compare
 the distribution of their first three tokens with the exact one, which the target gives without
 drafts: the probability of every text of three tokens. A drafter that changes the output
-distribution changes that of the first tokens as well.
+distribution also changes that of the first tokens.
 """
 
 import itertools
@@ -39,13 +39,13 @@ _SAMPLING = (
 
 @dataclass(frozen=True)
 class DrafterReport:
-    """What a drafter that passed did.
+    """The results of a drafter that passed.
 
     Attributes:
         num_drafted: Draft tokens that it proposed.
         num_accepted: Number of accepted draft tokens.
-        p_value: Upper bound of the probability that plain decoding fits the exact distribution
-            as badly as the sampled replies do.
+        p_value: Upper bound of the probability that plain decoding fits the exact distribution as
+            badly as the sampled replies do.
     """
 
     num_drafted: int
@@ -101,7 +101,7 @@ class _Trial:
         self.num_drafted = self.num_accepted = 0
 
     def compare_greedy(self, num_nodes: int, rotates: bool) -> None:
-        """Compare two turns; each one follows a reply that was begun and cancelled."""
+        """Compare two turns; each one follows a reply that was started and cancelled."""
         params = GenerationParams(max_tokens=16, num_draft_tokens=num_nodes)
         engine = self._engine(rotates=rotates)
         plain = tiny_engine(vocab_size=self._vocab_size, rotates=rotates)
@@ -138,9 +138,7 @@ class _Trial:
     def fits(self, sampling: SamplingParams, num_draws: int) -> list[Fit]:
         """Return the fits of the first token, the first two and the first three.
 
-        Args:
-            sampling: The sampling params.
-            num_draws: Number of replies for each number of draft nodes.
+        `num_draws` is the number of replies for each number of draft nodes.
         """
         exact = _joint_distribution(tiny_engine(vocab_size=self._vocab_size).target, sampling)
         engine = self._engine()
@@ -164,7 +162,7 @@ class _Trial:
         self, engine: Engine, sampling: SamplingParams, num_nodes: int, seed: int
     ) -> tuple[int, ...]:
         params = GenerationParams(
-            max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft short
+            max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft
             num_draft_tokens=num_nodes,
             sampling=sampling,
             seed=seed,

@@ -11,21 +11,18 @@ from mlxspec.params import SamplingParams
 
 
 class ScriptedDrafter:
-    """Proposes the chains of a script, one a round, and nothing after the last one.
+    """Proposes the chains of a script, one per round, then nothing.
 
-    Attributes:
-        rounds: What it was told of its drafts in this reply.
+    `rounds` records the results of its drafts in this reply.
     """
 
     name = "scripted"
     num_top_tokens = 0
 
     def __init__(self, chains: Sequence[Sequence[int]]) -> None:
-        """Set the script.
+        """Set the tokens of the chain below the root in each round of a reply.
 
-        Args:
-            chains: Tokens of the chain below the root in each round of a reply; the budget of a
-                round cuts them.
+        The budget of a round cuts its chain.
         """
         self._chains = [list(chain) for chain in chains]
         self.rounds: list[Round] = []
@@ -43,7 +40,7 @@ class ScriptedDrafter:
 
 
 class OracleDrafter:
-    """Has the whole text in advance, and proposes its next tokens."""
+    """Knows the whole text in advance, and proposes its next tokens."""
 
     name = "oracle"
     num_top_tokens = 0
@@ -54,7 +51,7 @@ class OracleDrafter:
         self._num_read = 0
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        self._num_read = len(prompt)  # the root included
+        self._num_read = len(prompt)  # including the root
 
     def propose(self, root: int, budget: int) -> Draft:
         return _chain(self.name, root, self._text[self._num_read :][:budget])
@@ -89,7 +86,7 @@ class UniformDrafter:
         )
 
     def update(self, round: Round) -> None:
-        """Do nothing: what is uniform does not learn."""
+        """Do nothing: a uniform distribution does not learn."""
 
 
 def _chain(name: str, root: int, tokens: Sequence[int]) -> Draft:

@@ -19,11 +19,7 @@ RING_ROWS, NUM_SINKS = 12, 2
 
 
 class LetterTokenizer:
-    """One token per letter: 0 is "a", 1 is "b", and so on; no template, no special tokens.
-
-    Attributes:
-        vocab_size: Number of letters.
-    """
+    """One token per letter: 0 is "a", 1 is "b", and so on; no template, no special tokens."""
 
     eos_token_ids: tuple[int, ...] = ()
     has_chat_template = False
@@ -49,7 +45,7 @@ class LetterTokenizer:
 def tiny_model(
     family: str = "llama", *, vocab_size: int = 8, seed: int = 5, **config: Any
 ) -> Model:
-    """Return a float32 model whose next token depends strongly on the tokens before.
+    """Return a float32 model whose next token depends strongly on the previous tokens.
 
     Args:
         family: Its `model_type`: "llama" or "qwen2".
@@ -98,8 +94,8 @@ def tiny_engine(
     """Return an engine with a tiny target; the same arguments give the same target.
 
     Args:
-        drafter: What drafts; None for nothing.
-        make_drafter: Returns what drafts, given the target; in place of `drafter`.
+        drafter: The drafter; None for no drafts.
+        make_drafter: Returns the drafter, given the target; it replaces `drafter`.
         vocab_size: Number of tokens, 4 or more.
         seed: Seed of the target's weights.
         rotates: Whether the cache rotates, with 12 rows.
