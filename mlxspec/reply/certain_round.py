@@ -1,7 +1,8 @@
 """The last round of a reply that a grammar forces to its end: nothing is computed.
 
-Where no other token may follow, the target's logits decide nothing. What is read with the next root
-elsewhere has no next root here, so it is not read at all; a next turn reads it with its prompt.
+If no other token may follow, the target's logits decide nothing. Other rounds read their last token
+together with the next root. Here there is no next root, so no forward reads it; the next turn reads
+it with its prompt.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,7 @@ from mlxspec.trace.stats import FORCED
 
 @dataclass(frozen=True)
 class CertainRound(WaitedRound):
-    """A round of certain tokens that end a reply.
-
-    Attributes:
-        draft: The draft of these tokens.
-        distributions: None.
-    """
+    """A round of certain tokens that end a reply."""
 
     draft: Draft
     distributions: None = None
@@ -52,12 +48,7 @@ class CertainRound(WaitedRound):
 
 
 def ending_draft(root: int, run: Sequence[int]) -> Draft:
-    """Return the draft of a forced run that ends a reply.
-
-    Args:
-        root: The last emitted token.
-        run: The tokens after it, at least one.
-    """
+    """Return the draft of a forced run of at least one token that ends a reply."""
     sure = [1.0] * len(run)
     tokens, parents = [root, *run], list(range(-1, len(run)))
     draft = Draft.from_lists(tokens, parents, [FORCED] * len(run), sure, sure)

@@ -1,6 +1,6 @@
 """The state of one reply: settings, position, text, next-token distributions, and its end.
 
-It is the same for a reply that is written alone (`reply.py`) and for one sequence of a batch.
+A single reply (`reply.py`) and a sequence of a batch share it.
 """
 
 import time
@@ -32,31 +32,30 @@ from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
 from mlxspec.verify.rules import is_matched, match_rule, verify
 
-_MOST_ENDING = 256  # tokens of a forced end: each is looked for before the round
+_MOST_ENDING = 256  # tokens of a forced end; every round searches for one
 
 StopWhen = Callable[[EmittedToken], bool]
-"""Called with every emitted token in order; true makes it the last token of the reply."""
+"""Called with every emitted token in order; True makes it the last token of the reply."""
 
 
 def never(token: EmittedToken) -> bool:
-    """Return False: the reply goes on until it ends by itself."""
+    """Return False: the reply continues until it ends by itself."""
     return False
 
 
 class Continuation:
-    """The text of one reply and all that decides its next tokens; it changes once a round.
+    """The text of one reply and the state that decides its next tokens; it changes once per round.
 
     Attributes:
-        params: Settings of the reply.
         tokens: Prompt tokens and emitted tokens.
         root: The last of these, the root of the next draft tree. It is not in the cache yet.
-        num_emitted: Tokens of the reply so far, kept ones included.
-        kept: The tokens with which the reply began.
+        num_emitted: Tokens of the reply so far, including kept ones.
+        kept: The tokens with which the reply started.
         num_rounds: Target forwards so far.
-        finish_reason: Why the reply is over, or None while it is not.
+        finish_reason: Why the reply ended, or None before its end.
         text: The text stream.
-        stop_when: Called with every token; true makes it the last.
-        begun_at: `perf_counter` seconds when the reply began.
+        stop_when: Called with every token; True makes it the last.
+        begun_at: Start of the reply, in `perf_counter` seconds.
     """
 
     def __init__(
@@ -68,16 +67,11 @@ class Continuation:
         stop_when: StopWhen = never,
         num_begun: int = 0,
     ) -> None:
-        """Begin a reply; with `max_tokens` 0 it is over at once.
+        """Start a reply; with `max_tokens` 0 it ends at once.
 
-        Args:
-            prompt: Tokens, at least one.
-            params: Settings.
-            target: The target; it gives stop tokens and vocabulary size.
-            tokenizer: The target's tokenizer.
-            stop_when: Called with every token; true makes it the last.
-            num_begun: Tokens at the end of the prompt that are the beginning of the reply: it goes
-                on in the channel where they end.
+        The prompt has at least one token; its last `num_begun` tokens are the start of the reply,
+        which continues in the channel where they end. The target provides stop tokens and
+        vocabulary size. `stop_when` is called with every token; True makes it the last.
         """
         self.params = params
         self.tokens = list(prompt)
@@ -109,16 +103,14 @@ class Continuation:
     def constrain(
         self, matcher: Callable[[], Any] | None, tokenizer: Tokenizer
     ) -> Constraint | None:
-        """Let a grammar decide which tokens may follow; call it before the first round.
+        """Apply a grammar to the reply; call it before the first round.
 
-        Args:
-            matcher: Returns a matcher of `Grammars` at the begin of a text; None for no grammar.
-            tokenizer: The tokenizer of these.
+        `matcher` returns a new matcher of `Grammars` at the start of a text; None means no grammar.
         """
         if matcher is None:
             return None
         ends = [] if self.params.ignore_eos else self._stop_tokens
-        # A stop token with a text is part of what a grammar describes.
+        # A stop token with text belongs to what a grammar describes.
         ends = [token for token in ends if not tokenizer.token_bytes(token)]
         self._constraint = Constraint(matcher, tokenizer.vocab_size, ends, self._channels)
         if self.finish_reason is None and self._constraint.is_complete:
@@ -126,11 +118,11 @@ class Continuation:
         return self._constraint
 
     def keep(self, tokens: Sequence[int]) -> None:
-        """Begin with tokens as if they had been emitted; call it before the first round.
+        """Start with tokens as if they had been emitted; call it before the first round.
 
-        Penalties, stop strings, channels and the grammar see them as tokens of the reply, and what
-        follows is drawn with the noise of its own position. Those after one that ends the reply
-        are left out.
+        Penalties, stop strings, channels and the grammar treat them as tokens of the reply, and
+        later tokens are drawn with the noise of their own positions. Tokens after one that ends the
+        reply are left out.
 
         Raises:
             ValueError: The grammar forbids one of them.
@@ -156,22 +148,19 @@ class Continuation:
         """Return the largest useful number of draft nodes.
 
         The target itself adds the last token of a reply, and every node needs one position of the
-        context.
-
-        Args:
-            room: Tokens that still fit into the context after the root.
-            num_pending: Tokens of a round that is computed but not emitted yet.
+        context. `room` is the number of tokens that still fit into the context after the root;
+        `num_pending` counts the tokens of a round that is computed but not emitted yet.
         """
         remaining = self.params.max_tokens - self.num_emitted - num_pending - 1
         return max(0, min(self.params.num_draft_tokens, remaining, room - num_pending))
 
     def goes_on(self, room: int) -> bool:
-        """Return whether a round follows that emits one token, unless that token ends the reply."""
+        """Return whether another round follows one that emits one token and does not end it."""
         return self.num_emitted + 1 < self.params.max_tokens and room > 0
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether a round can begin before the host has the tokens of the round before."""
+        """Whether a round can start before the host has the tokens of the previous round."""
         return not (
             self.params.sampling.has_penalties
             or self.params.logits_processors
@@ -180,12 +169,10 @@ class Continuation:
         )
 
     def ending(self, room: int) -> Path:
-        """Return the tokens with which the reply ends for certain; none where it does not.
+        """Return the tokens with which the reply certainly ends; () if its end is not certain.
 
-        Whoever has a say in every token, or sees the logits of each, is asked with a forward.
-
-        Args:
-            room: Tokens that still fit into the context after the root.
+        Samplers, processors and logit callbacks need a forward for every token, so they exclude
+        this. `room` is the number of tokens that still fit into the context after the root.
         """
         params, remaining = self.params, self.params.max_tokens - self.num_emitted
         has_say = params.sampler or params.logits_processors or params.on_logits
@@ -210,12 +197,9 @@ class Continuation:
     ) -> WaitedRound:
         """Verify a draft; everything is lazy.
 
-        Args:
-            draft: The draft.
-            logits: (n_nodes, V) logits of the target after each node.
-            num_top_tokens: As in `PendingRound.of`.
-            safe: The draft as the target computed it, where that is not `draft` itself.
-            num_pending: Tokens of an earlier round that the host does not have yet.
+        The (n_nodes, V) logits are the target's after each node. `safe` is the draft as the target
+        computed it, if that is not `draft` itself. `num_pending` counts the tokens of an earlier
+        round that the host does not have yet.
         """
         read = safe or draft
         counts = self._counts.along(read.tree) if self._counts else None
@@ -244,14 +228,14 @@ class Continuation:
         )
 
     def _is_for_host(self, draft: Draft) -> bool:
-        """Whether the host verifies a draft: not where the next round begins before it could."""
+        """Whether the host verifies a draft; not if the next round starts before it could."""
         if not backend.verifies_on_host() or self.params.sampler:
             return False
         is_ahead = draft.tree.n_nodes == 1 and self.may_look_ahead
         return not is_ahead and is_matched(draft, self.params.sampling, self.params.rule)
 
     def _masked(self, draft: Draft, logits: mx.array) -> mx.array:
-        """Return logits under the grammar; the host finds the masks while the device computes."""
+        """Apply the grammar to logits; the host finds the masks while the device computes."""
         assert self._constraint is not None
         tree = draft.tree
         if tree.n_nodes > 1:
@@ -263,12 +247,10 @@ class Continuation:
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
         """Emit the tokens of a round up to the one that ends the reply.
 
-        Args:
-            read: The round, as the device computed it.
-            distributions: Distributions after its nodes, where `on_logits` is set.
+        `distributions` after its nodes are needed if `on_logits` is set.
 
         Returns:
-            The round cut after the last emitted token, which becomes the root.
+            The round, cut after the last emitted token, which becomes the root.
 
         Raises:
             ValueError: The sampler chose a token outside the vocabulary.
@@ -313,7 +295,7 @@ class Continuation:
         self.num_emitted += 1
         text, channel = self.text.push(token), self._channels.next(token)
         emitted = EmittedToken(token, text, kind, p, q, channel)
-        # Called even where the token ends the reply anyway: a caller relies on seeing every token.
+        # Called even if the token ends the reply anyway: callers rely on seeing every token.
         is_last = self.stop_when(emitted)
         is_loop = self._loops is not None and self._loops.push(token) is not None
         is_whole = False

@@ -1,7 +1,7 @@
-"""What stands between a reply and its drafter: faults and trees that the target cannot verify.
+"""Guards a reply against its drafter: failures, and trees that the target cannot verify.
 
-A drafter that fails loses its drafts, not the reply: all rounds after that are plain. Of a tree, a
-target that verifies chains only gets a chain; a target that verifies no draft gets none.
+If a drafter fails, the reply loses only its drafts: all later rounds are plain. If the target
+verifies only chains, a tree becomes a chain; if it verifies no draft, the drafter is not called.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,10 @@ from mlxspec.params import GenerationParams
 from mlxspec.verify.noise import Noise
 
 _FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError)
-"""Errors that a drafter can meet at run time: too little memory, too long a text, weights that do
-not fit. Any other error is a defect of its code and must be seen, so it is raised."""
+"""Errors that a drafter can raise at run time: no memory, a long text, weights that do not fit.
+
+Any other error is a defect of its code and must be visible, so it is raised.
+"""
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ class Guard:
 
     Attributes:
         name: Name of the drafter, also after it failed.
-        active: The drafter, or `NoDrafter` after a failure or where the target verifies no draft.
+        active: The drafter, or `NoDrafter` after a failure or if the target verifies no draft.
         faults: Messages of the failures; a caller that reports one removes it.
     """
 
@@ -46,13 +48,9 @@ class Guard:
         on_fault: Callable[[], None] = lambda: None,
         support: DraftSupport = "tree",
     ) -> None:
-        """Begin a reply.
+        """Start a reply of a target with this vocabulary size and draft support.
 
-        Args:
-            drafter: The drafter.
-            vocab_size: Of the target.
-            on_fault: Called when the drafter has failed.
-            support: The drafts that the target verifies.
+        `on_fault` is called when the drafter has failed.
         """
         self.active = NoDrafter() if support == "none" else drafter
         self.faults: list[str] = []
@@ -62,12 +60,12 @@ class Guard:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no round will have a draft of a drafter; a grammar may still force tokens."""
+        """Whether no round will have a draft from a drafter; a grammar may still force tokens."""
         active = self.active
         return not active.guesses if _is_constrained(active) else isinstance(active, NoDrafter)
 
     def num_certain(self, most: int) -> int:
-        """Return how many tokens, at most `most`, a grammar makes certain to follow."""
+        """Return how many tokens, at most `most`, a grammar makes certain."""
         return self.active.num_certain(most) if _is_constrained(self.active) else 0
 
     def start(self, prompt: Sequence[int], params: GenerationParams, noise: Noise) -> None:
@@ -82,11 +80,11 @@ class Guard:
         self._attempt(begin)
 
     def propose(self, root: int, num_allowed: int) -> Draft:
-        """Return a draft of at most `num_allowed` nodes, the root not counted; 0 calls no drafter.
+        """Return a draft of at most `num_allowed` nodes, without the root; 0 calls no drafter.
 
         Raises:
-            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`. Where a
-                tree is cut to a chain, its nodes are checked too.
+            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`. If a tree
+                is cut to a chain, its nodes are checked too.
         """
         empty = Draft.empty(root)
         if not num_allowed:
@@ -98,10 +96,10 @@ class Guard:
         return self._chain_of(draft, root) if self._support == "chain" else draft
 
     def _chain_of(self, draft: Draft, root: int) -> Draft:
-        """Return what a target can verify that takes chains only."""
+        """Return the chain of a draft, for a target that verifies only chains."""
         if draft.sampled_from is not None and draft.branching is None:
             return draft
-        # Of the nodes that are cut off no later check would see a fault.
+        # No later check would see a fault of the nodes that are cut off.
         self.check_nodes(draft, values(draft.tree.tokens), values(draft.tree.parents), root)
         return draft.first_path()
 
@@ -112,7 +110,7 @@ class Guard:
         draft.check_nodes(self.name, tokens, parents, root, self._vocab_size)
 
     def update(self, round: Round) -> None:
-        """Let the drafter learn from a round."""
+        """Pass a verified round to the drafter."""
         self._attempt(lambda: self.active.update(round))
 
     def _attempt(self, act: Callable[[], T]) -> T | None:

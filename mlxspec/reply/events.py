@@ -47,11 +47,9 @@ def started_event(
 
 
 def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[Event]:
-    """Yield the events of a round.
+    """Yield the events of a committed round.
 
-    Args:
-        round: The round, after its commit.
-        token_bytes: Returns the UTF-8 bytes of a token.
+    `token_bytes` returns the UTF-8 bytes of a token.
     """
     number, ended, emitted = round.number, round.ended_s, round.emitted
     tokens, parents, probs = round.tokens, round.parents, round.draft_probs

@@ -1,7 +1,7 @@
 """A round whose draft the host verifies, on a CPU: wait for the logits, then go down the tree.
 
-The device computes the logits of all nodes, the host the distributions of those it reaches
-(`verify/on_host.py`). So a round waits once here too.
+The device computes the logits of all nodes, the host the distributions of the nodes that it reaches
+(`verify/on_host.py`). So a round waits only once here too.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,11 @@ class HostRound(WaitedRound):
     """A round that the host verifies.
 
     Attributes:
-        draft: The draft as it was proposed.
         tree: Its tree as the target computed it.
-        distributions: The target's distributions after each node; of these only the logits are
-            computed on the device.
+        distributions: The target's distributions after each node; the device computes only their
+            logits.
         noise: (levels, num_noises(V)) float32 Gumbel noise by depth; None at temperature 0.
-        num_top_tokens: How many of the most probable tokens after each node the round has; 0 for
-            none.
+        num_top_tokens: Number of most probable tokens after each node in the round; 0 for none.
     """
 
     draft: Draft

@@ -1,8 +1,8 @@
-"""Finds out that a reply repeats itself: the same tokens, in the same order, over and over.
+"""Detects that a reply repeats the same tokens in the same order without end.
 
 Small models fall into loops that only the token limit ends. A loop is exact: its last tokens are
-copies of one period. So text whose items differ, such as a numbered list, code or a table of
-numbers, is no loop, however alike its items are. A token costs one step for each of its earlier
+copies of one period. So text with different items, such as a numbered list, code or a table of
+numbers, is no loop, however similar the items are. A token costs one step for each of its earlier
 occurrences within the longest period.
 """
 
@@ -10,11 +10,11 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 
 LONGEST_PERIOD = 256
-"""Tokens in the longest period that is looked for."""
+"""Tokens in the longest detected period."""
 LEAST_COPIES = 4
-"""Copies of the period in a loop; a refrain comes three times, too."""
+"""Copies of the period in a loop; a song repeats its refrain three times, too."""
 LEAST_TOKENS = 128
-"""Tokens in a loop; a ruler or a row of zeros is a short one, and meant."""
+"""Tokens in a loop; a ruler or a row of zeros is shorter, and intended."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Loop:
     """The end of a text that repeats itself.
 
     Attributes:
-        period: Tokens until it begins again.
+        period: Number of tokens in one copy.
         copies: Whole copies of the period at the end of the text.
     """
 
@@ -36,7 +36,8 @@ class LoopFinder:
     def __init__(self) -> None:
         self._num_tokens = 0
         self._seen: defaultdict[int, deque[int]] = defaultdict(deque)  # positions, by token
-        self._runs: dict[int, int] = {}  # by period: tokens that equal those a period before
+        # By period: number of tokens that equal those one period before.
+        self._runs: dict[int, int] = {}
 
     def push(self, token: int) -> Loop | None:
         """Add the next token; return the loop of the shortest period that the text ends with."""

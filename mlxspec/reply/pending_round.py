@@ -1,8 +1,8 @@
 """A round on the device: launch it, then wait for it.
 
-All of a round is lazy until then: often the draft, always its verification. The host needs a few
-small arrays of it. They are evaluated together, here and nowhere else, so a round waits once; the
-device can start on them earlier.
+Until then the round is lazy: its verification always, its draft often. The host needs a few small
+arrays of it. They are evaluated together, only here, so a round waits once; the device can start on
+them earlier.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,12 @@ class PendingRound(WaitedRound):
     """A round that the device verifies.
 
     Attributes:
-        draft: The draft as it was proposed.
-        verdict: What verification decides.
         tokens: (n_nodes + 1,) int32 tokens of the nodes, and the bonus token.
-        parents: (n_nodes + 1,) int32 parents of the nodes, and the node before the bonus token.
+        parents: (n_nodes + 1,) int32 parents of the nodes, and the parent of the bonus token.
         target_probs: (n_nodes + 1,) float32; as in `Round`.
         top: The most probable tokens after each node and their probabilities, or nothing.
-        distributions: The target's distributions after each node where `on_logits` is set; else
-            None, so that MLX can reuse their memory.
+        distributions: The target's distributions after each node if `on_logits` is set; else None,
+            so that MLX can reuse their memory.
     """
 
     draft: Draft
@@ -51,22 +49,17 @@ class PendingRound(WaitedRound):
         *,
         keeps_distributions: bool = False,
     ) -> "PendingRound":
-        """Gather what the host needs of a round.
+        """Gather what the host needs from a round.
 
-        Args:
-            draft: The draft as it was proposed.
-            tree: Its tree as it was verified.
-            verdict: What verification decides.
-            distributions: The target's distributions after each node.
-            num_top_tokens: How many of the most probable tokens after each node the host gets;
-                0 for none.
-            keeps_distributions: Whether the distributions are needed after the round.
+        `tree` is the one that was verified. The host gets the `num_top_tokens` most probable tokens
+        after each node; 0 for none. With `keeps_distributions`, the distributions stay after the
+        round.
         """
         proposed = draft.tree
-        # The deepest accepted node ends the path; the bonus token stands after it.
+        # The deepest accepted node ends the path; the bonus token follows it.
         last = mx.argmax(mx.where(verdict.accepted, tree.depths, -1))[None]
         bonus = verdict.bonus_token[None]
-        # A caller's sampler may choose any number, and MLX reads wherever an index points.
+        # A caller's sampler may choose any number, and MLX does not check indices.
         inside = mx.clip(bonus, 0, distributions.logits.shape[-1] - 1)
         target_probs = distributions.prob_of(
             mx.concatenate([mx.maximum(tree.parents, 0), last]),

@@ -1,11 +1,11 @@
-"""One reply while it is being written: the prompt in chunks, then a round at a time.
+"""One reply while it is written: the prompt in chunks, then one round at a time.
 
 Everything up to the verdict of a round is lazy; only `Reply.take` waits for the device. A round
-that is sure to be plain is launched before the host has the tokens of the round before.
+that is certain to be plain is launched before the host has the tokens of the previous round.
 
 A reply stores all of its tokens, so other replies may change its target between two steps. Then it
-sits down again: it prefills the tokens that the cache lacks, and restarts its drafter. Its text
-stays the same, as the random numbers of a token depend on its position only.
+takes the target again: it prefills the tokens that the cache lacks, and restarts its drafter. Its
+text stays the same, because the random numbers of a token depend only on its position.
 """
 
 import time
@@ -37,7 +37,7 @@ from mlxspec.trace.events import (
     TokensKept,
 )
 
-_SHORT_REPLY = 16  # tokens; measuring what a forward costs would take longer
+_SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
 
 
 class Reply:
@@ -46,7 +46,7 @@ class Reply:
     Attributes:
         drafter: The drafter that the caller chose.
         budget: The budget that the caller chose.
-        ahead: The next round, where it is launched already.
+        ahead: The next round, if it is already launched.
         is_over: Whether the event of its end was returned.
     """
 
@@ -60,12 +60,8 @@ class Reply:
     ) -> None:
         """Prepare a reply; nothing is computed yet.
 
-        Args:
-            continuation: The prompt and the emitted text.
-            drafter: Proposes drafts.
-            budget: Decides how many draft nodes are verified.
-            token_bytes: Returns the UTF-8 bytes of a token.
-            context_length: The most tokens of prompt and reply; None for no limit.
+        `token_bytes` returns the UTF-8 bytes of a token. `context_length` bounds the tokens of
+        prompt and reply; None for no limit.
         """
         self.drafter = drafter
         self.budget = budget
@@ -74,14 +70,14 @@ class Reply:
         self._continuation = continuation
         self._token_bytes = token_bytes
         self._context_length = context_length
-        self._target: Decoder | None = None  # the one of the last seat
-        self._revision = 0  # of the target after the last step: another value means another text
-        self._num_reused = 0  # prompt tokens whose rows were in the cache already
+        self._target: Decoder | None = None  # the one of the last `sit`
+        self._revision = 0  # of the target after the last step; another value means another text
+        self._num_reused = 0  # prompt tokens whose rows were already in the cache
         self._has_read_prompt = False
-        self._was_moved = False  # to another target, or back to one that other replies had used
-        self._is_drafting = False  # whether the drafter was started since the last seat
+        self._was_moved = False  # to another target, or back to one that other replies have used
+        self._is_drafting = False  # whether the drafter was started since the last `sit`
         self._num_allowed = 0  # draft nodes that the budget allows in this round
-        self._next_allowed: int | None = None  # the same for the next round, where decided already
+        self._next_allowed: int | None = None  # the same for the next round, if already decided
         self._begun_at = self._drafted_at = 0.0  # perf_counter seconds in this round
 
     @property
@@ -98,17 +94,17 @@ class Reply:
 
     @property
     def is_seated(self) -> bool:
-        """Whether the target's cache is as the last step left it."""
+        """Whether the target's cache is still as the last step left it."""
         return self._target is not None and self._target.revision == self._revision
 
     @property
     def target(self) -> Decoder:
-        """The target of the last seat."""
+        """The target of the last `sit`."""
         assert self._target is not None, "a reply gets a target before its first step"
         return self._target
 
     def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
-        """Use these from now on; rows of the cache that begin this text are reused."""
+        """Use these from now on; cache rows of a prefix of this text are reused."""
         self._was_moved = self.has_sat
         self._target, self._budget = target, budget
         # Hidden-state readers of a drafter that failed would fail too, so they are detached.
@@ -116,7 +112,7 @@ class Reply:
             drafter, target.vocab_size, partial(target.attach, ()), target.draft_support
         )
         self._is_drafting, self._next_allowed = False, None
-        self.leave()  # or the rows that another reply left staged would be committed
+        self.leave()  # otherwise the rows that another reply left staged would be committed
         target.attach(readers_of(self._guard.active))
         reused = target.reusable(common_length(target.history, self._continuation.tokens[:-1]))
         target.rollback_to(reused)
@@ -125,7 +121,7 @@ class Reply:
         self._revision = target.revision
 
     def leave(self) -> None:
-        """Forget a round that was launched or broke off: roll the staged rows back."""
+        """Drop a launched or interrupted round: roll the staged rows back."""
         self.ahead = None
         if self._target is not None:
             self._target.commit([])
@@ -137,12 +133,9 @@ class Reply:
     ) -> list[Event]:
         """Prefill a chunk of the prompt or write a round; return the events.
 
-        Call it while the reply is seated and not over. Events are returned after the commit, so
-        an interrupt leaves a cache from which the next reply goes on correctly.
-
-        Args:
-            write_round: Writes a round of this reply.
-            is_cancelled: Whether the reply ends here instead.
+        Call it only while the reply is seated and not over. Events are returned after the commit,
+        so an interrupt leaves a cache from which the next reply continues correctly. `is_cancelled`
+        ends the reply instead.
         """
         try:
             events = self._step(write_round, is_cancelled)
@@ -153,7 +146,7 @@ class Reply:
         return events
 
     def begin(self) -> list[Event]:
-        """Return the events before any step: the tokens that it begins with, and its end if over.
+        """Return the events before any step: the kept tokens, and the end if the reply is over.
 
         A reply of no tokens is over, and so is one whose kept tokens end it.
         """
@@ -161,7 +154,7 @@ class Reply:
         return [*([TokensKept(seconds, kept)] if kept else []), *self.end()]
 
     def end(self) -> list[Event]:
-        """Return the event of its end, or nothing."""
+        """Return the event of its end, or []."""
         continuation = self._continuation
         if not continuation.finish_reason:
             return []
@@ -236,11 +229,8 @@ class Reply:
     def verify(self, draft: Draft, num_pending: int = 0) -> WaitedRound:
         """Verify a draft with one forward of the target over all of its nodes; all is lazy.
 
-        A draft with which the reply ends for certain needs none.
-
-        Args:
-            draft: The draft.
-            num_pending: Tokens of an earlier round that the host does not have yet.
+        A draft with which the reply certainly ends needs no forward. `num_pending` counts the
+        tokens of an earlier round that the host does not have yet.
         """
         if draft.ends_reply:
             return CertainRound(draft)
@@ -252,10 +242,10 @@ class Reply:
         return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
 
     def look_ahead(self, pending: WaitedRound) -> None:
-        """Launch the next round if it is sure to follow and to be plain.
+        """Launch the next round if it is certain to follow and to be plain.
 
-        A plain round commits its root alone, so the next position is certain before the host has
-        the token. Penalties and functions of the text need that token first, so they exclude this.
+        A plain round commits only its root, so the next position is certain before the host has the
+        token. Penalties and functions of the text need that token first, so they exclude this.
         """
         continuation, target, self.ahead = self._continuation, self.target, None
         is_plain = pending.draft.tree.n_nodes == 1 and continuation.may_look_ahead
@@ -288,7 +278,7 @@ class Reply:
             self.target.commit(round.path)
 
     def update(self, round: Round) -> Round:
-        """Let drafter and budget learn from a round; return it with its times and sizes."""
+        """Update drafter and budget with a round; return it with its times and sizes."""
         if round.forwards:
             self._guard.update(round)
         ended_at = time.perf_counter()
@@ -325,7 +315,7 @@ class Reply:
         return 0 if self._guard.is_plain else self._budget.ask(limit)
 
     def _rows(self, n_nodes: int) -> int:
-        """Return the rows of the forward; rows that widen it would make a tree of a chain."""
+        """Return the rows of the forward; rows that widen it would turn a chain into a tree."""
         return self._budget.rows(n_nodes) if self.target.draft_support == "tree" else n_nodes
 
     @property

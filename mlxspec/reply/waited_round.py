@@ -1,4 +1,4 @@
-"""A round that the host has to wait for: what a round of the device and one of the host share."""
+"""A round for which the host must wait: the common part of device and host rounds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class WaitedRound(ABC):
 
     Attributes:
         draft: The draft as it was proposed.
-        distributions: The target's distributions after each node, where they are needed later.
+        distributions: The target's distributions after each node, if they are needed later.
     """
 
     draft: Draft
@@ -52,7 +52,7 @@ class WaitedRound(ABC):
         return self.read()
 
     def _of_draft(self, round: Round) -> Round:
-        """Return a round with what is known of its draft.
+        """Return a round with the facts of its draft.
 
         Raises:
             NumericsError: As in `wait`.
@@ -73,5 +73,5 @@ class WaitedRound(ABC):
 
 
 def wait_all(rounds: Sequence[WaitedRound]) -> None:
-    """Wait for the device once for the rounds of several sequences, which can be read then."""
+    """Wait for the device once for the rounds of several sequences; then they can be read."""
     sync(*(array for pending in rounds for array in pending.arrays))
