@@ -1,7 +1,7 @@
-"""A model over several sequences at once: one forward for a draft tree behind each sequence.
+"""A model over several sequences at once: one forward for a draft tree after each sequence.
 
-One decoder reads all prompts in turn, so a beginning that two share is computed once. Then the rows
-of a prompt are copied into a slot, and readers of hidden states go on with the states of that slot.
+One decoder reads all prompts in turn, so a shared prefix is computed once. Then the rows of a
+prompt are copied into a slot, and its hidden-state readers continue with the states of that slot.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,11 @@ from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 class BatchDecoder:
     """Runs one model over the sequences of a batch, each in its slot.
 
-    Attributes:
-        model: The model.
-        cache: The rows of all sequences; changed by this class only.
+    Only this class changes `cache`, the rows of all sequences.
     """
 
     def __init__(self, model: TargetModel, like: Cache, num_slots: int) -> None:
-        """Begin with `num_slots` empty sequences and a cache of the same kind as `like`.
+        """Start with `num_slots` empty sequences and a cache of the same kind as `like`.
 
         Raises:
             UnsupportedOperationError: `like` rotates.
@@ -49,7 +47,7 @@ class BatchDecoder:
         return self._reader
 
     def seat(self, slot: int, reader: Decoder, readers: Sequence[HiddenStateReader] = ()) -> None:
-        """Put the text of a decoder into a slot, or into a new one behind the others."""
+        """Put the text of a decoder into a slot, or into a new one at the end."""
         if slot == self.num_slots:
             self.grow(1)
         self.join(slot, reader.cache, readers)
@@ -57,24 +55,20 @@ class BatchDecoder:
     def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache.
 
-        They are copied by the next forward or by `settle`, and not at all where `lend` comes first:
-        a long prompt whose reply is written alone never takes its rows twice.
-
-        Args:
-            slot: The slot.
-            cache: The rows of the sequence.
-            readers: They have got the states of these rows, and get those of later ones.
+        The next forward or `settle` copies them. If `lend` comes first, they are not copied at all:
+        a long prompt whose reply is written alone never stores its rows twice. `readers` already
+        have the states of these rows, and will get those of later ones.
         """
         self._staged = []
         self.cache.fill(slot, cache)
         self._audiences[slot] = Audience(readers)
 
     def settle(self) -> None:
-        """Copy what `join` has put off: the reader can go on without the rows of that text."""
+        """Make the copy that `join` has postponed, so that the reader can replace its text."""
         mx.eval(self.cache.arrays)
 
     def detach(self, slot: int) -> None:
-        """Give the states of a slot to no reader."""
+        """Pass the states of a slot to no reader."""
         self._audiences[slot] = Audience()
 
     def length(self, slot: int) -> int:
@@ -86,7 +80,7 @@ class BatchDecoder:
         return len(trees) * max(tree.n_nodes for tree in trees)
 
     def grow(self, count: int) -> None:
-        """Add empty slots behind the others."""
+        """Append empty slots."""
         self._staged = []
         self.cache.add(count)
         self._audiences += [Audience() for _ in range(count)]
@@ -94,15 +88,12 @@ class BatchDecoder:
     def lend(
         self, slot: int, tokens: Sequence[int], readers: Sequence[HiddenStateReader] = ()
     ) -> Decoder:
-        """Give the text of the only slot to the reader, and return that; `join` takes it back.
+        """Move the text of the only slot to the reader, and return that; `join` moves it back.
 
-        Args:
-            slot: The slot.
-            tokens: Its committed tokens.
-            readers: They have got the states of these.
+        `tokens` are its committed tokens, and `readers` already have their states.
         """
         reader = self._reader
-        has_rows = reader.history == tuple(tokens)  # it has read the prompt just now
+        has_rows = reader.history == tuple(tokens)  # it has just read the prompt
         cache = reader.cache if has_rows else self.cache.take(slot, reader.cache)
         reader.adopt(tokens, cache, readers)
         self.keep([])
@@ -114,17 +105,16 @@ class BatchDecoder:
         return self.cache.rows(slot, start, end)
 
     def keep(self, slots: Sequence[int]) -> None:
-        """Keep only the sequences in these slots, in the order given."""
+        """Keep only the sequences in these slots, in this order."""
         self._staged = []
         self.cache.keep(slots)
         self._audiences = [self._audiences[slot] for slot in slots]
         mx.eval(self.cache.arrays)
 
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
-        """Stage a tree behind every sequence; nothing is committed yet.
+        """Stage a tree after every sequence; nothing is committed yet.
 
-        Args:
-            trees: One per slot; their sizes may differ.
+        There is one tree per slot; their sizes may differ.
 
         Returns:
             (n, D) lazy hidden states of all nodes, tree after tree.
@@ -154,7 +144,7 @@ class BatchDecoder:
                 layout.masks,
                 capture=capture,
             )
-        except BaseException:  # an interrupt too must not leave rows in some layers only
+        except BaseException:  # an interrupt too must not leave rows in only some layers
             self.cache.rollback()
             raise
         for slot, tree in enumerate(trees):
@@ -167,9 +157,8 @@ class BatchDecoder:
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Append the staged nodes on one path per tree to the sequences; roll back the others.
 
-        Args:
-            paths: Node indices from the root (0) down, each the parent of the next; an empty path
-                commits nothing.
+        A path lists node indices from the root (0) down, each the parent of the next; an empty path
+        commits nothing.
 
         Raises:
             ValueError: There is not one path per staged tree, or a path is no branch of its tree.

@@ -16,13 +16,11 @@ class Job:
     """A prompt and how to reply to it.
 
     Attributes:
-        index: Index of the prompt, counted from 0; 0 where there is one alone.
-        prompt: Its tokens.
-        params: Settings of the reply.
+        index: Index of the prompt, counted from 0; 0 for a single prompt.
         predicted: Tokens of the text that the reply is expected to repeat.
         matcher: Makes matchers of the grammar of the reply; see `Grammars`.
-        kept: Tokens with which the reply begins.
-        num_begun: Tokens at the end of the prompt that are the beginning of the reply.
+        kept: Tokens with which the reply starts.
+        num_begun: Number of tokens at the end of the prompt that are the start of the reply.
     """
 
     index: int
@@ -41,19 +39,14 @@ def jobs_of(
     grammars: Grammars,
     chain_rule: ChainRule = "block",
 ) -> list[Job]:
-    """Return one job per prompt.
+    """Return one job per prompt, which is a text or token ids.
 
-    Args:
-        prompts: Texts or token ids.
-        params: Settings for all, one per prompt, or None for the defaults.
-        target: The target.
-        grammars: Compiles grammars for the target's tokenizer.
-        chain_rule: The rule where settings name none.
+    Settings are those of all prompts, one per prompt, or None for the defaults. `chain_rule`
+    applies if the settings name no rule.
 
     Raises:
-        ValueError: An argument is of the wrong type, the numbers of settings and prompts differ,
-            a prompt is empty or holds a token outside the vocabulary, or a grammar cannot be
-            served.
+        ValueError: An argument is of the wrong type, the numbers of settings and prompts differ, a
+            prompt is empty or holds a token outside the vocabulary, or a grammar cannot be served.
         UnsupportedOperationError: There is a grammar, and the package for it is missing.
         ContextLengthError: A prompt is longer than the model's context.
     """
@@ -79,16 +72,9 @@ def job_of(
 ) -> Job:
     """Return one prompt and its settings, checked, and its grammar compiled.
 
-    Any thread may call it, while another one uses the target.
-
-    Args:
-        prompt: Text or token ids.
-        params: Settings; None for the defaults.
-        target: The target.
-        grammars: Compiles grammars for the target's tokenizer.
-        chain_rule: The rule where the settings name none.
-        model: Name of the model, for messages.
-        index: Index of the prompt, which messages name; None where it is the only one.
+    Any thread may call it while another one uses the target. `chain_rule` applies if the settings
+    name no rule. Messages name the model and the index of the prompt; the index is None for a
+    single prompt.
 
     Raises:
         ValueError: As in `jobs_of`.

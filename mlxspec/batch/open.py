@@ -1,19 +1,18 @@
-"""An open batch: replies join and leave between rounds, and tell each token as it happens.
+"""An open batch: replies join and leave between rounds, and report each token immediately.
 
     batch = engine.open_batch()
     first = batch.join("One", params)
     for reply, event in batch.step(): ...      # some of a prompt, one round for all that are ready
     second = batch.join("Another", params)     # from the next step on, both share each forward
 
-A step reads a part of the oldest prompt that waits, so that a long one stops the other replies for
-one chunk at a time, and then writes a round: that of the engine, for all sequences at once. Each
-sequence drafts, one forward of the target verifies all trees, the host waits once, each sequence
-commits its own path.
+A step first reads a part of the oldest waiting prompt, so a long prompt delays the other replies by
+only one chunk at a time. Then it writes one round for all sequences: each sequence drafts, one
+forward of the target verifies all trees, the host waits once, each sequence commits its own path.
 
-A reply that is alone is written as `Engine.generate` writes it, with the engine's budget; when a
-second one joins, its rows move into a slot. The texts stay the same, because the random numbers of
-a token depend on its position only. Where sequences cannot share a forward, each has one of its
-own, one after the other (`separate.py`): right before fast.
+A single reply is written as `Engine.generate` writes it, with the engine's budget; when a second
+one joins, its rows move into a slot. The texts stay the same, because the random numbers of a token
+depend only on its position. Sequences that cannot share a forward have separate ones, one after the
+other (`separate.py`): slower, but exact.
 """
 
 import time
@@ -56,7 +55,7 @@ from mlxspec.trace.events import Event, GenerationFinished, PrefillProgress
 
 @dataclass(frozen=True)
 class Alone:
-    """How a reply is written that has the target for itself.
+    """How a reply is written while no other reply is running.
 
     Attributes:
         write_round: Writes a round, as `Engine.round` does.
@@ -68,7 +67,7 @@ class Alone:
 
 
 class OpenBatch:
-    """Writes replies that join and leave between rounds. One thread uses it."""
+    """Writes replies that join and leave between rounds. Only one thread may use it."""
 
     def __init__(
         self,
@@ -86,18 +85,18 @@ class OpenBatch:
         """Prepare a batch; neither the target's cache nor the drafter changes.
 
         Args:
-            target: Gives the model, and the kind of cache.
+            target: Provides the model, and the kind of cache.
             drafter: Every slot gets a new one like it.
             tokenizer: The target's tokenizer.
             settings: Size of the batch.
             costs: Cost curve of forwards; None verifies all drafts whole.
-            alone: How a reply is written while no other one is there; None as in a batch of one.
-            prefixes: Beginnings of texts that need not be read again.
-            chain_rule: Verifies sampled chains where the settings of a reply name no rule.
-            grammars: Compiles the grammars of replies; None for one of this batch alone.
+            alone: How a reply is written while it is the only one; None as in a batch of one.
+            prefixes: Stores rows of prefixes, which need not be computed again.
+            chain_rule: Verifies sampled chains if the settings of a reply name no rule.
+            grammars: Compiles the grammars of replies; None for one of only this batch.
 
         Raises:
-            ValueError: The drafter cannot be made anew.
+            ValueError: The drafter cannot be copied.
         """
         self._target, self._tokenizer, self._settings = target, tokenizer, settings
         self._like = drafter
@@ -105,15 +104,16 @@ class OpenBatch:
         self._grammars = grammars or Grammars(tokenizer)
         takes_rows = target.can_adopt and target.cache.can_be_cut
         self._reader = PromptReader(prefixes if takes_rows else None)
-        self._members: list[BatchSequence] = []  # those that have left in this step too
+        self._members: list[BatchSequence] = []  # including those that have left in this step
         self._is_broken = False  # whether an error or an interrupt has ended the last step
         self._begin()
-        # The cost of a forward for all says nothing of forwards one after the other.
+        # The cost of a shared forward does not apply to forwards one after the other.
         self._width = WidthChoice(costs if isinstance(self._decoder, BatchDecoder) else None)
-        self._spare.append(self._new_place())  # now, so that a drafter is refused at once
+        # Immediately, so that an unsuitable drafter is refused here.
+        self._spare.append(self._new_place())
 
     def _begin(self) -> None:
-        """Begin with all sequences, from the texts that they have told, and with no rows."""
+        """Start with all sequences, from their reported texts, and with no rows."""
         self._decoder = _decoder_for(self._target, self._like)
         self._reader.stop(keeps_rows=False)
         self._reader.forget()
@@ -121,7 +121,7 @@ class OpenBatch:
         self._places: dict[int, Place] = {}  # by slot, as `_running`
         self._running: dict[int, BatchSequence] = {}
         self._waiting = deque(one for one in self._members if not one.has_ended)
-        self._lone: Reply | None = None  # writes the one sequence that runs
+        self._lone: Reply | None = None  # writes the only running sequence
         for sequence in self._waiting:
             sequence.begin_again()
 
@@ -129,22 +129,22 @@ class OpenBatch:
 
     @property
     def drafter(self) -> str:
-        """Name of the drafter of which every reply has one."""
+        """Name of the drafter; every reply has its own copy."""
         return self._like.name
 
     @property
     def num_replies(self) -> int:
-        """Replies that are not over: those that run, and those whose prompt is not read yet."""
+        """Number of replies that are not over, running or with an unread prompt."""
         return sum(not sequence.has_ended for sequence in self._members)
 
     @property
     def present(self) -> list[BatchSequence]:
-        """All sequences, those that have left in this step too."""
+        """All sequences, including those that have left in this step."""
         return list(self._members)
 
     @property
     def num_waiting(self) -> int:
-        """Replies whose prompt is not read yet."""
+        """Number of replies whose prompt is not read yet."""
         return len(self._waiting)
 
     @property
@@ -154,7 +154,7 @@ class OpenBatch:
 
     @property
     def running(self) -> list[BatchSequence]:
-        """The sequences whose prompt is read, slot by slot."""
+        """The sequences whose prompt is read, ordered by slot."""
         return [self._running[slot] for slot in sorted(self._running)]
 
     def join(
@@ -167,9 +167,9 @@ class OpenBatch:
 
         Args:
             prompt: Text without a chat template, or token ids.
-            params: Settings.
-            stop_when: Called with every token before the events of its round; true makes that
-                token the last.
+            params: Settings; None for the defaults.
+            stop_when: Called with every token before the events of its round; True makes that token
+                the last.
 
         Raises:
             ValueError: As in `Engine.generate`.
@@ -179,19 +179,19 @@ class OpenBatch:
         return self.add(job, stop_when)
 
     def add(self, job: Job, stop_when: StopWhen = never) -> BatchSequence:
-        """Do what `join` does, for a prompt that is checked already; see `Engine.job`."""
+        """Add a reply as `join` does, for a prompt that is already checked; see `Engine.job`."""
         sequence = BatchSequence(job, self._target, self._tokenizer, stop_when)
         self._members.append(sequence)
         self._waiting.append(sequence)
         return sequence
 
     def step(self) -> list[tuple[BatchSequence, Event]]:
-        """Read some of the prompts that wait, and write a round; return what happened.
+        """Read some of the waiting prompts, and write a round; return the events of the replies.
 
-        Every reply tells its prefill, its rounds and its end; after `BatchSequence.cancel` too.
-        An error that is one reply's own ends that reply: `GenerationFailed` is told, and `error`
-        of the sequence has it. Any other error is raised, and so is an interrupt; in the next
-        step all replies go on from the text that they have told.
+        Every reply reports its prefill, its rounds and its end, also after `BatchSequence.cancel`.
+        An error of one reply ends only that reply: it reports `GenerationFailed`, and `error` of
+        the sequence holds the error. Any other error, and any interrupt, is raised; in the next
+        step all replies continue from their reported texts.
         """
         with device_turn():
             if self._is_broken:
@@ -219,9 +219,10 @@ class OpenBatch:
         return len(self._running) < self._settings.batch_size or self._waiting[0].is_over
 
     def read(self, most: int = PREFILL_CHUNK) -> int:
-        """Read up to `most` tokens of the oldest prompt that waits; return how many were read.
+        """Read up to `most` tokens of the oldest waiting prompt; return how many were read.
 
-        All but its last token are read, which is the first root. Then it has its slot.
+        The last token of the prompt is not read: it is the first root. After the others the
+        sequence gets its slot.
         """
         sequence = self._waiting[0]
         if sequence.is_over:
@@ -246,34 +247,34 @@ class OpenBatch:
         return num_read or 0
 
     def _place_for(self, prompt: Sequence[int]) -> Place:
-        """Return a place; of those that are free the one that has read most of the prompt."""
+        """Return a reader and drafter: the free ones that have read most of the prompt."""
         if not self._spare:
             return self._new_place()
         known = [common_length(place.reader.history, prompt) for place in self._spare]
         return self._spare.pop(max(range(len(known)), key=known.__getitem__))
 
     def _give_back(self, place: Place, sequence: BatchSequence) -> None:
-        """Keep the place of a sequence for the next one, unless an error has left it half done."""
+        """Keep reader and drafter of a sequence for the next one, unless an error damaged them."""
         error = sequence.error
         if error is None:
             self._spare.append(place)
             return
         if isinstance(error, NumericsError):
-            # Rows of NaN would end every text that goes on from them, and may be kept by now.
+            # Rows of NaN would end every text that continues from them, and may already be stored.
             self._reader.forget()
         if isinstance(error, NumericsError) or self._reader.sequence is None:
-            place.reader.reset()  # its memory too, which may have been too little
+            place.reader.reset()  # frees its memory too, which may have been too little
 
     def _new_place(self) -> Place:
         reader = self._decoder.reader()
         return Place(reader, fresh_drafter(self._like, reader))
 
     def _supported(self, drafter: Drafter) -> Drafter:
-        """Return the drafter, or none where the target verifies no drafts: it reads no states."""
+        """Return the drafter, or `NoDrafter`, which reads no states, if no drafts are verified."""
         return NoDrafter() if self._target.draft_support == "none" else drafter
 
     def _enter(self, sequence: BatchSequence, place: Place) -> None:
-        """Give a sequence whose prompt is read the first free slot, or a new one."""
+        """Put a sequence whose prompt is read into the first free slot, or a new one."""
         slots = range(self._decoder.num_slots + 1)
         slot = next(slot for slot in slots if slot not in self._running)
         self._running[slot], self._places[slot] = sequence, place
@@ -290,7 +291,7 @@ class OpenBatch:
         sequence.attempt(partial(sequence.draft_with, guard))
 
     def _detach(self, sequence: BatchSequence) -> None:
-        """Give no more hidden states to the drafter of a sequence, which failed."""
+        """Stop passing hidden states to the drafter of a sequence, which failed."""
         for slot, other in self._running.items():
             if other is sequence:
                 self._decoder.detach(slot)
@@ -312,7 +313,7 @@ class OpenBatch:
                 self._give_back(self._places.pop(slot), sequence)
                 self._end(sequence)
         if has_failed:
-            self._shrink()  # no sequence may get a slot with rows of NaN behind its own
+            self._shrink()  # no sequence may get a slot that still holds rows of NaN
 
     def _end(self, sequence: BatchSequence) -> None:
         if self._lone is not None and not self._running:
@@ -321,7 +322,7 @@ class OpenBatch:
         sequence.finish()
 
     def _keep_rows(self, slot: int, sequence: BatchSequence) -> None:
-        """Keep the rows of a reply: the next turn of its chat begins with them."""
+        """Store the rows of a reply: the next turn of its chat starts with them."""
         tokens = sequence.continuation.tokens
         if self._lone is not None:
             self._reader.keep(tokens[: len(self._lone.target)], self._lone.target.cache.rows)
@@ -330,7 +331,7 @@ class OpenBatch:
             self._reader.keep(tokens[:length], partial(self._decoder.rows, slot))
 
     def _shrink(self) -> None:
-        """Remove the slots in which nothing runs."""
+        """Remove the unused slots."""
         kept = sorted(self._running)
         if len(kept) < self._decoder.num_slots:
             self._decoder.keep(kept)
@@ -338,14 +339,14 @@ class OpenBatch:
             self._places = {new: self._places[old] for new, old in enumerate(kept)}
 
     def _room(self, slot: int) -> int:
-        """Tokens that still fit into the context after the root; negative when it is full."""
+        """Number of tokens that fit into the context after the root; negative when it is full."""
         most = self._target.context_length
         return (1 << 30) if most is None else most - self._decoder.length(slot) - 1
 
     # ---- one reply alone -------------------------------------------------------------------
 
     def _begin_solo(self) -> None:
-        """Let the only sequence be written as the engine writes a reply."""
+        """Let the engine's own loop write the only sequence."""
         assert self._alone is not None
         (slot, sequence), target = next(iter(self._running.items())), self._target
         drafter = sequence.sound_drafter
@@ -358,7 +359,7 @@ class OpenBatch:
         self._lone.sit(seat, drafter, self._alone.budget)
 
     def _end_solo(self) -> None:
-        """Give the sequence that was alone its slot again."""
+        """Move the sequence that was alone back into its slot."""
         if self._lone is None:
             return
         reply, self._lone = self._lone, None
@@ -375,13 +376,13 @@ class OpenBatch:
         for event in sequence.attempt(step) or ():
             if isinstance(event, GenerationFinished):
                 sequence.held_back = event.text
-            elif not isinstance(event, PrefillProgress):  # the sequence has told its own
+            elif not isinstance(event, PrefillProgress):  # the sequence has reported its own
                 sequence.tell(event)
 
     # ---- the round -------------------------------------------------------------------------
 
     def round(self) -> None:
-        """Write a round of all sequences that run."""
+        """Write a round of all running sequences."""
         self.leave()
         if not self._running:
             return
@@ -397,7 +398,7 @@ class OpenBatch:
     def _shared_round(self, sequences: Sequence[BatchSequence]) -> None:
         """Draft, forward, verify, commit, update: one target forward, and one wait, for all.
 
-        A sequence that fails on the way commits nothing; the others do not notice.
+        A sequence that fails on the way commits nothing; the others continue.
         """
         start = time.perf_counter()
         most = self._settings.nodes_each(len(sequences))
@@ -444,7 +445,7 @@ class OpenBatch:
 
 
 def _decoder_for(target: Decoder, drafter: Drafter) -> BatchDecoder | SeparateDecoders:
-    """Return what runs the target; sequences share a forward where that is possible."""
+    """Return the decoder of a batch; sequences share a forward if that is possible."""
     is_shared = target.draft_support == "tree" and target.model.supports_batches
     if not is_shared or target.cache.max_size is not None or stages_in_target(drafter):
         return SeparateDecoders(target)

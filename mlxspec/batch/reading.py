@@ -12,12 +12,12 @@ from mlxspec.trace.difference import common_length
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """What a sequence takes when its prompt is read, and gives back when it leaves.
+    """The reader and drafter that a sequence borrows.
 
     Attributes:
-        reader: Reads the prompt. Sequences that share a forward share it too; each of the others
-            has its own, and goes on with it.
-        drafter: Drafts for the sequence, and has learned from those before.
+        reader: Reads the prompt. Sequences with a shared forward share it; each other sequence has
+            its own, and continues with it.
+        drafter: Drafts for the sequence, and has learned from earlier ones.
     """
 
     reader: Decoder
@@ -25,19 +25,18 @@ class Place:
 
 
 class PromptReader:
-    """Reads a prompt but for its last token, which is the first root.
+    """Reads a prompt except its last token, which is the first root.
 
     Attributes:
-        sequence: Whose prompt is read now; None where none is.
-        place: What that sequence has taken.
+        sequence: The sequence whose prompt is read now, or None.
+        place: The reader and drafter of that sequence.
     """
 
     def __init__(self, prefixes: PrefixCache | None = None) -> None:
-        """Begin with no prompt.
+        """Start without a prompt.
 
-        Args:
-            prefixes: Beginnings that need not be read again; they belong to a cache that can be
-                cut anywhere.
+        `prefixes` stores rows of prefixes, which need not be computed again; they need a cache that
+        can be cut anywhere.
         """
         self.sequence: BatchSequence | None = None
         self.place: Place | None = None
@@ -45,12 +44,9 @@ class PromptReader:
         self._num_reused = 0
 
     def begin(self, sequence: BatchSequence, place: Place, drafter: Drafter) -> None:
-        """Begin with the prompt of a sequence, after what is known of it.
+        """Start with the prompt of a sequence, after its stored prefix.
 
-        Args:
-            sequence: The sequence.
-            place: Its place.
-            drafter: Its drafter; where that reads hidden states, it gets those of the prompt.
+        A drafter that reads hidden states gets those of the prompt.
         """
         self.sequence, self.place = sequence, place
         reader, tokens, readers = (
@@ -60,7 +56,7 @@ class PromptReader:
         )
         reader.attach(readers)
         reused = reader.reusable(common_length(reader.history, tokens))
-        # States of tokens that nobody reads now are not kept, so such a drafter reads all.
+        # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
         if self._prefixes is not None and not readers:
             prefix = self._prefixes.find(tokens)
             if prefix.length > reused:
@@ -72,7 +68,7 @@ class PromptReader:
     def read(self, most: int) -> int:
         """Read up to `most` more tokens; return how many.
 
-        At the end of the prompt its rows are kept, and the place is the sequence's alone.
+        At the end of the prompt its rows are stored, and `place` belongs only to the sequence.
         """
         assert self.sequence is not None, "a prompt is begun before it is read"
         assert self.place is not None
@@ -87,18 +83,18 @@ class PromptReader:
         return len(chunk)
 
     def stop(self, *, keeps_rows: bool = True) -> None:
-        """End the reading, early too: what was read is kept, unless it may be damaged."""
+        """Stop reading, at the end or earlier; rows are stored unless they may be damaged."""
         if self.place is not None and keeps_rows:
             reader = self.place.reader
             self.keep(reader.history, reader.cache.rows)
         self.sequence = self.place = None
 
     def forget(self) -> None:
-        """Forget all beginnings."""
+        """Forget all prefixes."""
         if self._prefixes is not None:
             self._prefixes.clear()
 
     def keep(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
-        """Keep the rows of a text; `rows` returns those from one index to another."""
+        """Store the rows of a text; `rows` returns those from one index to another."""
         if self._prefixes is not None:
             self._prefixes.add(tokens, rows)

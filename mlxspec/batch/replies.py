@@ -13,7 +13,7 @@ class BatchReply:
 
     Attributes:
         index: Index of its prompt, counted from 0.
-        tokens: Emitted tokens, the stop token included.
+        tokens: Emitted tokens, including the stop token.
         text: Their text, without a stop string.
         reasoning: The text between the marks of reasoning.
         answer: The text outside of these marks.
@@ -21,8 +21,9 @@ class BatchReply:
         stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
             this sequence was in it.
         fault: Why its drafter failed, after which all rounds were plain; else "".
-        error: What ended the reply where `finish_reason` is "error": a grammar that cannot go on,
-            or whatever a function of the caller raised. Tokens and text are those before it.
+        error: The error that ended the reply if `finish_reason` is "error": a grammar that cannot
+            continue, or an exception of a function of the caller. Tokens and text are those before
+            it.
     """
 
     index: int
@@ -36,6 +37,6 @@ class BatchReply:
     error: Exception | None = None
 
     def raise_error(self) -> None:
-        """Raise the error that ended the reply, where one did."""
+        """Raise the error that ended the reply, if there is one."""
         if self.error is not None:
             raise self.error

@@ -1,6 +1,6 @@
-"""Runs a list of jobs in an open batch: prompts fill it, and finished replies make room for others.
+"""Runs a list of jobs in an open batch: finished replies make room for further prompts.
 
-A free slot gets the next prompt, which is read at once and whole; where none waits, the batch
+A free slot gets the next prompt, which is read at once and whole; if no prompt waits, the batch
 shrinks.
 """
 
@@ -43,10 +43,7 @@ class BatchRun:
     ) -> Iterator[BatchReply]:
         """Yield the replies in the order of the jobs, each as soon as it and those before are over.
 
-        Args:
-            jobs: The prompts; a run can be used once.
-            should_stop: As in `replies_as_they_end`.
-            stop_when: As in `replies_as_they_end`.
+        A run can be used once. The functions are those of `replies_as_they_end`.
         """
         waiting = deque(jobs)
         ended = self.replies_as_they_end(
@@ -65,24 +62,23 @@ class BatchRun:
         should_stop: Callable[[int], bool],
         stop_when: Callable[[int, EmittedToken], bool] = lambda index, token: False,
     ) -> Iterator[BatchReply]:
-        """Yield every reply as it ends; jobs may depend on the replies before them.
+        """Yield every reply as it ends; jobs may depend on earlier replies.
 
-        Args:
-            next_job: Called for each free slot, after the caller has the reply that left it; None
-                where no job waits now. A run can be used once.
-            should_stop: Called with the index of a prompt, once a round and once per chunk of it.
-            stop_when: Called with the index of a prompt and each token of its reply.
+        A run can be used once. `next_job` is called for each free slot, after the caller has the
+        reply that left it; it returns None if no job waits now. The other functions get the index
+        of a prompt: `should_stop` once per round and once per chunk of the prompt, `stop_when` with
+        each token of the reply.
         """
         while True:
             with device_turn():
                 over = self._let_go(should_stop)
                 if not over and self._fill(next_job, should_stop, stop_when):
-                    over = self._let_go(should_stop)  # some are over before they begin
+                    over = self._let_go(should_stop)  # some are over before they start
                 if not over:
                     if not self._batch.num_replies:
                         return
                     self._batch.round()
-            yield from over  # outside the turn: the caller may use the device meanwhile
+            yield from over  # outside the turn: the caller may use the device in the meantime
 
     def _let_go(self, should_stop: Callable[[int], bool]) -> list[BatchReply]:
         """Remove the sequences that are over; return their replies."""
@@ -97,7 +93,7 @@ class BatchRun:
         should_stop: Callable[[int], bool],
         stop_when: Callable[[int, EmittedToken], bool],
     ) -> bool:
-        """Let the jobs that wait join while there is room; return whether there was one."""
+        """Let waiting jobs join while there is room; return whether a job joined."""
         has_begun = False
         while self._batch.has_room and (job := next_job()):
             has_begun = True

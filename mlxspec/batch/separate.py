@@ -1,7 +1,7 @@
 """Sequences that cannot share a forward: each has a decoder, and they run one after the other.
 
-A rotating cache evicts rows of each sequence at other slots, a drafter may continue the forward of
-its own sequence, and a target may verify no trees, of which a batch of unequal drafts consists.
+A rotating cache evicts rows of each sequence at other slots. A drafter may continue the forward of
+its own sequence. A target may verify no trees, but a batch of unequal drafts is a forward of trees.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class SeparateDecoders:
     """Runs one model over the sequences of a batch in turn; methods as in `BatchDecoder`."""
 
     def __init__(self, target: Decoder) -> None:
-        """Begin with no sequence; caches will be like that of `target`."""
+        """Start with no sequence; caches will be like that of `target`."""
         self._like = target
         self._decoders: list[Decoder] = []
 
@@ -27,18 +27,18 @@ class SeparateDecoders:
         return len(self._decoders)
 
     def reader(self) -> Decoder:
-        """Return a new decoder, which reads a prompt and goes on with it."""
+        """Return a new decoder, which reads a prompt and continues with it."""
         return self._like.apart()
 
     def seat(self, slot: int, reader: Decoder, readers: Sequence[HiddenStateReader] = ()) -> None:
-        """Put a decoder with its text into a slot, or into a new one behind the others."""
+        """Put a decoder with its text into a slot, or into a new one at the end."""
         self._decoders[slot : slot + 1] = [reader]
 
     def settle(self) -> None:
         """Do nothing: no two decoders share rows."""
 
     def detach(self, slot: int) -> None:
-        """Give the states of a slot to no reader."""
+        """Pass the states of a slot to no reader."""
         self._decoders[slot].attach(())
 
     def length(self, slot: int) -> int:
@@ -52,15 +52,15 @@ class SeparateDecoders:
     def lend(
         self, slot: int, tokens: Sequence[int], readers: Sequence[HiddenStateReader] = ()
     ) -> Decoder:
-        """Return the decoder of a slot; the text is in it already."""
+        """Return the decoder of a slot, which already holds the text."""
         return self._decoders[slot]
 
     def keep(self, slots: Sequence[int]) -> None:
-        """Keep only the sequences in these slots, in the order given."""
+        """Keep only the sequences in these slots, in this order."""
         self._decoders = [self._decoders[slot] for slot in slots]
 
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
-        """Stage a tree behind every sequence.
+        """Stage a tree after every sequence.
 
         Returns:
             (n, D) lazy hidden states of all nodes, tree after tree.

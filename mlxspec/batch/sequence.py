@@ -38,18 +38,15 @@ T = TypeVar("T")
 
 
 class BatchSequence:
-    """One reply while it is being written.
+    """One reply while it is written.
 
     Attributes:
-        job: The prompt and its settings.
-        continuation: The prompt and the emitted text.
-        constraint: The grammar of the reply, where it has one.
-        drafter: Its drafter, once it has one.
+        drafter: Its drafter, or None before it has one.
         stats: The figures of the reply so far.
-        faults: Why its drafter failed; all rounds after that are plain.
-        error: What ended the reply; the other sequences go on without it.
-        has_ended: Whether its end was told.
-        held_back: The last text of the reply, where its stream was ended already.
+        faults: Why its drafter failed; all later rounds are plain.
+        error: The error that ended the reply; the other sequences continue without it.
+        has_ended: Whether it has reported its end.
+        held_back: The last text of the reply if its stream has ended already.
     """
 
     def __init__(
@@ -78,11 +75,11 @@ class BatchSequence:
 
     @property
     def sound_drafter(self) -> Drafter:
-        """The drafter; once it has failed none, but a grammar still forces tokens."""
+        """The drafter, or `NoDrafter` once it has failed; a grammar still forces tokens."""
         return constrained(NoDrafter(), self.constraint) if self.faults else self.drafter
 
     def begin_again(self) -> None:
-        """Go on from the text that was told: an interrupt left whatever came after it half done."""
+        """Continue from the reported text: an interrupt left everything after it incomplete."""
         before = self.continuation
         if before.finish_reason is not None and before.num_emitted == len(self._tokens):
             return
@@ -101,45 +98,47 @@ class BatchSequence:
         continuation, told = self.continuation, self._tokens
         self.constraint = continuation.constrain(self.job.matcher, self._tokenizer)
         continuation.keep(told)
-        continuation.stop_when = self._stop_when  # only now: it has seen these tokens
+        # Not earlier, because it has already seen these tokens.
+        continuation.stop_when = self._stop_when
         self.held_back, self._text = "", ReplyText()
         self._text.add(TokensKept(0.0, continuation.kept))
 
     def cancel(self) -> None:
-        """End the reply before its next round; a reply that is over stays what it is."""
+        """End the reply before its next round; a reply that is over does not change."""
         if not self.is_over:
             self.continuation.finish_reason = "cancelled"
 
     def attempt(self, act: Callable[[], T]) -> T | None:
-        """Do what is this sequence's own: an error in it ends this reply, and no other one.
+        """Run an action of this sequence: an error in it ends only this reply.
 
-        After an error nothing more is done.
+        After an error it does nothing.
         """
         if self.error is None:
             try:
                 return act()
             except RankLostError:  # all sequences have lost that part of the target
                 raise
-            except Exception as error:  # functions of the caller may raise any
+            except Exception as error:  # functions of the caller may raise anything
                 raised_in = error.__traceback__ and error.__traceback__.tb_next
                 self.error = error.with_traceback(raised_in)
-                traceback.clear_frames(raised_in)  # or they would hold the logits of the round
+                # Otherwise they would keep the logits of the round in memory.
+                traceback.clear_frames(raised_in)
         return None
 
     def has_read(self, done: int, num_reused: int) -> None:
-        """Tell how many tokens of the prompt are read; `num_reused` needed no forward."""
-        if not self._tokens:  # else it is read again, which is no progress
+        """Report how many tokens of the prompt are read; `num_reused` needed no forward."""
+        if not self._tokens:  # otherwise it is read again, which is no progress
             total = len(self.job.prompt)
             self.tell(PrefillProgress(self.continuation.seconds(), done, total, num_reused))
 
     def draft_with(self, guard: Guard) -> None:
-        """Draft with this from now on, after the text so far."""
+        """Use this drafter from now on, after the text so far."""
         self._guard = guard
         self._guard.start(self.continuation.tokens, self.job.params, self.continuation.noise)
         self._tell_faults()
 
     def propose(self, most: int) -> Draft:
-        """Return a draft of at most `most` nodes, the root not counted.
+        """Return a draft of at most `most` nodes, without the root.
 
         Raises:
             ValueError: It is no valid tree; a batch checks its trees before the forward.
@@ -155,7 +154,7 @@ class BatchSequence:
         return self.continuation.verify(draft, logits, self._own_guard.active.num_top_tokens)
 
     def take(self, pending: WaitedRound) -> Round:
-        """Emit the tokens of a round that is computed; the path of the result is to be committed.
+        """Emit the tokens of a computed round; the path of the result must be committed.
 
         Raises:
             NumericsError: The target computed NaN on the accepted path.
@@ -185,7 +184,7 @@ class BatchSequence:
         return events
 
     def finish(self) -> None:
-        """Tell the end, with the figures; call it once, when the sequence is over."""
+        """Report the end, with the figures; call it once, when the sequence is over."""
         reason, error = self.continuation.finish_reason, self.error
         if error is not None:
             message, told = str(error) or type(error).__name__, traceback.format_exception(error)
@@ -200,7 +199,7 @@ class BatchSequence:
         self.has_ended = True
 
     def finished(self) -> BatchReply:
-        """Return the reply; call it when the sequence has told its end."""
+        """Return the reply; call it when the sequence has reported its end."""
         reason = "error" if self.error is not None else self.continuation.finish_reason
         assert reason
         return BatchReply(

@@ -13,14 +13,14 @@ class BatchSettings:
     """The size of a batch.
 
     Attributes:
-        batch_size: The most sequences decoded together.
+        batch_size: Maximum number of sequences decoded together.
         rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
-            each round, and the other rows are divided equally: a tree has at most
-            `rows_per_round // sequences` rows, and at most its own `num_draft_tokens`. Where a
-            cost curve was measured, trees are cut to the width that pays most.
+            each round, and the other rows are divided equally: a tree has at most `rows_per_round
+            // sequences` rows, and at most its own `num_draft_tokens`. With a measured cost curve,
+            trees are cut to the fastest width.
 
     Raises:
-        ValueError: A value is no whole number, or less than 1.
+        ValueError: A value is no integer, or less than 1.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -40,5 +40,5 @@ class BatchSettings:
         return replace(self, batch_size=max(1, min(self.batch_size, count)))
 
     def nodes_each(self, num_sequences: int) -> int:
-        """Return how many nodes each of `num_sequences` may draft, its root not counted."""
+        """Return how many nodes each of `num_sequences` may draft, without its root."""
         return max(0, self.rows_per_round // num_sequences - 1)

@@ -1,4 +1,4 @@
-"""Chooses one width for the trees of a round: the one that promises the most tokens/s.
+"""Chooses one width for the trees of a round: the one with the most expected tokens/s.
 
 All trees are padded to the widest, so one width serves all. It follows from the path probabilities
 of the drafts, corrected by the acceptance so far, and from the cost curve of forwards.
@@ -17,7 +17,7 @@ class WidthChoice:
     """Cuts the drafts of a round to one width; learns the costs of forwards and the acceptance."""
 
     def __init__(self, curve: CostCurve | None) -> None:
-        """Begin with a cost curve; with None, no draft is ever cut."""
+        """Start with a cost curve; with None, no draft is ever cut."""
         # A copy: forwards of a batch must not change the curve of single replies.
         self._curve = CostCurve(curve.ms) if curve else None
         self._rates = PathRates()
@@ -26,7 +26,7 @@ class WidthChoice:
     def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Return the drafts, cut to the width that is worth verifying.
 
-        Where the host does not have the path probabilities of one draft, all stay whole.
+        If the host lacks the path probabilities of one draft, all stay whole.
         """
         self._grown = drafts
         is_drafted = [draft for draft in drafts if draft.tree.n_nodes > 1]
@@ -43,12 +43,9 @@ class WidthChoice:
         ]
 
     def learn(self, rounds: Sequence[Round | None], num_rows: int, ms: float) -> None:
-        """Learn from the round that verified the last drafts.
+        """Learn from the round that verified the last drafts, in `ms` milliseconds.
 
-        Args:
-            rounds: What became of each draft; None where its sequence failed.
-            num_rows: Rows of the forward.
-            ms: The milliseconds that it took.
+        A round is None if its sequence failed.
         """
         grown, self._grown = self._grown, ()
         if not self._curve:
