@@ -1,9 +1,9 @@
 """The engine: one target, one drafter, and the replies that they write.
 
-A reply is an iterator. Its caller may pause it, give it to another thread at every step, or begin
-another reply meanwhile. So each step holds the device for its turn (`device/turns.py`), and the
-target belongs to the newest reply. An older reply that goes on beside it gets a cache of its own,
-and gets the engine's target back when the newer reply is over (`seats.py`).
+A reply is an iterator. Its caller may pause it, resume it in another thread at every step, or start
+another reply in the meantime. So each step takes a turn of the device (`device/turns.py`), and the
+target belongs to the newest reply. An older reply that continues at the same time gets its own
+cache, and gets the engine's target back when the newer reply is over (`seats.py`).
 """
 
 import weakref
@@ -47,7 +47,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 
-_MOST_TEXTS = 64  # contexts of kept beginnings: a gigabyte of a tiny model has millions of tokens
+_MOST_TEXTS = 64  # contexts of stored prefixes: a gigabyte of a tiny model holds millions of tokens
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
 
 
@@ -62,9 +62,9 @@ class Engine:
         drafter: Proposes the drafts of replies that name no other drafter.
         budget: Decides how many draft nodes a round verifies, in replies that name no other budget.
         tokenizer: The target's tokenizer.
-        name: Name of the target, to display.
+        name: Name of the target, for display.
         weights: Weight type as text, such as "float32".
-        chain_rule: Verifies sampled chains where a reply's settings name no rule.
+        chain_rule: Verifies sampled chains if a reply's settings name no rule.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens of a text; None with a rotating cache, which never fills."""
+        """Maximum number of tokens of a text; None with a rotating cache, which never fills."""
         return self.target.context_length
 
     def generate(
@@ -110,24 +110,25 @@ class Engine:
     ) -> Iterator[Event]:
         """Reply to a prompt; yield each event as it happens.
 
-        The output distribution is the target's, whatever the drafter proposes: at temperature 0
-        the tokens of plain decoding, else tokens of the same joint distribution. A sampled draft
-        must have been drawn from the distributions that it states; see `Draft`.
+        The output distribution is the target's, whichever drafter is used: at temperature 0 the
+        tokens of plain decoding, else tokens of the same joint distribution. A sampled draft must
+        have been drawn from the distributions that it states; see `Draft`.
 
         Args:
             prompt: Text without a chat template, or token ids in a sequence or an array of one
-                axis. Cache rows that already hold its beginning are reused.
-            params: Settings.
+                axis. Cache rows of its prefix are reused.
+            params: Settings; None for the defaults.
             drafter: Proposes the drafts of this reply; None for the engine's drafter.
             budget: Decides how many draft nodes are verified; None for the engine's budget.
-            kept: Token ids with which the reply begins, such as the first tokens of an earlier
-                reply and another one. Penalties, stop strings, the grammar and `max_tokens` take
-                them for tokens of the reply; what follows has the target's distribution after the
-                prompt and them, and with the same seed the chance of its position.
-            should_stop: Called once a round and once per chunk of the prompt; true cancels the
+            kept: Token ids with which the reply starts, such as the first tokens of an earlier
+                reply and another one. Penalties, stop strings, the grammar and `max_tokens` treat
+                them as tokens of the reply. Later tokens have the target's distribution after the
+                prompt and the kept tokens; with the same seed they are drawn with the noise of
+                their positions.
+            should_stop: Called once per round and once per chunk of the prompt; True cancels the
                 reply.
-            stop_when: Called with every token before the events of its round; true makes that
-                token the last. It cannot use the engine, which is in the middle of a round.
+            stop_when: Called with every token before the events of its round; True makes that token
+                the last. It cannot use the engine, which is in the middle of a round.
 
         Raises:
             ValueError: An argument is of the wrong type, the prompt is empty or holds a token
@@ -143,7 +144,8 @@ class Engine:
         begin = partial(self._begin, job, drafter, budget, stop_when)
         if kept and job.matcher is not None:
             with device_turn():
-                self._begin(job, drafter, budget, never)  # refuses now what the grammar forbids
+                # Refuses kept tokens that the grammar forbids before the iterator starts.
+                self._begin(job, drafter, budget, never)
         return self._generate(begin, should_stop)
 
     def generate_text(
@@ -165,30 +167,30 @@ class Engine:
     ) -> Iterator[BatchReply]:
         """Reply to many prompts, several at a time with one target forward per round for all.
 
-        Each reply equals that of `generate` to its prompt alone with the same settings and seed,
-        up to rounding.
+        Each reply equals that of `generate` for its prompt with the same settings and seed, up to
+        rounding.
 
         Args:
             prompts: Texts without a chat template, or token ids.
             params: Settings for all, or one per prompt. Equal prompts need different seeds to get
                 different replies.
             drafter: Every slot of the batch gets a new one like it; None for the engine's drafter.
-            batch_size: The most sequences decoded together; others wait for a free slot.
+            batch_size: Maximum number of sequences decoded together; others wait for a free slot.
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
-            should_stop: Called with the index of a prompt, once a round and once per chunk of it;
-                true cancels only that reply.
+            should_stop: Called with the index of a prompt, once per round and once per chunk of it;
+                True cancels only that reply.
             stop_when: Called with the index of a prompt and each token of its reply, as in
                 `generate`.
 
         Returns:
             The replies in the order of the prompts, each as soon as all before it are over.
-            `target` and `drafter` do not change: the batch has caches and drafters of its own.
-            An error that is one reply's own, such as that of a logits processor, is its `error`,
-            and the other replies go on.
+                `target` and `drafter` do not change: the batch has its own caches and drafters. An
+                error of one reply, such as that of a logits processor, is its `error`, and the
+                other replies continue.
 
         Raises:
             ValueError: An argument is of the wrong type or out of range, a prompt is empty or holds
-                a token outside the vocabulary, or the drafter cannot be made anew.
+                a token outside the vocabulary, or the drafter cannot be copied.
             ContextLengthError: A prompt is longer than the model's context.
         """
         settings = BatchSettings(batch_size, rows_per_round)
@@ -211,20 +213,20 @@ class Engine:
     ) -> OpenBatch:
         """Return a batch that replies join and leave between rounds, as a server needs it.
 
-        Each reply equals that of `generate` to its prompt alone with the same settings and seed,
-        up to rounding.
+        Each reply equals that of `generate` for its prompt with the same settings and seed, up to
+        rounding.
 
         Args:
             drafter: Every slot of the batch gets a new one like it; None for the engine's drafter.
-            batch_size: The most sequences decoded together; others wait.
+            batch_size: Maximum number of sequences decoded together; others wait.
             rows_per_round: Rows of a forward that drafts may fill; see `BatchSettings`.
-            prefix_bytes: The most bytes of rows that are kept of the beginnings of texts, so that
-                prompts that share one need not read it again; never more rows than 64 texts have
-                that are as long as the context. Only a cache that grows, without recurrent states
-                and windows, and in one process keeps them; any other one keeps its latest texts.
+            prefix_bytes: Maximum bytes of stored rows, so that prompts with a common prefix need
+                not compute it again; at most the rows of 64 texts as long as the context. Prefixes
+                need one process and a cache that grows, without recurrent states and windows; any
+                other cache keeps only its latest texts.
 
         Raises:
-            ValueError: An argument is out of range, or the drafter cannot be made anew.
+            ValueError: An argument is out of range, or the drafter cannot be copied.
         """
         settings = BatchSettings(batch_size, rows_per_round)
         return OpenBatch(
@@ -240,9 +242,10 @@ class Engine:
         )
 
     def job(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> Job:
-        """Return a prompt and its settings, checked, as `OpenBatch.add` takes them.
+        """Return a prompt and its settings, checked, for `OpenBatch.add`.
 
-        A long prompt and a large grammar take time here. Any thread may call it meanwhile.
+        A long prompt and a large grammar take time here. Any thread may call it while others use
+        the engine.
 
         Raises:
             ValueError: As in `generate`.
@@ -253,7 +256,7 @@ class Engine:
         return job_of(prompt, params, target, self._grammars, rule, model=self.name)
 
     def started(self, params: GenerationParams, drafter: str) -> GenerationStarted:
-        """Return the event with which a reply begins; those of an open batch lack it.
+        """Return the start event of a reply; those of an open batch lack it.
 
         Args:
             params: Settings of the reply.
@@ -270,9 +273,9 @@ class Engine:
         )
 
     def measure_costs(self) -> None:
-        """Let the budget measure the cost of forwards now, so that no reply waits for that.
+        """Measure the cost of forwards for the budget now, so that no reply waits for it.
 
-        It measures nothing where it already has a cost curve, or where no draft is verified.
+        It measures nothing if the budget already has a cost curve, or if no draft is verified.
         """
         if self.target.draft_support == "none":
             return
@@ -289,13 +292,12 @@ class Engine:
     def close(self) -> None:
         """Free the memory of target and drafter; a second call does nothing.
 
-        A reply that is not over yet, and all else that needs them, raises `EngineClosedError` from
-        then on.
+        Afterwards every unfinished reply, and every other use of them, raises `EngineClosedError`.
         """
         with self._step():
             if "target" not in self.__dict__:
                 return
-            # First of all: the functions may save what the drafter has learned.
+            # First, because the functions may save what the drafter has learned.
             for finalizer in self._at_close:
                 finalizer()
             self._seats.clear()
@@ -316,7 +318,7 @@ class Engine:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in _GONE_WHEN_CLOSED:  # Python calls this for missing attributes only
+        if name in _GONE_WHEN_CLOSED:  # Python calls this only for missing attributes
             raise EngineClosedError(f"{self.name or 'the engine'} was closed: load it again")
         raise AttributeError(f"an engine has no attribute {name!r}")
 
@@ -412,8 +414,8 @@ class Engine:
     def _leave(self, reply: Reply) -> None:
         """Release a reply that is over, failed, or lost its reader.
 
-        The garbage collector may call this, in any thread and at any time. Where the device is
-        busy then, nothing happens here, and the next reply rolls the staged rows back.
+        The garbage collector may call this, in any thread and at any time. If the device is busy
+        then, this does nothing, and the next reply rolls the staged rows back.
         """
         with free_turn() as is_free:
             if is_free:

@@ -7,28 +7,25 @@ from mlxspec.target.decoder import Decoder
 
 
 class Seats:
-    """Gives every reply a target and a drafter.
+    """Assigns a target and a drafter to every reply.
 
-    The newest reply gets the engine's target and the drafter that it asked for. An older one that
-    goes on beside it gets a cache of its own, and a new drafter where one can be made.
+    The newest reply gets the engine's target and its requested drafter. An older one that continues
+    at the same time gets its own cache, and a new drafter if one can be made.
     """
 
     def __init__(self) -> None:
-        """Begin with no reply."""
         self._newest: Reply | None = None  # until it is over
 
     def seat(self, reply: Reply, target: Decoder) -> None:
-        """Give a reply its target, drafter and budget, unless it still has them.
+        """Assign target, drafter and budget to a reply, unless it still has them.
 
-        Args:
-            reply: The reply.
-            target: The engine's target.
+        `target` is the engine's target.
         """
         newest = self._newest
         if reply.is_seated and (reply.target is not target or newest is reply):
             return
         is_beside = newest is not None and newest is not reply and not newest.is_over
-        # A reply of which nothing is computed yet is the newest one, so it gets the target.
+        # A reply that has computed nothing yet is the newest one, so it gets the target.
         if reply.has_sat and is_beside:
             apart = target.apart()
             reply.sit(apart, _drafter_beside(reply.drafter), reply.budget.fresh())
@@ -48,9 +45,9 @@ class Seats:
 
 
 def _drafter_beside(drafter: Drafter) -> Drafter:
-    """Return a new drafter like this one for a second text, or `NoDrafter` where that fails.
+    """Return a new drafter like this one for a second text, or `NoDrafter` if that fails.
 
-    A drafter that reads hidden states of its target, or has a cache, serves one text only.
+    A drafter that reads hidden states of its target, or has a cache, serves only one text.
     """
     try:
         return fresh_drafter(drafter)
