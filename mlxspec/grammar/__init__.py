@@ -1,1 +1,1 @@
-"""Grammars: which tokens a reply may go on with, so that its text fits what was asked for."""
+"""Grammars: which tokens may follow, so that a reply fits the requested format."""

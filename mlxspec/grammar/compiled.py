@@ -1,7 +1,7 @@
-"""Grammars of one model, compiled: a matcher for each, or a refusal that names the place.
+"""Grammars of one model, compiled: a matcher for each, or an error that names the position.
 
-The library bounds its own work; the limits here make that a second or two at most, whatever the
-grammar. A schema that no finite text fits would be written for ever, so it is refused as well.
+The library bounds its own work; the limits here reduce that to a second or two at most, for any
+grammar. A schema that no finite text fits would never end, so it is refused as well.
 """
 
 import json
@@ -20,9 +20,9 @@ from mlxspec.params.grammar import Grammar
 from mlxspec.params.schema_parts import parts_of
 from mlxspec.tokenizer import Tokenizer
 
-_MAX_COMPILED = 8  # kept, so that many replies with one grammar compile it once
-_MOST_FORCED = 256  # tokens at the begin of a text, each with a mask
-_MAX_PLACE_S = 2.0  # in which parts of a refused schema are tried to find the place
+_MAX_COMPILED = 8  # stored, so that many replies with one grammar compile it once
+_MOST_FORCED = 256  # tokens at the start of a text, each with a mask
+_MAX_PLACE_S = 2.0  # limit for trying parts of a refused schema to find the faulty position
 _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
     "max_grammar_size": 200_000,
@@ -31,37 +31,29 @@ _LIMITS: dict[str, Any] = {
 
 
 class Grammars:
-    """Compiles grammars for the tokens of one model.
-
-    Attributes:
-        tokenizer: The tokenizer of the model.
-    """
+    """Compiles grammars for the tokens of one model."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Prepare; the tokenizer is read at the first grammar.
-
-        Args:
-            tokenizer: The model's tokenizer.
-        """
+        """Prepare; the tokenizer is read at the first grammar."""
         self.tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None
         self._compiled: dict[Grammar, Any] = {}
         self._lock = Lock()
 
     def matchers(self, grammar: Grammar | None) -> Callable[[], Any] | None:
-        """Compile a grammar; return what makes new matchers of it, None for no grammar.
+        """Compile a grammar; return a function that makes new matchers, or None for no grammar.
 
         Raises:
-            ValueError: The grammar cannot be served; the message names the place.
+            ValueError: The grammar cannot be served; the message names the position.
             UnsupportedOperationError: llguidance is not installed, or cannot read the tokenizer.
         """
         return None if grammar is None else partial(_copy, self.matcher(grammar), self, grammar)
 
     def matcher(self, grammar: Grammar) -> Any:
-        """Return a new matcher of llguidance at the begin of a text.
+        """Return a new matcher of llguidance at the start of a text.
 
-        Several threads may call it, and none waits for what another one compiles. All matchers of
-        a grammar share a lexer until it stops in one of them; the next one has a new lexer.
+        Several threads may call it, and none waits while another one compiles. All matchers of a
+        grammar share a lexer until it stops in one of them; the next one has a new lexer.
 
         Raises:
             ValueError: As in `matchers`.
@@ -90,7 +82,7 @@ class Grammars:
         return matcher
 
     def _tried(self, grammar: Grammar) -> tuple[Any, str]:
-        """Return a matcher, None where there is no grammar at all, and its fault or ""."""
+        """Return a matcher, or None if the grammar is invalid, and its fault or ""."""
         llguidance = library()
         with self._lock:
             if self._vocabulary is None:
@@ -106,7 +98,7 @@ class Grammars:
         return matcher, self._fault_at_begin(matcher.deep_copy())
 
     def _fault_at_begin(self, matcher: Any) -> str:
-        """Return what is wrong with the first masks, up to the first choice."""
+        """Return what is wrong with the first masks, up to the first choice, or ""."""
         end = self.tokenizer.vocab_size
         for _ in range(_MOST_FORCED):
             bits, fault = mask_of(matcher)
@@ -119,7 +111,7 @@ class Grammars:
         return ""
 
     def _placed(self, grammar: Grammar, fault: str) -> str:
-        """Return the fault with the place of the deepest part of a schema that has it alone."""
+        """Return the fault with the position of the deepest part of a schema that causes it."""
         part, place = json.loads(grammar.source) if grammar.kind == "json-schema" else None, "#"
         if not isinstance(part, dict):
             return fault
@@ -128,18 +120,19 @@ class Grammars:
         while waiting and time.monotonic() < end_s:
             (name, part), *waiting = waiting
             alone = Grammar("json-schema", json.dumps({**shared, **part}), grammar.any_whitespace)
-            if self._tried(alone)[1] == fault:  # the fault is in here: nothing beside it matters
+            # The fault is in this part, so the others do not matter.
+            if self._tried(alone)[1] == fault:
                 place, waiting = f"{place}/{name}", list(parts_of(part))
         return f"{fault} (in {place})"
 
 
 def _copy(compiled: Any, grammars: Grammars, grammar: Grammar) -> Any:
-    """Return a matcher with the lexer of a compiled one, or with a new one where that stopped."""
+    """Return a matcher with the lexer of a compiled one, or with a new one if that has stopped."""
     return grammars.matcher(grammar) if _has_stopped(compiled) else compiled.deep_copy()
 
 
 def _has_stopped(compiled: Any) -> bool:
-    """Return whether the lexer of a matcher has; a mask that is found once would hide it."""
+    """Return whether the lexer of a matcher has stopped; a cached mask would hide it."""
     return bool(mask_of(compiled.deep_copy())[1])
 
 
@@ -148,9 +141,7 @@ def _source(matcher: Any, grammar: Grammar) -> str:
         return str(matcher.grammar_from_regex(grammar.source))
     if grammar.kind == "lark":
         return str(matcher.grammar_from_lark(grammar.source))
-    schema = (
-        "{}" if grammar.source == "true" else grammar.source
-    )  # it takes options in objects alone
+    schema = "{}" if grammar.source == "true" else grammar.source  # only objects accept options
     spaces = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
     options = {"whitespace_flexible": True} if grammar.any_whitespace else spaces
     return str(matcher.grammar_from_json_schema(schema, overrides=options))

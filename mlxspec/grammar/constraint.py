@@ -1,14 +1,15 @@
-"""Where one reply stands in its grammar, and what may follow, there and after draft tokens.
+"""The position of one reply in its grammar, and what may follow, there and after draft tokens.
 
-What may follow depends on the emitted tokens alone. A matcher reads forward only: each node of a
-draft tree has its own, a copy of its parent's. (llguidance's `rollback` leaves traces of what it
-takes back.) Where the text of the next tokens is certain, only one spelling of it in tokens is
-allowed, that of the tokenizer; this, too, is a function of the text before.
+What may follow depends only on the emitted tokens. A matcher reads forward only, so each node of a
+draft tree has its own, a copy of its parent's. (llguidance's `rollback` does not restore
+everything.) If the text of the next tokens is certain, only the tokenizer's own tokens for it are
+allowed; this, too, is a function of the earlier text.
 
-Copies share a lexer, which stops for good where one of them finds a mask too costly. So each such
-mask is tried once more, with a matcher that has read the text and nothing else.
+Copies share a lexer, which stops for good if one of them finds a mask too costly. So each such mask
+is tried once more, with a matcher that has read only the text.
 
-A reply that begins inside its reasoning is free until that is over; the grammar is of its answer.
+A reply that starts inside its reasoning is free until the reasoning ends; the grammar applies to
+its answer.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,11 +31,11 @@ class Allowed:
     """What may follow a text.
 
     Attributes:
-        bits: (V,) uint8, 1 at each allowed token of the tokenizer; ones without meaning where the
-            text is whole.
-        count: Number of allowed tokens; 0 where the grammar is at a dead end.
-        is_complete: Whether the text is whole: nothing may follow.
-        fault: Why it is not known what may follow; "" where it is.
+        bits: (V,) uint8, 1 at each allowed token of the tokenizer; without meaning if the text is
+            complete.
+        count: Number of allowed tokens; 0 if the grammar is at a dead end.
+        is_complete: Whether the text is complete: nothing may follow.
+        fault: Why the allowed tokens are not known; "" if they are known.
     """
 
     bits: NDArray[np.uint8]
@@ -44,7 +45,7 @@ class Allowed:
 
     @property
     def forced(self) -> int | None:
-        """The one token that may follow; None where there is a choice, or none may."""
+        """The only allowed token; None if there is a choice, or no token is allowed."""
         return int(self.bits.argmax()) if self.count == 1 and not self.is_complete else None
 
     def has(self, token: int) -> bool:
@@ -66,32 +67,33 @@ class Constraint:
         end_tokens: Iterable[int],
         channels: ChannelTracker,
     ) -> None:
-        """Begin a reply.
+        """Start a reply.
 
         Args:
-            matcher: Returns a matcher of llguidance at the begin of a text.
+            matcher: Returns a matcher of llguidance at the start of a text.
             vocab_size: Number of tokens of the tokenizer.
-            end_tokens: Tokens of the model that end the reply where the grammar may end; with none
-                the reply goes on as long as anything may follow.
-            channels: Tells where the reasoning ends; at the begin of the reply.
+            end_tokens: Tokens of the model that end the reply where the grammar may end; without
+                them the reply continues as long as anything may follow.
+            channels: Detects the end of the reasoning; at the start of the reply.
         """
         self._begin = matcher
         self._end_tokens = sorted(token for token in end_tokens if token < vocab_size)
         self._vocab_size = vocab_size
         self._channels = copy(channels)
-        self._read: list[int] = []  # emitted tokens that the grammar is of
-        self._matchers: dict[Path, Any] = {(): matcher()}  # by what each has read after these
+        self._read: list[int] = []  # emitted tokens to which the grammar applies
+        # By the tokens that each has read after these.
+        self._matchers: dict[Path, Any] = {(): matcher()}
         self._found: dict[Path, Allowed | None] = {}  # by path below the emitted tokens
         everything = np.ones(vocab_size, np.uint8)
         self._free = Allowed(everything, vocab_size)
         self._over = Allowed(everything, 0, is_complete=True)
 
     def read(self, token: int) -> None:
-        """Go on with an emitted token.
+        """Continue with an emitted token.
 
         Raises:
             ValueError: The grammar forbids it: a caller's sampler chose it.
-            GrammarError: No token of the model continues the text, or what may follow is too
+            GrammarError: No token of the model continues the text, or the allowed tokens are too
                 costly to find.
         """
         after = self.allowed((token,))
@@ -112,22 +114,21 @@ class Constraint:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text is whole."""
+        """Whether the text is complete."""
         after = self.allowed(())
         return after is not None and after.is_complete
 
     def allowed(self, path: Path) -> Allowed | None:
-        """Return what may follow the emitted tokens and a path; None where the path is forbidden.
+        """Return what may follow the emitted tokens and a path of further tokens.
 
-        Args:
-            path: Tokens after the last emitted one.
+        It is None if the path is forbidden.
         """
         if path not in self._found:
             self._found[path] = self._after(path)
         return self._found[path]
 
     def forced_run(self, most: int) -> Path:
-        """Return the tokens that follow for certain, `most` at most."""
+        """Return the tokens that certainly follow, at most `most`."""
         run: Path = ()
         while len(run) < most:
             after = self.allowed(run)
@@ -137,7 +138,7 @@ class Constraint:
         return run
 
     def ending(self, most: int) -> Path:
-        """Return the tokens of a run that makes the text whole, at most `most`; else no token."""
+        """Return a run of at most `most` certain tokens that completes the text; else ()."""
         run = self.forced_run(most)
         after = self.allowed(run)
         return run if after is not None and after.is_complete else ()
@@ -157,7 +158,7 @@ class Constraint:
         return self._at(path[num_free:])
 
     def _num_free(self, path: Path) -> int | None:
-        """Return how many tokens of a path belong to the reasoning; None where it goes on."""
+        """Return how many tokens of a path belong to the reasoning; None if it does not end."""
         channels = copy(self._channels)
         for index, token in enumerate(path):
             if channels.is_in_answer:
@@ -166,12 +167,12 @@ class Constraint:
         return len(path) if channels.is_in_answer else None
 
     def _at(self, below: Path) -> Allowed:
-        """Return what may follow tokens after those read, each of them allowed."""
+        """Return what may follow tokens after those read; each of them must be allowed."""
         bits, fault = mask_of(self._matcher(below))
         if fault:
             self._restart()
             bits, fault = mask_of(self._matcher(below))
-        if fault:  # the library then allows its own end token
+        if fault:  # after a fault the library allows only its own end token
             return Allowed(np.zeros(self._vocab_size, np.uint8), 0, fault=fault)
         return self._allowed(bits)
 
@@ -192,7 +193,7 @@ class Constraint:
         return Allowed(bits, int(np.count_nonzero(bits)))
 
     def _restart(self) -> None:
-        """Read the emitted tokens anew, as plain decoding reads them: a mask at each."""
+        """Read the emitted tokens again as plain decoding reads them, with a mask for each."""
         matcher = self._begin()
         for token in self._read:
             matcher.compute_bitmask()
@@ -201,7 +202,7 @@ class Constraint:
 
 
 def mask_of(matcher: Any) -> tuple[NDArray[np.uint8], str]:
-    """Return the mask of a matcher of llguidance, one uint8 a token, and its fault or ""."""
+    """Return the mask of a matcher of llguidance, one uint8 per token, and its fault or ""."""
     bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
     return bits, first_line(matcher.get_error()) if matcher.is_error() else ""
 
@@ -220,5 +221,5 @@ def _named(fault: str) -> str:
 
 
 def _below(found: dict[Path, Any], token: int) -> dict[Path, Any]:
-    """Return what was found below a token, by the path below it."""
+    """Return the results below a token, by the path below it."""
     return {path[1:]: value for path, value in found.items() if path[:1] == (token,)}

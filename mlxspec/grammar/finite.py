@@ -1,7 +1,8 @@
-"""Finds a JSON schema that no finite text fits: a recursion through what is required.
+"""Finds a JSON schema that no finite text fits: a recursion through required parts.
 
-A value is finite if all that it requires is. The finite definitions are the least fixed point of
-that: at first none is, and each pass over the schema adds those whose parts are.
+A value is finite if all of its required parts are. The finite definitions are the least fixed point
+of this rule: at first no definition is finite, and each pass over the schema adds those whose parts
+are.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ _MAX_PASSES = 100
 
 
 def endless_place(schema: Any) -> str:
-    """Return the place of the reference that makes a schema endless, as a JSON pointer; else ""."""
+    """Return the JSON pointer of the reference that makes a schema endless; else ""."""
     finite = _Finite(schema)
     return "" if finite.settled() else finite.last
 
@@ -19,8 +20,7 @@ def endless_place(schema: Any) -> str:
 class _Finite:
     """The references of a schema that lead to a finite value.
 
-    Attributes:
-        last: The last reference that was found endless.
+    `last` is the last reference that was found endless.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -38,7 +38,7 @@ class _Finite:
                 return True
             if len(self._known) == before:
                 return False
-        return True  # too large to tell: max_tokens ends the reply
+        return True  # too large to decide: max_tokens ends the reply
 
     def _of(self, schema: Any) -> bool:
         if not isinstance(schema, dict) or "const" in schema or "enum" in schema:
@@ -50,7 +50,7 @@ class _Finite:
             if isinstance(parts, list) and parts and not needed([self._of(p) for p in parts]):
                 return False
         types = schema.get("type", "object" if "properties" in schema else None)
-        if isinstance(types, list):  # another type needs nothing of what follows
+        if isinstance(types, list):  # another type needs none of the following
             types = types[0] if len(types) == 1 else None
         if types == "array":
             return self._of_array(schema)
@@ -68,7 +68,8 @@ class _Finite:
     def _of_reference(self, reference: Any) -> bool:
         if reference in self._known or not str(reference).startswith("#"):
             return True
-        if reference not in self._seen:  # once a pass: a chain of references doubles otherwise
+        # Once per pass: a chain of references would double otherwise.
+        if reference not in self._seen:
             self._seen.add(reference)
             if self._of(self._found(reference)):
                 self._known.add(reference)

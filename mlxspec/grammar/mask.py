@@ -1,4 +1,4 @@
-"""Puts the masks of a grammar on the logits of a draft tree."""
+"""Applies the masks of a grammar to the logits of a draft tree."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,14 +13,11 @@ def masked(
 ) -> mx.array:
     """Return logits with -inf at the tokens that the grammar forbids after each node.
 
-    A node that is forbidden itself, or stands below one, keeps its logits: no rule reaches it. So
-    does one after which nothing may follow: the reply ends there, whole or with an error.
+    A forbidden node, or one below it, keeps its logits: no rule reaches it. So does a node after
+    which nothing may follow: the reply ends there, complete or with an error.
 
-    Args:
-        constraint: The grammar, at the root of the tree.
-        logits: (n_nodes, V), maybe lazy; its tokens beyond the tokenizer's are forbidden.
-        tokens: Token of each node, root first.
-        parents: Parent of each node, -1 at the root.
+    The grammar is at the root of the tree. The (n_nodes, V) logits may be lazy; tokens beyond the
+    tokenizer's are forbidden.
     """
     keeps = np.ones(logits.shape, np.bool_)
     for row, path in zip(keeps, paths_of(tokens, parents), strict=True):
@@ -32,7 +29,7 @@ def masked(
 
 
 def paths_of(tokens: Sequence[int], parents: Sequence[int]) -> Iterator[Path]:
-    """Yield the tokens from below the root to each node; parents stand before their children."""
+    """Yield the tokens from below the root to each node; parents come before their children."""
     paths: list[Path] = []
     for token, parent in zip(tokens, parents, strict=True):
         paths.append((*paths[parent], token) if 0 <= parent < len(paths) else ())

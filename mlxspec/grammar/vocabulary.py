@@ -1,7 +1,7 @@
-"""The vocabulary of a model as the library of grammars, llguidance, reads it.
+"""The vocabulary of a model in the form that llguidance, the library of grammars, reads.
 
-One token is added behind the model's: it stands for "the text may end here". Which tokens of the
-model that means is a setting of each reply.
+One token is added after the model's: it means "the text may end here". Which tokens of the model
+have this meaning is a setting of each reply.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from mlxspec.errors import UnsupportedOperationError
 from mlxspec.tokenizer import Tokenizer
 
 _END = "<|the grammar may end here|>"
-_SPECIAL = b"\xff"  # begins what is no text
+_SPECIAL = b"\xff"  # starts a token that is not text
 
 
 def library() -> Any:
@@ -34,9 +34,7 @@ def library() -> Any:
 class Vocabulary:
     """All tokens of a tokenizer, and one more for the end.
 
-    Attributes:
-        reader: The tokenizer of llguidance.
-        end: Id of the token for the end.
+    `reader` is the tokenizer of llguidance; `end` is the id of the token for the end.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -57,9 +55,9 @@ class Vocabulary:
 
 
 class _Bytes:
-    """A tokenizer as llguidance takes one, by the bytes of its tokens.
+    """A tokenizer in the form that llguidance accepts, by the bytes of its tokens.
 
-    From a tokenizer.json it would read the letters of added tokens as signs for bytes.
+    From a tokenizer.json it would read the letters of added tokens as codes of bytes.
     """
 
     bos_token_id = None
@@ -74,7 +72,7 @@ class _Bytes:
         self.tokens = [*texts, _SPECIAL + _END.encode()]
         self._encode = partial(tokenizer.encode, add_special_tokens=False)
         adds_space = tokenizer.decode(self._encode("a")).startswith(" ")
-        self._begin = "\x02" if adds_space else ""  # no token joins it and the text behind
+        self._begin = "\x02" if adds_space else ""  # no token joins it with the text after it
         self._num_begin = len(self._encode(self._begin))
 
     def __call__(self, text: str | bytes) -> Sequence[int]:
