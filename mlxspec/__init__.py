@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 backend.prepare()
 
-_PUBLIC = {  # name -> module that holds it, imported when first asked for: the app runs without MLX
+_PUBLIC = {  # name -> its module, imported on first access: the app runs without MLX
     "Conversation": "mlxspec.conversation",
     "Engine": "mlxspec.engine.engine",
     "GenerationParams": "mlxspec.params",

@@ -1,4 +1,4 @@
-"""`python -m mlxspec` is `mlxspec`: the command line, which stands above the library."""
+"""`python -m mlxspec` runs `mlxspec`: the command line, which stands above the library."""
 
 from runpy import run_module
 

@@ -12,19 +12,20 @@ time. `with mlxspec.load() as engine:` frees the memory at the end.
 Arguments of `load` that need more than one line:
 
 - `source`: the default model is downloaded once.
-- `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit".
-  A list becomes one pool. "auto" measures which is fastest here.
+- `drafter`: a word is "none", "suffix", "table", "pool", "model", "medusa", "eagle3" or "exit". A
+  list becomes one pool. "auto" measures which is fastest here.
 - `depth`: also the length of the chain of a drafter that drafts chains; for a draft model it
   replaces `lookahead`.
 - `kv_bits`: the output distribution is that of the quantised cache, for plain decoding and for
   every drafter.
 - `learn`: the next run with this target starts from the table in this folder. Parts of the text of
   chats can be reconstructed from it.
-- `exit_threshold`: "exit" goes on while its best token has this probability; None for the
+- `exit_threshold`: "exit" continues while its best token has this probability; None for the
   threshold that is stored with the exit.
-- `dtype`: "auto" is float32 on a CPU, where half precision works but is slow; on a GPU the dtype
-  of the stored weights, and bfloat16 where float16 is too small for the model.
-- `changes`: a `mlxspec.loading.Changes`, with what `mlxspec.compat.load` takes for mlx-lm.
+- `dtype`: "auto" is float32 on a CPU, where half precision works but is slow; on a GPU the dtype of
+  the stored weights, or bfloat16 if float16 is too small for the model.
+- `changes`: a `mlxspec.loading.Changes`, with the values that `mlxspec.compat.load` takes for
+  mlx-lm.
 - `chain_rule`: the settings of a reply may name another; the output distribution is the same.
 """
 
@@ -112,9 +113,9 @@ class Prepared:
         choice: The chosen drafter, and the reason.
         make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
         context: The context in which drafters are built.
-        memory: What tables learned in earlier runs, or None.
+        memory: The data that tables learned in earlier runs, or None.
         sampling: The sampling params that the target's authors recommend, by name; only a chat
-            begins with them.
+            starts with them.
     """
 
     engine: Engine
@@ -156,23 +157,23 @@ def load(
         draft_model: Checkpoint of a draft model; it makes "model" the default drafter.
         lookahead: Longest chain that a draft model drafts.
         max_kv_size: Rows of a rotating cache; None for a cache that grows.
-        keep: First tokens that a rotating cache never evicts.
+        keep: Number of first tokens that a rotating cache never evicts.
         kv_bits: 8 or 4 for a quantised cache, which changes the output distribution; else None.
         learn: Folder in which the table stores what it learns; None stores nothing.
-        exit_threshold: Probability above which the drafter "exit" goes on, in (0, 1].
+        exit_threshold: Probability above which the drafter "exit" continues, in (0, 1].
         dtype: "float16", "bfloat16" or "float32": the dtype to compute in; or "auto".
-        port: "own" or "mlx-lm": whose code runs the model; "auto" prefers our own.
+        port: "own" or "mlx-lm" allows only that code; "auto" prefers our own.
         adapter: A folder with adapters (LoRA), which mlx-lm applies.
-        branching: The most children of a draft node; None leaves it to the drafter.
+        branching: Maximum number of children of a draft node; None leaves it to the drafter.
         depth: Longest path of a draft; None leaves it to the drafter.
         chain_rule: Rule that verifies sampled chains, "block" or "token".
-        hosts: Where the target stands, if one machine cannot hold it: a number of local processes,
+        hosts: The ranks of the target, if one machine cannot hold it: a number of local processes,
             addresses separated by commas, or a hostfile of `mlx.launch`.
         group: The group of a script that `mlx.launch` has started on all ranks. On rank 0 this
             returns an engine; on the others it computes for rank 0, and ends the process with it.
         changes: Changes of the model's config and tokenizer, and its revision on the hub.
-        on_progress: Called with the progress of a download.
-        say: Called with one line for the user; None reports problems alone, as Python warnings.
+        on_progress: Called with the downloaded bytes and all bytes.
+        say: Called with one line for the user; None reports only problems, as Python warnings.
 
     Raises:
         MlxspecError: `source` or `drafter` was not found, or cannot run.
@@ -209,13 +210,13 @@ def wrap(
     say: Say | None = None,
     **options: Any,
 ) -> Engine:
-    """Return an engine for what `mlx_lm.load` returned.
+    """Return an engine for the model and tokenizer that `mlx_lm.load` returned.
 
         model, tokenizer = mlx_lm.load("mlx-community/Qwen3-4B-4bit")
         engine = mlxspec.wrap(model, tokenizer)
 
-    The model's weights stay as they are, and mlx-lm can go on using it. At first it is compared
-    with mlx-lm's plain decoding, once on a machine.
+    The model's weights do not change, and mlx-lm can still use it. At its first use it is compared
+    with mlx-lm's plain decoding, once per machine.
 
     Args:
         model: A model of mlx-lm.
@@ -223,7 +224,7 @@ def wrap(
         drafter: As in `load`.
         name: Name for messages; "" for the model's type.
         say: As in `load`.
-        options: Other arguments of `load`, but those that choose what is loaded.
+        options: Other arguments of `load`, except those that choose what is loaded.
 
     Raises:
         UnsupportedModelError: The model cannot be a target.
@@ -255,7 +256,7 @@ def prepare(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> Prepared:
-    """Do what `load` does; return how the drafter was chosen, too."""
+    """Do what `load` does, and also return how the drafter was chosen."""
     options = checks.instance("options", Options() if options is None else options, Options)
     if source is not None:
         checks.name_or_path("source", source)
@@ -285,7 +286,7 @@ def load_target(
     on_progress: Progress | None = None,
     say: Say | None = None,
 ) -> LoadedModel:
-    """Load the target alone, here or on several ranks; arguments as in `load`."""
+    """Load only the target, here or on several ranks; arguments as in `load`."""
     checks.instance("changes", changes, Changes)
     if options.hosts is None and group is None:
         return load_model(
@@ -298,7 +299,8 @@ def load_target(
             on_progress=on_progress,
             say=say or _warn,
         )
-    from mlxspec.distributed import following, ranks  # now: few need them, and mlx.launch
+    # Imported here: few calls need these modules and mlx.launch.
+    from mlxspec.distributed import following, ranks
 
     if changes != UNCHANGED:
         raise UnsupportedOperationError(
@@ -339,7 +341,7 @@ def _with_drafter(
     sampling: Mapping[str, float],
     memory: TableMemory | None = None,
 ) -> Prepared:
-    """Give the engine of a context its drafter; `memory` is that of the drafter before, if any."""
+    """Give the engine of a context its drafter; `memory` is that of the previous one, if any."""
     engine = context.engine
     if asked != "none":
         engine.measure_costs()
@@ -349,7 +351,7 @@ def _with_drafter(
         if memory is not None:
             engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
-    _give(engine, make_drafter())  # only now: a trained drafter needs the engine's target
+    _give(engine, make_drafter())  # not earlier: a trained drafter needs the engine's target
     return Prepared(engine, choice, make_drafter, context, memory, sampling)
 
 
@@ -367,14 +369,14 @@ def change_drafter(
 ) -> Prepared:
     """Give a prepared engine another drafter; target and cache stay.
 
-    A drafter that reads hidden states of earlier tokens makes the next reply read the text again.
+    If the drafter reads hidden states of earlier tokens, the next reply prefills the text again.
 
     Args:
-        prepared: The engine; where this raises, it has its drafter again.
-        options: The options with which it was prepared, but for the drafter and the draft model.
+        prepared: The engine; after an error, it has its old drafter again.
+        options: The options with which it was prepared, except the drafter and the draft model.
         on_progress: As in `load`.
         say: As in `load`.
-        sampling: The sampling params of the replies, for `auto` where it measures.
+        sampling: The sampling params of the replies, which `auto` uses in its measurement.
 
     Raises:
         MlxspecError: The drafter was not found, or cannot run.
@@ -405,12 +407,12 @@ def measure_again(
 ) -> Choice | None:
     """Measure again which drafter is fastest, because replies contradict the choice of `auto`.
 
-    The engine has its drafter still; `change_drafter` with `auto` gives it the one that is chosen.
+    The engine keeps its drafter; `change_drafter` with `auto` switches to the chosen one.
 
     Args:
-        prepared: The engine; its cache stays as it is.
-        sampling: The sampling params of the replies: how often drafts are accepted depends on it.
-        should_stop: Asked before each trial, of a second or so.
+        prepared: The engine; its cache does not change.
+        sampling: The sampling params of the replies, on which the acceptance depends.
+        should_stop: Called before each trial, which takes about a second; True stops.
 
     Returns:
         The choice; None if it was stopped.
@@ -436,7 +438,7 @@ def make_drafter_context(
         say: Called with one line of text for the user.
         budget: Decides how many draft nodes a round verifies; None for a budget that measures what
             pays here.
-        on_progress: Called with the progress of a download.
+        on_progress: Called with the downloaded bytes and all bytes.
     """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)
@@ -464,7 +466,7 @@ def make_drafter_context(
 
 
 def _bound_context(engine: Engine, options: Options, say: Say) -> None:
-    """Limit the context to the keys and values that fit: beyond that the process would die."""
+    """Limit the context to the keys and values that fit: the system would kill a larger process."""
     most, fitting = engine.context_length, context_that_fits(engine.target.model, options.kv_bits)
     if most is None or fitting is None or fitting >= most:
         return

@@ -1,8 +1,8 @@
-"""The messages of a chat and their prompt: what a model's template takes, and what it lacks.
+"""The messages of a chat and their prompt, adapted to the limits of a model's template.
 
-Templates differ in ways that a chat must not depend on: whether and where a system prompt is a role
-of its own, where the reasoning of an earlier reply stands, which ids of calls they take, whether
-one role may speak twice, and which arguments they read.
+Templates differ in ways that a chat must not depend on: whether and where a system prompt is a
+separate role, where the reasoning of an earlier reply belongs, which ids of calls they accept,
+whether one role may speak twice, and which arguments they read.
 """
 
 import json
@@ -29,17 +29,14 @@ class ChatPrompts:
     def __init__(
         self, tokenizer: Tokenizer, model: str = "", say: Callable[[str], None] | None = None
     ) -> None:
-        """Prepare the prompts of a chat.
+        """Prepare the prompts of a chat; the tokenizer must have a chat template.
 
-        Args:
-            tokenizer: It has a chat template.
-            model: Name of the model, for messages.
-            say: Called with one line for the user; None makes it a Python warning.
+        `say` is called with one line for the user; None makes it a Python warning.
         """
         self._tokenizer = tokenizer
         self._model = model or "the model"
         self._say = say or _warn
-        self._said: set[str] = set()  # a line is not repeated for every turn
+        self._said: set[str] = set()  # lines that must not be repeated for every turn
 
     def render(
         self,
@@ -47,12 +44,10 @@ class ChatPrompts:
         tools: Sequence[Mapping[str, Any]] | None,
         args: Mapping[str, Any],
     ) -> str:
-        """Return the text of a prompt, and say which arguments have no effect.
+        """Return the text of a prompt, and report the arguments that have no effect.
 
-        Args:
-            messages: The messages, the system prompt first if there is one.
-            tools: JSON schemas of functions, or None.
-            args: Further variables of the template.
+        The system prompt, if any, is the first message. `tools` are JSON schemas of functions.
+        `args` are further variables of the template.
         """
         text = self._written(messages, tools=tools, chat_template_args=args)
         if args or tools:
@@ -65,13 +60,13 @@ class ChatPrompts:
         tools: Sequence[Mapping[str, Any]] | None,
         args: Mapping[str, Any],
     ) -> tuple[str, str]:
-        """Return the text of a prompt in which the reply goes on with the last message.
+        """Return the text of a prompt in which the reply continues the last message.
 
-        Where the template cannot leave a message open, or would close its reasoning, that message
-        stands behind the template's own start of a reply.
+        If the template cannot leave a message open, or would close its reasoning, that message
+        follows the template's own start of a reply.
 
         Returns:
-            The text before the reply, and the beginning of the reply.
+            The text before the reply, and the start of the reply.
         """
         *earlier, last = messages
         begun, marks = content_of(last), self._tokenizer.reasoning
@@ -80,7 +75,7 @@ class ChatPrompts:
             with suppress(UnsupportedOperationError):
                 text = self._written(messages, **how)
                 at = text.rindex(begun.strip())
-                # Some templates cut spaces; the reply goes on behind them.
+                # Some templates cut spaces; the reply continues after them.
                 return text[:at], text[at:].rstrip() + begun[len(begun.rstrip()) :]
         start = self.render(earlier, tools, args)
         if marks is not None and (opening := marks.opening_of(start)):
@@ -89,30 +84,29 @@ class ChatPrompts:
         return start, begun
 
     def reply_message(self, said: ReplyText, prompt: str) -> dict[str, str]:
-        """Return a reply as a message: with its reasoning apart, if the template reads it so.
+        """Return a reply as a message; its reasoning is separate if the template reads it so.
 
-        Args:
-            said: Text of the reply.
-            prompt: The end of its prompt, "" if unknown.
+        `prompt` is the end of its prompt, or "" if unknown.
         """
         marks = self._tokenizer.reasoning
         if marks is None or not said.is_split:
             return {"role": "assistant", "content": said.text}
         key = self._tokenizer.chat_template.reasoning_key
         if key is None:
-            # A reply that began inside its reasoning lacks the opening mark of its prompt.
+            # A reply that started inside its reasoning lacks the opening mark, which is in its
+            # prompt.
             content = marks.opening_of(prompt) + marks.written(said.pieces)
             return {"role": "assistant", "content": content}
         content, reasoning = said.answer.lstrip("\n"), said.reasoning.strip("\n")
         return {"role": "assistant", "content": content, key: reasoning}
 
     def split(self, reply: str) -> ReplyText:
-        """Return a stored reply, of which only the text is known, in its channels."""
+        """Split a stored reply, of which only the text is known, into its channels."""
         marks = self._tokenizer.reasoning
         return ReplyText([("answer", reply)] if marks is None else marks.split(reply))
 
     def _written(self, messages: Sequence[Message], **how: Any) -> str:
-        """Return the text of the plainest change of a chat that the template takes."""
+        """Return the text of the least changed form of a chat that the template accepts."""
         refusal: UnsupportedOperationError | None = None
         for form in _forms(self._with_system_placed(messages)):
             try:
@@ -127,7 +121,7 @@ class ChatPrompts:
     def _with_system_placed(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages with one system prompt, where the template reads it.
 
-        A later one is told as the user's where the template takes none there.
+        If the template accepts no later system prompt, that becomes a message of the user.
         """
         leading = list(takewhile(_is_system, messages))
         rest = list(messages[len(leading) :])
@@ -150,7 +144,7 @@ class ChatPrompts:
         return self._reads_system(before=[{"role": "user", "content": "a message"}, reply])
 
     def _reads_system(self, before: Sequence[Message]) -> bool:
-        """Whether the text of a system prompt comes through the template behind messages."""
+        """Whether the template shows the text of a system prompt after these messages."""
         probe = "a system prompt"
         messages = [{"role": "system", "content": probe}, {"role": "user", "content": "a message"}]
         try:
@@ -187,7 +181,7 @@ def messages_of(text: object) -> list[Message]:
 
 
 def content_of(message: Message) -> str:
-    """Return the text of a message; content that is no text is written as JSON."""
+    """Return the text of a message; content that is not text becomes JSON."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else json.dumps(content, default=str)
 
@@ -203,7 +197,7 @@ def _is_system(message: Message) -> bool:
 def _with_system_inside(system: Message, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the system prompt before the text of the first message.
 
-    It is what the templates do that have no such role but accept one, as that of Gemma 3.
+    Templates that have no such role but accept one, such as Gemma 3's, do the same.
     """
     if not messages or messages[0]["role"] != "user":
         return [{**system, "role": "user"}, *messages]
@@ -216,7 +210,7 @@ def _as_one(first: Message, second: Message) -> Message:
 
 
 def _forms(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Yield a chat as it is, then in forms that ever stricter templates take."""
+    """Yield a chat unchanged, then in forms for increasingly strict templates."""
     yield messages
     for changed in (_with_short_ids, _with_objects, _with_turns_joined):
         before, messages = messages, changed(messages)
@@ -240,7 +234,7 @@ def _with_short_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_objects(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with an object as the arguments of each call, {} where they are none."""
+    """Return the messages with an object as the arguments of each call, {} if there are none."""
 
     def whole(call: Message) -> Message:
         function = call["function"]
@@ -256,7 +250,7 @@ def _with_calls(message: Message, change: Callable[[Message], Message]) -> Messa
 
 
 def _with_turns_joined(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with one message for those of the user in a row."""
+    """Return the messages with consecutive messages of the user joined to one."""
     joined: list[Message] = []
     for message in messages:
         if joined and joined[-1]["role"] == message["role"] == "user":

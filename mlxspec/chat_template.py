@@ -1,7 +1,7 @@
 """A model's chat template: messages, tools and arguments to the text of a prompt.
 
 The template is a Jinja program from the same source as the model. It runs in Jinja's sandbox, and
-`template_guard` ends it in time. Which names it knows is in its syntax tree.
+`template_guard` stops it after a time limit. Its syntax tree shows which names it reads.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from mlxspec.prompt import check_utf8, is_utf8
 from mlxspec.template_guard import refuse_powers, stopped_in_time
 
 Message = Mapping[str, Any]
-"""`role` and `content`, and what else the template reads of a message, such as `tool_calls`."""
+"""`role` and `content`, and other keys that the template reads, such as `tool_calls`."""
 
 _FAULTS = (
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
@@ -33,11 +33,11 @@ _REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 _GIVEN = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
 _OWN = frozenset({"messages", "raise_exception", "strftime_now"})
-"""Names that the program itself gives to a template, besides those of transformers."""
+"""Names that this program provides to a template, in addition to those of transformers."""
 
 
 class ChatTemplate:
-    """The chat template of a tokenizer; another template of that tokenizer counts at once."""
+    """The chat template of a tokenizer; a change of the template takes effect at once."""
 
     def __init__(self, wrapped: PreTrainedTokenizerFast) -> None:
         self._wrapped = wrapped
@@ -51,7 +51,7 @@ class ChatTemplate:
         args: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
     ) -> str:
-        """Return the text of a conversation; `Tokenizer.render_chat` has the arguments."""
+        """Return the text of a conversation; see `Tokenizer.render_chat` for the arguments."""
         if self._wrapped.chat_template is None:
             raise UnsupportedOperationError(
                 "the model has no chat template, so it cannot chat: give it plain text to "
@@ -75,7 +75,8 @@ class ChatTemplate:
                 f"the model's chat template refuses messages of the roles {roles}: {error}"
             ) from error
         if not is_utf8(str(text)):
-            for given in _texts([messages, tools, args]):  # a place in the user's text, if there
+            # Reports the position in the user's text, if the fault is there.
+            for given in _texts([messages, tools, args]):
                 check_utf8(given)
             raise UnsupportedOperationError(
                 "the model's chat template writes half a character, which cannot be tokenized: "
@@ -89,7 +90,7 @@ class ChatTemplate:
         return [name for name in names if name not in known]
 
     def arguments(self, *, has_tools: bool = False) -> list[str]:
-        """Return the names that the template reads and only the user can give, sorted."""
+        """Return the names that the template reads and that only the user can provide, sorted."""
         given = _GIVEN | _OWN | set(self._wrapped.SPECIAL_TOKENS_ATTRIBUTES)
         return sorted(_variables(self._text(has_tools)) - given)
 
@@ -102,12 +103,12 @@ class ChatTemplate:
     def _text(self, has_tools: bool) -> str:
         try:
             return str(self._wrapped.get_chat_template(tools=[{}] if has_tools else None))
-        except ValueError:  # several templates, and none by default: rendering says so
+        except ValueError:  # several templates and no default: rendering reports it
             return ""
 
 
 def _check(tools: object, args: Mapping[str, Any]) -> None:
-    """Raise ValueError for tools that are no JSON schemas and for names that are taken."""
+    """Raise ValueError for tools that are no JSON schemas and for reserved names."""
     if tools is not None and not (
         is_list(tools) and all(isinstance(tool, Mapping) for tool in tools)
     ):
@@ -124,7 +125,7 @@ def _check(tools: object, args: Mapping[str, Any]) -> None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a value of JSON."""
+    """Yield the strings in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -136,7 +137,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 class _Generation(Extension):
-    """The block {% generation %} of transformers, which marks replies; only its body counts."""
+    """The block {% generation %} of transformers, which marks replies; only its body is used."""
 
     tags = {"generation"}  # noqa: RUF012  # the name and type are Jinja's
 
@@ -150,8 +151,8 @@ def _tree(template: str) -> nodes.Template:
     environment = Environment(extensions=[loopcontrols, _Generation])
     try:
         tree = environment.parse(template)
-        meta.find_undeclared_variables(tree)  # it looks for unknown filters, too
-    except (TemplateError, RecursionError):  # rendering says what is wrong with it
+        meta.find_undeclared_variables(tree)  # also finds unknown filters
+    except (TemplateError, RecursionError):  # rendering reports what is wrong with it
         return environment.parse("")
     return tree
 
@@ -163,7 +164,7 @@ def _variables(template: str) -> frozenset[str]:
 
 @cache
 def _words(template: str) -> frozenset[str]:
-    """Return the names of attributes and the texts in a template."""
+    """Return the attribute names and the strings in a template."""
     tree = _tree(template)
     attributes = {found.attr for found in tree.find_all(nodes.Getattr)}
     texts = {found.value for found in tree.find_all(nodes.Const) if isinstance(found.value, str)}

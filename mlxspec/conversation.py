@@ -1,12 +1,12 @@
 """A chat with one engine: chat template, turns, and a cache that is reused from turn to turn.
 
-The tokens of earlier turns are never encoded again: emitted tokens stay as they are, and only the
-text that the chat template adds after them is encoded. So the next prompt begins with exactly the
-tokens in the cache, and a turn prefills its own tokens only.
+The tokens of earlier turns are never encoded again: emitted tokens do not change, and only the text
+that the chat template adds after them is encoded. So the next prompt starts with exactly the tokens
+in the cache, and a turn prefills only its own tokens.
 
-A template may write earlier turns in another way: most templates of reasoning models leave out the
-reasoning of replies before the last message. Then the chat is encoded anew, and the cache goes back
-to the beginning that both texts share.
+A template may render earlier turns differently: most templates of reasoning models leave out the
+reasoning of replies before the last message. Then the chat is encoded again, and the cache goes
+back to the prefix that both texts share.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class Conversation:
     """Turns of a chat, each answered by the engine.
 
     Attributes:
-        engine: Writes the replies. Where conversations use it in turn, each prefills its text anew.
+        engine: Writes the replies. If conversations use it in turn, each prefills its text again.
         system: System prompt, or None for the default of the chat template. A template without a
             role for it gets it before the first message.
         tools: JSON schemas of the functions that the model may call, or None.
@@ -90,12 +90,12 @@ class Conversation:
 
     @property
     def reply_tokens(self) -> list[list[int]]:
-        """Token ids of each reply, none where only its text is known; as `restore` takes them."""
+        """Token ids of each reply, [] if only its text is known; `restore` takes them."""
         return [list(exchange.tokens) for exchange in self._exchanges]
 
     @property
     def num_forgotten(self) -> int:
-        """Number of turns that the last prompt left out, because they no longer fit."""
+        """Number of turns that the last prompt left out because they no longer fit."""
         return self._exchanges[-1].first if self._exchanges else 0
 
     def reset(self) -> None:
@@ -108,16 +108,16 @@ class Conversation:
         system: str | None = None,
         tokens: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Replace the chat by an earlier one; the next turn encodes its text anew.
+        """Replace the chat by an earlier one; the next turn encodes its text again.
 
         Args:
             turns: Pairs of user text and reply, oldest first.
             system: Its system prompt.
-            tokens: Token ids of each reply, where they are known, for `alternatives` and `branch`.
-                Those that do not spell the reply, as ids of another model, are dropped.
+            tokens: Token ids of each reply, if they are known, for `alternatives` and `branch`.
+                Those that do not spell the reply, such as ids of another model, are dropped.
 
         Raises:
-            ValueError: A turn is no pair of texts; the chat stays as it is.
+            ValueError: A turn is no pair of texts; the chat does not change.
         """
         pairs = [checks.texts("a turn", turn, may_be_empty=True) for turn in turns]
         if any(len(pair) != 2 for pair in pairs):
@@ -134,7 +134,7 @@ class Conversation:
         ]
 
     def cut(self, num_turns: int) -> None:
-        """Keep the first turns and forget the others; raise ValueError for no whole number."""
+        """Keep the first turns and forget the others; raise ValueError if it is not an integer."""
         self._exchanges = self._exchanges[: checks.whole("num_turns", num_turns)]
 
     def reply(
@@ -151,14 +151,14 @@ class Conversation:
 
         Args:
             text: Text of the user; or a message, or several, such as results with the role "tool".
-            params: Settings.
-            should_stop: Called once a round; true cancels the reply.
+            params: Settings; None for the defaults.
+            should_stop: Called once per round; True cancels the reply.
             stop_when: Called with every token; see `Engine.generate`.
 
         Raises:
             ValueError: An argument is of the wrong type; nothing is added.
             ContextLengthError: The chat no longer fits the model's context; nothing is added.
-            StaleReplyError: Raised by the iterator: the chat has gone on without this reply.
+            StaleReplyError: Raised by the iterator: the chat has continued without this reply.
         """
         return self._ask(self._exchanges, messages_of(text), params, should_stop, stop_when)
 
@@ -169,7 +169,7 @@ class Conversation:
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
-        """Answer the last user turn again, in place of the last reply.
+        """Answer the last user turn again; the new reply replaces the last one.
 
         Raises:
             ValueError: There is no turn to answer.
@@ -189,25 +189,26 @@ class Conversation:
         should_stop: Callable[[], bool] = lambda: False,
         stop_when: StopWhen = never,
     ) -> Iterator[Event]:
-        """Answer a turn again with the beginning of its reply and another token after that.
+        """Answer a turn again, with the start of its reply and then another token.
 
-        The turns after it are forgotten. What follows the token is drawn from the target's
-        distribution after the prompt, the kept tokens and this one; a token that ends the text ends
-        the reply. With the seed of the reply, its own token in that place gives it once more.
+        The turns after it are forgotten. The text after the token is drawn from the target's
+        distribution after the prompt, the kept tokens and this token; a token that ends the text
+        ends the reply. With the seed of the reply, its own token at that position gives the same
+        reply again.
 
         Args:
             turn: Index of the turn in `turns`.
-            position: Index of the place among the tokens of the reply; those before it are kept.
-            token: Token id for that place, such as one of `alternatives`.
+            position: Index among the tokens of the reply; earlier tokens are kept.
+            token: Token id for that position, such as one of `alternatives`.
             params: Settings; `max_tokens` counts the kept tokens too.
-            should_stop: Called once a round; true cancels the reply.
+            should_stop: Called once per round; True cancels the reply.
             stop_when: Called with every token, kept ones too; see `Engine.generate`.
 
         Raises:
-            ValueError: There is no such place or token, the reply was restored as text, or the
-                grammar of `params` forbids a token; the chat stays as it is.
-            ContextLengthError: Prompt and kept tokens no longer fit; the chat stays as it is.
-            StaleReplyError: Raised by the iterator: the chat has gone on without this reply.
+            ValueError: There is no such position or token, the reply was restored as text, or the
+                grammar of `params` forbids a token; the chat does not change.
+            ContextLengthError: Prompt and kept tokens no longer fit; the chat does not change.
+            StaleReplyError: Raised by the iterator: the chat has continued without this reply.
         """
         one = self._written(turn, position)
         kept = [*one.tokens[:position], checks.whole("token", token)]
@@ -246,12 +247,12 @@ class Conversation:
     def alternatives(
         self, turn: int, position: int, *, k: int = DEFAULT_NUM_ALTERNATIVES
     ) -> list[Alternative]:
-        """Return what else could have stood in a place of a reply; see `measure/alternatives.py`.
+        """Return the most probable tokens at a position of a reply; see `measure/alternatives.py`.
 
         Args:
             turn: Index of the turn in `turns`.
             position: Index of the token among the tokens of the reply.
-            k: Number of tokens; the written one is added where it is not among them.
+            k: Number of tokens; the written one is added if it is not among them.
 
         Raises:
             ValueError: There is no such token, or the reply was restored as text.
@@ -265,7 +266,7 @@ class Conversation:
         return [replace(each, prob=None) for each in find(anew.prompt, before, one.params)]
 
     def _written(self, turn: int, position: int) -> Exchange:
-        """Return a turn whose reply has a token in a place; raise ValueError for any other."""
+        """Return a turn whose reply has a token at a position; raise ValueError otherwise."""
         if not 0 <= checks.whole("turn", turn) < len(self._exchanges):
             raise ValueError(f"there is no turn {turn}; the chat has {len(self._exchanges)}")
         one = self._exchanges[turn]
@@ -279,7 +280,7 @@ class Conversation:
         return one
 
     def _spelling(self, text: str, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens of a stored reply, none if they are not those of its text."""
+        """Return the tokens of a stored reply, or [] if they do not spell its text."""
         if not all(0 <= token < self.engine.target.vocab_size for token in tokens):
             return []
         spelt = b"".join(map(self.engine.tokenizer.token_bytes, tokens)).decode("utf-8", "replace")
@@ -293,12 +294,12 @@ class Conversation:
         should_stop: Callable[[], bool] = lambda: False,
         on_run: Callable[[str], None] = lambda name: None,
     ) -> tuple[list[Event], list[Event]]:
-        """Answer a turn twice, plainly and then with drafts; the chat stays as it is.
+        """Answer a turn twice, plainly and then with drafts; the chat does not change.
 
         Args:
             text: Text of the user; "" for the last turn again.
             params: Settings of both replies.
-            should_stop: Called once a round; true cancels both replies.
+            should_stop: Called once per round; True cancels both replies.
             on_run: Called with the name of the drafter before each reply.
 
         Returns:
@@ -321,7 +322,7 @@ class Conversation:
             )
             return [*turns, *events]
 
-        # The prompt is read before both, so that neither run pays for it alone.
+        # The prompt is read before both runs, so that neither includes its time.
         run(NoDrafter(), replace(exchange.params, max_tokens=1))
         runs = []
         for drafter in (NoDrafter(), self._unlearned_drafter()):
@@ -330,20 +331,20 @@ class Conversation:
         return runs[0], runs[1]
 
     def _unlearned_drafter(self) -> Drafter:
-        """Return a drafter that has not seen a reply to the same prompt, where that can be made."""
+        """Return a drafter that has not seen a reply to the same prompt, if one can be made."""
         try:
             return fresh_drafter(self.engine.drafter)
-        except ValueError:  # a head or a draft model: it learns nothing from replies
+        except ValueError:  # a head or a draft model, which learns nothing from replies
             return self.engine.drafter
 
     def measure_cost(self, *, should_stop: Callable[[], bool] = lambda: False) -> CostCurve | None:
-        """Time forwards after the text in the cache; the cache stays as it is.
+        """Time forwards after the text in the cache; the cache does not change.
 
         Args:
-            should_stop: Called before each forward; true ends the measurement.
+            should_stop: Called before each forward; True ends the measurement.
 
         Returns:
-            Milliseconds of a forward by its number of rows, or None where it was stopped.
+            Milliseconds of a forward by its number of rows, or None if it was stopped.
         """
         target = self.engine.target
         with device_turn():
@@ -361,7 +362,7 @@ class Conversation:
         stop_when: StopWhen,
         kept: Sequence[int] = (),
     ) -> Iterator[Event]:
-        """Begin a turn after `earlier`; from its first event on, these are the chat's exchanges."""
+        """Start a turn after `earlier`; from its first event on, these are the chat's exchanges."""
         exchange = self._next_exchange(earlier, asked, _settings(params))
         events = self.engine.generate(
             exchange.prompt,
@@ -381,12 +382,11 @@ class Conversation:
     ) -> Iterator[Event]:
         """Yield the events of the last exchange, and store its reply.
 
-        Args:
-            exchanges: The exchanges of the chat from now on.
-            events: Events of the reply.
-            seen: The exchanges when the prompt was made, with the number of pieces of each.
+        `exchanges` become those of the chat. `seen` are the exchanges when the prompt was made,
+        with the number of pieces of each.
         """
-        # The chat may have changed between the call and the first event: its prompt is old then.
+        # The chat may have changed between the call and the first event; then its prompt is
+        # outdated.
         self._check_is_current(
             len(self._exchanges) == len(seen)
             and all(
@@ -436,7 +436,7 @@ class Conversation:
         if earlier and not earlier[-1].is_restored:
             last = earlier[-1]
             known = last.whole_text(self.engine.tokenizer)
-            # A template may rewrite earlier turns; then the whole chat is encoded anew below.
+            # A template may rewrite earlier turns; then the whole chat is encoded again below.
             if full.startswith(known):
                 new = full[len(known) :]
                 added = encode(new, add_special_tokens=False)
@@ -454,7 +454,7 @@ class Conversation:
         length = self.engine.context_length
         if length is None:
             return False
-        # A quarter of the context is enough for a reply, even where max_tokens is larger.
+        # A quarter of the context is enough for a reply, even if max_tokens is larger.
         return len(exchange.prompt) + min(exchange.params.max_tokens, length // 4) > length
 
     def _messages_of(self, exchanges: Iterable[Exchange]) -> list[dict[str, Any]]:

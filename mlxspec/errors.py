@@ -1,7 +1,7 @@
 """The errors for users; a message says what was got, what is allowed and what to do."""
 
 WARNING = "warning: "
-"""Begins a line for the user that tells of a problem; other lines are news."""
+"""Prefix of a line for the user that reports a problem; other lines are news."""
 
 
 class MlxspecError(Exception):
@@ -42,7 +42,7 @@ class UnsupportedOperationError(MlxspecError):
 
 
 class GrammarError(MlxspecError):
-    """Nothing may follow in a reply that is not whole, or what may follow is too costly to find."""
+    """No token may follow in an incomplete reply, or the allowed tokens are too costly to find."""
 
 
 class EngineClosedError(MlxspecError):
@@ -50,7 +50,7 @@ class EngineClosedError(MlxspecError):
 
 
 class RankLostError(MlxspecError):
-    """A process that computes a part of the target has died, hangs, or does not fit the others."""
+    """A process that computes a part of the target has died, hangs, or differs from the others."""
 
 
 class StaleReplyError(MlxspecError):
@@ -70,4 +70,4 @@ class TraceError(MlxspecError):
 
 
 class ServerError(MlxspecError):
-    """A server that does not answer, or not as one of mlxspec."""
+    """A server that does not answer, or does not answer like one of mlxspec."""

@@ -13,7 +13,7 @@ from mlxspec.trace.reply_text import ReplyText
 
 @dataclass
 class Exchange:
-    """One turn and its reply, with their tokens; a restored turn has its text alone.
+    """One turn and its reply, with their tokens; a restored turn has only its text.
 
     A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
     stores each token once, not once for each later turn; a template that rewrites earlier turns
@@ -21,14 +21,11 @@ class Exchange:
 
     Attributes:
         asked: The messages that are answered: one of the user, or results of tools.
-        before: The exchange whose prompt and reply begin this prompt; None for a new prompt.
-        added: Tokens of the prompt after those; none in a restored turn.
+        before: The exchange whose prompt and reply start this prompt; None for a new prompt.
+        added: Tokens of the prompt after those; empty in a restored turn.
         added_text: The text of these tokens.
-        params: Settings of the reply.
         first: Index of the first turn that is in the prompt.
-        tokens: Tokens of the reply.
-        num_kept: First of these that were given, not written.
-        said: Text of the reply.
+        num_kept: How many of the first reply tokens were given, not written.
     """
 
     asked: list[Message]
@@ -48,7 +45,7 @@ class Exchange:
 
     @property
     def reply(self) -> str:
-        """Text of the reply, its reasoning included."""
+        """Text of the reply, including its reasoning."""
         return self.said.text
 
     @property
@@ -78,7 +75,7 @@ class Exchange:
         return found[::-1]
 
     def whole_text(self, tokenizer: Tokenizer) -> str:
-        """Return the text of all tokens, those of the prompt and of the reply."""
+        """Return the text of all tokens of the prompt and the reply."""
         parts = (
             (one.added_text, tokenizer.decode(one.tokens, keep_special=True)) for one in self.line
         )

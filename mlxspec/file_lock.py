@@ -10,8 +10,7 @@ from pathlib import Path
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock while others wait for it.
 
-    Args:
-        path: A file for the lock alone; it is created with its folder, and stays.
+    `path` is a file used only for the lock; it is created with its folder, and stays.
 
     Raises:
         OSError: The file cannot be created.

@@ -10,12 +10,9 @@ from mlxspec.params.checks import token_ids
 def prompt_tokens(
     prompt: object, encode: Callable[[str], list[int]], name: str = "the prompt"
 ) -> list[int]:
-    """Return the tokens of a prompt.
+    """Return the tokens of a prompt: text, or token ids in a sequence or an array of one axis.
 
-    Args:
-        prompt: Text, or token ids in a sequence or in an array of one axis.
-        encode: Function that returns the tokens of a text.
-        name: Name of the prompt in messages.
+    `name` names the prompt in messages.
 
     Raises:
         ValueError: It is anything else, or text that cannot be encoded.
@@ -26,11 +23,9 @@ def prompt_tokens(
 
 
 def predicted_tokens(text: str | None, encode: Callable[..., list[int]]) -> list[int]:
-    """Return the tokens of a predicted reply, without a start token; none of None.
+    """Return the tokens of a predicted reply, without a start token; [] for None.
 
-    Args:
-        text: The text that the reply is expected to repeat.
-        encode: Function that returns the tokens of a text, as `Tokenizer.encode` does.
+    `encode` works as `Tokenizer.encode`.
 
     Raises:
         ValueError: It cannot be encoded.
@@ -47,12 +42,8 @@ def check_prompt(
 ) -> None:
     """Raise if a prompt does not fit a model.
 
-    Args:
-        tokens: The prompt.
-        vocab_size: Vocabulary size of the model.
-        context_length: Largest number of tokens; None without a limit.
-        name: Name of the model.
-        prompt: Name of the prompt in messages.
+    `context_length` is None without a limit. Messages name the model `name` and the prompt
+    `prompt`.
 
     Raises:
         ValueError: The prompt is empty or has a token outside the vocabulary.
@@ -75,12 +66,12 @@ def check_prompt(
 
 
 def are_texts(value: Any) -> bool:
-    """Return whether a value of JSON is a list of texts, at least one, none empty, all UTF-8."""
+    """Return whether a JSON value is a non-empty list of non-empty UTF-8 texts."""
     return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
 
 
 def check_utf8(text: str) -> None:
-    """Raise ValueError for a lone surrogate, as from bytes that are not UTF-8; it says where."""
+    """Raise ValueError with the position of a lone surrogate, as from bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

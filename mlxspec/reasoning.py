@@ -1,8 +1,8 @@
-"""Where the reasoning of a reply begins and ends: the marks of the tokenizer, token by token.
+"""Where the reasoning of a reply starts and ends: the marks of the tokenizer, token by token.
 
 A reasoning model writes its thoughts before its answer, between two marks such as <think> and
 </think>. A mark is one token, or several of which the first is a control token. Some chat templates
-end with the opening mark, so a reply may begin inside its reasoning.
+end with the opening mark, so a reply may start inside its reasoning.
 """
 
 import re
@@ -24,7 +24,7 @@ _PAIRS = (
 """Opening and closing marks of the models in use."""
 
 _BETWEEN = {"<|channel|>analysis<|message|>": "<|start|>assistant"}
-"""A mark that stands before the closing one, where the answer is a message of its own."""
+"""The mark before the closing one, if the answer is a separate message."""
 
 _CONTROL = re.compile(r"<[^<>]+>")
 
@@ -34,10 +34,7 @@ class ReasoningMarks:
     """The marks around the reasoning of a model.
 
     Attributes:
-        start: The opening mark.
-        end: The closing mark.
-        borders: The channel that begins after each mark, by the tokens of the mark.
-        start_tokens: Tokens of the opening mark.
+        borders: The channel that starts after each mark, by the tokens of the mark.
     """
 
     start: str
@@ -49,11 +46,9 @@ class ReasoningMarks:
     def of(
         cls, vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]
     ) -> "ReasoningMarks | None":
-        """Return the marks of a tokenizer, None for a model that does not reason.
+        """Return the marks of a tokenizer; None for a model that does not reason.
 
-        Args:
-            vocabulary: Its tokens, by their text.
-            encode: Returns the tokens of a text, without a start token.
+        `vocabulary` maps the texts of its tokens to their ids. `encode` adds no start token.
         """
         for start, end in _PAIRS:
             between = _BETWEEN.get(start)
@@ -67,7 +62,7 @@ class ReasoningMarks:
     def is_open_after(self, prompt: Sequence[int], token_bytes: Callable[[int], bytes]) -> bool:
         """Return whether a prompt ends with the opening mark; spaces may follow the mark."""
         length = len(prompt)
-        # A special token has no bytes: it is no space, though nothing of it is visible.
+        # A special token has no bytes: it is not a space, although it is invisible.
         while length and (text := token_bytes(prompt[length - 1])) and not text.strip():
             length -= 1
         width = len(self.start_tokens)
@@ -79,7 +74,7 @@ class ReasoningMarks:
         return prompt[prompt.rindex(self.start) :] if is_open else ""
 
     def split(self, text: str) -> list[tuple[Channel, str]]:
-        """Return the pieces of a stored reply, of which only the text is known."""
+        """Split a stored reply, of which only the text is known, into pieces."""
         head, end, answer = text.partition(self.end)
         before, start, inside = head.partition(self.start)
         if end and not start:  # the prompt held the opening mark
@@ -89,7 +84,7 @@ class ReasoningMarks:
         return [piece for piece in pieces if piece[1]]
 
     def written(self, pieces: Iterable[tuple[Channel, str]]) -> str:
-        """Return the text of a reply with its marks, those that are special tokens too."""
+        """Return the text of a reply with its marks, including marks that are special tokens."""
         parts: list[str] = []
         before: Channel = "answer"
         for channel, group in groupby(pieces, key=itemgetter(0)):
@@ -102,7 +97,7 @@ class ReasoningMarks:
 
 
 class ChannelTracker:
-    """Tells the channel of each emitted token of one reply."""
+    """Determines the channel of each emitted token of one reply."""
 
     def __init__(
         self,
@@ -110,12 +105,9 @@ class ChannelTracker:
         prompt: Sequence[int],
         token_bytes: Callable[[int], bytes],
     ) -> None:
-        """Begin a reply.
+        """Start a reply; without marks, every token belongs to the answer.
 
-        Args:
-            marks: The marks of the model; None puts every token into the answer.
-            prompt: Tokens of the prompt.
-            token_bytes: Returns the UTF-8 bytes of a token.
+        `token_bytes` returns the UTF-8 bytes of a token.
         """
         self._borders = {} if marks is None else marks.borders
         is_open = marks is not None and marks.is_open_after(prompt, token_bytes)
@@ -124,14 +116,14 @@ class ChannelTracker:
 
     @property
     def is_in_answer(self) -> bool:
-        """Whether the next token belongs to the answer, unless it begins a mark."""
+        """Whether the next token belongs to the answer, unless it starts a mark."""
         return self._channel == "answer" and not self._begun
 
     def next(self, token: int) -> Channel:
         """Return the channel of the next token.
 
-        The first tokens of a mark count as one before the rest of it has come: a mark of several
-        tokens begins with a control token, which belongs to no text.
+        The first tokens of a mark count as a mark before the rest of it arrives: a mark of several
+        tokens starts with a control token, which belongs to no text.
         """
         for begun in ((*self._begun, token), (token,)):
             if begun in self._borders:

@@ -24,7 +24,7 @@ _LINES = 64  # template lines between two checks of the clock
 
 
 class TemplateStoppedError(RuntimeError):
-    """A template ran for too long, or could."""
+    """A template ran for too long, or could do so."""
 
 
 def refuse_powers(template: str | Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ def stopped_in_time() -> Iterator[None]:
             raise TemplateStoppedError(f"it ran for more than {TIME_S:g} seconds and was stopped")
         return step
 
-    before = sys.gettrace()  # a debugger's, most likely
+    before = sys.gettrace()  # that of a debugger, most likely
     sys.settrace(enter)
     try:
         yield

@@ -2,16 +2,16 @@
 
 The bytes of a token may end inside a character, and the text so far may end with the start of a
 stop string. Such text is held back until a later token completes it, so released text never
-changes. The reply is the texts of all tokens and the result of `finish`, joined.
+changes. The texts of all tokens and the result of `finish`, joined, are the reply.
 
-A special token has no text, but a stop string may name it. Such a token is a sign among the
-characters while stop strings are looked for, and is left out of what is released.
+A special token has no text, but a stop string may name it. During the search for stop strings such
+a token is a placeholder character, which is removed from released text.
 """
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
 
-_SIGNS = range(0xD800, 0xE000)  # halves of characters, which decoded text never holds
+_SIGNS = range(0xD800, 0xE000)  # halves of surrogate pairs, which decoded text never holds
 
 
 class TextStream:
@@ -27,12 +27,12 @@ class TextStream:
         stop: Sequence[str] = (),
         special: Mapping[str, int] | None = None,
     ) -> None:
-        """Begin a reply.
+        """Start a reply.
 
         Args:
-            token_bytes: Function that returns the UTF-8 bytes of a token, none for a special one.
+            token_bytes: Returns the UTF-8 bytes of a token, b"" for a special one.
             stop: Strings that end the reply.
-            special: Tokens without bytes by their names, which stop strings may hold.
+            special: Tokens without bytes by their names, which stop strings may contain.
 
         Raises:
             ValueError: A stop string is empty.
@@ -41,7 +41,7 @@ class TextStream:
             raise ValueError("a stop string is empty; leave it out instead")
         self._token_bytes = token_bytes
         named = [name for name in special or {} if any(name in string for string in stop)]
-        named.sort(key=len, reverse=True)  # as a tokenizer reads them: the longest counts
+        named.sort(key=len, reverse=True)  # the longest wins, as in a tokenizer
         signs = dict(zip(named, map(chr, _SIGNS), strict=False))
         self._signs = {special[name]: sign for name, sign in signs.items()} if special else {}
         self._hidden = dict.fromkeys(map(ord, signs.values()))
@@ -76,7 +76,7 @@ class TextStream:
 
 
 def _signed(string: str, signs: Mapping[str, str]) -> str:
-    """Return a stop string with the signs of special tokens in place of their names."""
+    """Return a stop string with placeholders instead of the names of special tokens."""
     for name, sign in signs.items():
         string = string.replace(name, sign)
     return string

@@ -1,7 +1,7 @@
-"""Reads text files of people and of other programs: UTF-8, with any ends of lines.
+"""Reads text files of people and of other programs: UTF-8, with any line endings.
 
-A byte order mark is no part of a text, and every line ends in a line feed. So a text is the same
-one from a file and through a pipe.
+A byte order mark is not part of the text, and every line ends in a line feed. So a text from a file
+equals the same text through a pipe.
 """
 
 import codecs
@@ -15,18 +15,15 @@ class NotTextError(ValueError):
 
 
 def read_text(path: Path, most_bytes: int = -1) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: The file.
-        most_bytes: The most bytes it may have; -1 for no limit.
+    """Return the text of a file of at most `most_bytes` bytes; -1 for no limit.
 
     Raises:
         OSError: It cannot be read.
         NotTextError: It is not UTF-8 text, or too large.
     """
     with path.open("rb") as file:
-        data = file.read(most_bytes + 1 if most_bytes >= 0 else -1)  # one more shows a larger file
+        # One extra byte shows a larger file.
+        data = file.read(most_bytes + 1 if most_bytes >= 0 else -1)
     if 0 <= most_bytes < len(data):
         raise NotTextError(f"larger than {most_bytes // 1000} kB: give a smaller one")
     return decoded(data)

@@ -1,10 +1,9 @@
 """A model's tokenizer: text to ids, ids to bytes, messages to a prompt.
 
-It wraps Hugging Face's `tokenizers` and the chat template (`chat_template.py`). Decoding is
-based on `token_bytes`: a token may be a part of a character, so a reply is decoded from the joined
-bytes of its tokens. This works for the two schemes in use: byte-level BPE, where every character
-of a token is a byte, those of added tokens excepted, and SentencePiece, where ▁ is a space and
-<0x41> a byte.
+It wraps Hugging Face's `tokenizers` and the chat template (`chat_template.py`). Decoding uses
+`token_bytes`: a token may be a part of a character, so a reply is decoded from the joined bytes of
+its tokens. This works for the two schemes in use: byte-level BPE, where every character of a token
+is a byte, except in added tokens, and SentencePiece, where ▁ is a space and <0x41> a byte.
 """
 
 import hashlib
@@ -20,7 +19,8 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.prompt import check_utf8
 from mlxspec.reasoning import ReasoningMarks
 
-MAX_TOKENS = 1 << 21  # the most that a table's context can pack; real vocabularies have a tenth
+# The most that a table's context can pack; real vocabularies have a tenth of this.
+MAX_TOKENS = 1 << 21
 _SPACE_MARK = "\u2581"
 
 
@@ -29,16 +29,13 @@ class Tokenizer:
 
     Attributes:
         wrapped: The tokenizer of transformers.
-        chat_template: Its chat template.
-        eos_token_ids: Tokens that end a text or a turn, in rising order.
+        eos_token_ids: Tokens that end a text or a turn, in ascending order.
     """
 
     def __init__(self, wrapped: PreTrainedTokenizerFast, eos_token_ids: Iterable[int] = ()) -> None:
         """Wrap a fast tokenizer of transformers.
 
-        Args:
-            wrapped: The tokenizer.
-            eos_token_ids: End tokens of the model's config; the tokenizer's own is added.
+        `eos_token_ids` are the end tokens of the model's config; the tokenizer's own is added.
 
         Raises:
             UnsupportedModelError: Its scheme is not supported, or an id is too large.
@@ -55,7 +52,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, special ones included; the model's vocabulary may be padded."""
+        """Number of tokens, including special ones; the model's vocabulary may be padded."""
         return len(self._tokens)
 
     @property
@@ -66,7 +63,7 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text, with a start token before them if the model needs one.
 
-        A text that begins with the start token does not get another.
+        A text that starts with the start token does not get another one.
 
         Raises:
             ValueError: The text has a lone surrogate, as from bytes that are not UTF-8.
@@ -81,10 +78,8 @@ class Tokenizer:
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text of tokens; broken characters are U+FFFD.
 
-        Args:
-            tokens: Token ids.
-            keep_special: Write special tokens by their names, as a chat template does; else they
-                are left out.
+        With `keep_special`, special tokens appear by their names, as in a chat template; else they
+        are left out.
         """
         pieces = (
             self._tokens[token].encode()
@@ -118,16 +113,16 @@ class Tokenizer:
         """Return the tokens of a conversation.
 
         Args:
-            messages: `role` and `content` of each message, and what else the template reads, such
-                as `tool_calls` and `reasoning_content`. Roles are "system", "user", "assistant",
-                "tool" and those that the template adds.
+            messages: `role` and `content` of each message, and other keys that the template reads,
+                such as `tool_calls` and `reasoning_content`. Roles are "system", "user",
+                "assistant", "tool" and those that the template adds.
             add_generation_prompt: End with the template's start of the model's reply.
             tools: JSON schemas of the functions that the model may call.
             chat_template_args: Further variables of the template, such as `enable_thinking`.
 
         Raises:
-            ValueError: An argument of the template has a name that is taken, or `tools` is no list
-                of JSON schemas.
+            ValueError: An argument of the template has a reserved name, or `tools` is no list of
+                JSON schemas.
             UnsupportedOperationError: The model has no template, or the template raises.
         """
         text = self.render_chat(
@@ -162,8 +157,8 @@ class Tokenizer:
     def same_as(self, other: "Tokenizer") -> bool:
         """Return whether ids mean the same in both, as draft model and target require.
 
-        One may have more added tokens at the end. A model's padding beyond its tokenizer does not
-        matter.
+        One may have more added tokens at the end. Padding of a model beyond its tokenizer is
+        ignored.
         """
         shared = min(len(self._tokens), len(other._tokens))
         longer = max(self._tokens, other._tokens, key=len)
@@ -174,7 +169,7 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all tokens in order: equal where ids mean the same."""
+        """SHA-256 of all tokens in order: equal if ids mean the same."""
         return hashlib.sha256(json.dumps(self._tokens).encode()).hexdigest()
 
     @cached_property
@@ -191,7 +186,7 @@ class Tokenizer:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The tokens that the tokenizer writes before a text."""
+        """The tokens that the tokenizer adds before a text."""
         bare, whole = (self.wrapped.encode("a", add_special_tokens=adds) for adds in (False, True))
         return list(whole[: whole.index(bare[0])]) if bare else []
 
@@ -222,8 +217,8 @@ def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
 def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
     """Return True for byte-level BPE, False for SentencePiece.
 
-    How text is split says it; the decoder may be one of the other scheme, which this module does
-    without.
+    The way it splits text decides; the decoder may be of the other scheme, but this module does not
+    use it.
 
     Raises:
         UnsupportedModelError: It is neither.
