@@ -56,7 +56,7 @@ def test_an_exact_seed_is_asked_for_on_the_command_line(command):
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
     """Return the arguments that a plain chat begins with, given those on the command line."""
-    write(tmp_path / "settings.toml", FULL.replace("top_k = 40", "top_k = -1"))
+    write(tmp_path / "settings.toml", FULL.replace("top_k = 40", "top_k = -2"))
     found = []
     monkeypatch.setattr(
         plain_chat, "run_plain", lambda args, params: found.append((args, params)) or 0
@@ -76,7 +76,7 @@ def test_a_plain_chat_takes_the_settings_and_tells_what_is_wrong_in_the_file(beg
     assert params.sampling.top_p == 0.5
     assert params.sampling.min_p == 0.05
     assert params.sampling.top_k == 0
-    assert "settings.toml: sampling.top_k is -1" in capsys.readouterr().err
+    assert "settings.toml: sampling.top_k is -2" in capsys.readouterr().err
 
 
 def test_a_switch_of_the_template_in_the_file_holds_until_the_command_line_gives_one():

@@ -33,11 +33,7 @@ SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
         (lambda: GenerationParams(max_tokens=-1), "max_tokens must be 0 or more; got -1"),
         (
             lambda: SamplingParams(temperature=-0.5),
-            "temperature must be 0, or 1e-05 and more; got -0.5",
-        ),
-        (
-            lambda: SamplingParams(temperature=1e-9),
-            "temperature must be 0, or 1e-05 and more; got 1e-09",
+            "temperature must be 0 or more; .*; got -0.5",
         ),
         (lambda: Options(exit_threshold=0.0), "threshold must be more than 0 and at most 1; got 0"),
         (lambda: Options(exit_threshold=1.5), "threshold must be .* at most 1; got 1.5"),

@@ -238,8 +238,10 @@ def test_a_batch_reads_no_tree_that_is_none(name):
             return InBatch(**settings)
 
     engine = make_engine(MODEL, InBatch(**settings))
-    with pytest.raises(ValueError, match=message):
-        list(engine.generate_batch([PROMPT, PROMPT[:4]], PARAMS))
+    for reply in engine.generate_batch([PROMPT, PROMPT[:4]], PARAMS):
+        assert len(reply.tokens) == 1  # of the plain round before
+        with pytest.raises(ValueError, match=message):
+            reply.raise_error()
 
 
 def test_a_node_alone_is_plain_decoding_whatever_root_it_names():
