@@ -16,7 +16,7 @@ _FILES = "the server answers with the models that it was given"
 _STORE = "nothing is stored: send the whole chat"
 _TEXT = "only text is read and written"
 _TOLD = "a reply is told in the form that docs/serving.md describes"
-_LAW = "tokens are drawn by temperature, top_k, top_p, min_p and XTC alone"
+_SAMPLING = "tokens are drawn by temperature, top_k, top_p, min_p and XTC alone"
 _BOUND = "no token is forbidden but by a schema, a grammar or logit_bias"
 _PROMPT = "the model's own chat template makes the prompt"
 _WINDOW = "penalties count the whole text"
@@ -30,7 +30,7 @@ _REFUSED = {
         "return_tokens response_fields post_sampling_probs no_stop_trim n_probs prompt_logprobs "
         "n_indent reasoning_in_content"
     ),
-    _LAW: (
+    _SAMPLING: (
         "mirostat mirostat_mode dynatemp_range dynamic_temperature samplers sampler_priority "
         "dry_multiplier top_a smoothing_factor penalty_alpha no_repeat_ngram_size "
         "epsilon_cutoff eta_cutoff nsigma temperature_last temp_last use_beam_search "
@@ -64,17 +64,17 @@ _UNLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "include_reasoning": (_TOLD, (True,)),
     "reasoning_format": (_TOLD, ("auto", "deepseek", "parsed")),
     "parse_tool_calls": (_TOLD, (True,)),
-    "typical_p": (_LAW, (1,)),
-    "typical": (_LAW, (1,)),
-    "tfs": (_LAW, (1,)),
-    "tfs_z": (_LAW, (1,)),
-    "guidance_scale": (_LAW, (1,)),
-    "cfg_scale": (_LAW, (1,)),
-    "encoder_repetition_penalty": (_LAW, (1,)),
-    "length_penalty": (_LAW, (1,)),
+    "typical_p": (_SAMPLING, (1,)),
+    "typical": (_SAMPLING, (1,)),
+    "tfs": (_SAMPLING, (1,)),
+    "tfs_z": (_SAMPLING, (1,)),
+    "guidance_scale": (_SAMPLING, (1,)),
+    "cfg_scale": (_SAMPLING, (1,)),
+    "encoder_repetition_penalty": (_SAMPLING, (1,)),
+    "length_penalty": (_SAMPLING, (1,)),
     "do_sample": ("say temperature 0 for the likeliest token", (True,)),
-    "top_n_sigma": (_LAW, (-1, 0)),
-    "min_keep": (_LAW, (0, 1)),
+    "top_n_sigma": (_SAMPLING, (-1, 0)),
+    "min_keep": (_SAMPLING, (0, 1)),
     "repeat_penalty": (f"{_WINDOW}: give repetition_penalty", (1, 0)),
 }
 """Why fields are refused unless they have one of these values."""
