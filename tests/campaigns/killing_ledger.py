@@ -180,9 +180,11 @@ class Ledger:
             except (SafetensorError, OSError) as error:
                 self.faults.append(f"the learned table is broken: {error}")
         for path in folder.glob("traces/*.jsonl"):
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):
-                    json.loads(line)
+            *lines, _cut_off = path.read_text(encoding="utf-8").split("\n")
+            try:
+                [json.loads(line) for line in lines]  # a token's text may hold U+0085 or U+2028
+            except ValueError as error:
+                self.faults.append(f"a line of the recording {path.name} is broken: {error}")
 
     def _expect(self, is_so: bool, complaint: str) -> None:
         if not is_so:

@@ -85,6 +85,7 @@ def test_what_is_missing_or_changed_is_a_fault(folder, damage):
         ("settings.toml", "frame_ra"),
         ("measured.json", '{"half'),
         ("learned/1.safetensors", "half"),
+        ("traces/1.jsonl", '{"half\n{}\n'),
     ],
 )
 def test_a_file_that_is_not_whole_is_a_fault(folder, name, content):
@@ -93,3 +94,11 @@ def test_a_file_that_is_not_whole_is_a_fault(folder, name, content):
     (folder / name).write_text(content)
     told.check(folder)
     assert told.faults
+
+
+def test_a_recording_may_end_in_half_a_line_and_hold_any_line_separator(folder):
+    (folder / "traces").mkdir()
+    (folder / "traces/1.jsonl").write_text('{"text": "a\x85b\u2028c"}\n{"half', encoding="utf-8")
+    told = ledger()
+    told.check(folder)
+    assert told.faults == []
