@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 backend.prepare()
 
 _PUBLIC = {  # name -> its module, imported on first access: the app runs without MLX
-    "Conversation": "mlxspec.conversation",
+    "Conversation": "mlxspec.chat.conversation",
     "Engine": "mlxspec.engine.engine",
     "GenerationParams": "mlxspec.params",
     "Grammar": "mlxspec.params",

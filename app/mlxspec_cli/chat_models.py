@@ -41,7 +41,7 @@ class SessionModels:
     ) -> ConversationLike:
         with IMPORTING:
             backend.check()
-            from mlxspec.conversation import Conversation
+            from mlxspec.chat.conversation import Conversation
             from mlxspec_cli.opening import open_engine
 
         with _as_our_error():

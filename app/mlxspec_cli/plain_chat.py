@@ -14,7 +14,7 @@ from functools import partial
 from shutil import get_terminal_size
 from types import FrameType
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.params.table import ADJUSTABLE

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mlxspec.chat_prompts import ChatPrompts
+from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.errors import MlxspecError
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded

@@ -16,8 +16,8 @@ from mlxspec.batch.jobs import Job
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import GrammarError, MlxspecError
 from mlxspec.params import GenerationParams, Grammar
-from mlxspec.reasoning import ChannelTracker
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.reasoning import ChannelTracker
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread, Ticket

@@ -8,9 +8,9 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.models import qwen2
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.models import ModelConfig, build_model
-from mlxspec.target.decoder import Decoder
 
 CONFIG = {
     "model_type": "qwen2",

@@ -18,6 +18,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.adapted.cache_kinds import refused_caches, relative_error
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.verdict import Verdict
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
@@ -25,7 +26,6 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.kv.windows import Eviction
 from mlxspec.models import CacheKind, DraftSupport
-from mlxspec.target.decoder import Decoder
 
 _LONGEST_WINDOW = 1200  # tokens; a longer text would take more time than a user should wait
 _SHORT = 24  # tokens of the text if no window has to be passed

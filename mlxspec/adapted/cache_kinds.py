@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 import mlx.core as mx
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.models import CacheKind
-from mlxspec.target.decoder import Decoder
 
 _MAX_SIZE, _KEEP = 12, 4
 _LENGTH = 16  # tokens of the text: the ring has wrapped

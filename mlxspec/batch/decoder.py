@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.models import TargetModel
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
 
 class BatchDecoder:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import ChainRule, GenerationParams, check_params
 from mlxspec.params.checks import is_list, wrong_type
-from mlxspec.prompt import check_prompt, predicted_tokens, prompt_tokens
-from mlxspec.target.decoder import Decoder
+from mlxspec.text.prompt import check_prompt, predicted_tokens, prompt_tokens
 
 
 @dataclass(frozen=True)

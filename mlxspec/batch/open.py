@@ -32,6 +32,7 @@ from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Budget, CostCurve
+from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_target
 from mlxspec.drafters.grammar.drafter import constrained
@@ -47,8 +48,7 @@ from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.waited_round import wait_all
-from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import Event, GenerationFinished, PrefillProgress
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlxspec.batch.sequence import BatchSequence
+from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.kv.prefixes import Planes, PrefixCache
-from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.difference import common_length
 
 

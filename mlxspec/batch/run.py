@@ -14,10 +14,10 @@ from mlxspec.batch.replies import BatchReply
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.batch.settings import BatchSettings
 from mlxspec.budget import CostCurve
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter
-from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStateReader
 
 
 class SeparateDecoders:

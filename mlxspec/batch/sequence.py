@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from mlxspec.batch.jobs import Job
 from mlxspec.batch.replies import BatchReply
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.grammar.drafter import constrained
@@ -21,8 +22,7 @@ from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import (
     DrafterFailed,
     Event,

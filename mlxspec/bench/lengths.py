@@ -20,6 +20,7 @@ import mlx.core as mx
 
 from mlxspec.api import load, make_cache
 from mlxspec.bench.context import WINDOW, context_lengths
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
@@ -28,7 +29,6 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 
 WIDTHS = (1, 4, 8, 16)

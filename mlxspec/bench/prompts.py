@@ -13,7 +13,7 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
-from mlxspec.prompt import are_texts
+from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 
 APART = "copy"

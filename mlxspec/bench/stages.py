@@ -18,6 +18,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from mlxspec.budget.cost import verify_forward
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
@@ -28,8 +29,7 @@ from mlxspec.reply import host_round as host_round_room
 from mlxspec.reply import waited_round as waited_round_room
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.target.decoder import Decoder
-from mlxspec.text import TextStream
+from mlxspec.text.stream import TextStream
 from mlxspec.trace.events import GenerationFinished
 
 REST = "the rest"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from mlxspec.budget.curve import CostCurve
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
 _SHAPE_WIDTHS = (1, 4, 2, 16, 8, 32)

@@ -21,11 +21,11 @@ import numpy as np
 
 from mlxspec.budget import Budget
 from mlxspec.checking.chi_square import Fit, fit, pooled
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.grammar.constraint import Allowed, Constraint
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 

@@ -14,6 +14,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec import api
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
@@ -22,7 +23,6 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import DEFAULT_KEEP, checks
-from mlxspec.target.decoder import Decoder
 
 _ENGINE, _CACHES = "engine_of_mlxspec", "caches_of_that_engine"
 

@@ -8,6 +8,7 @@ from mlxspec.compat.engines import check_max_kv_size, engine_beside
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.refusals import refuse
 from mlxspec.compat.samplers import random_seed
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine.engine import Engine
@@ -21,7 +22,6 @@ from mlxspec.params import (
     Sampler,
     SamplingParams,
 )
-from mlxspec.target.decoder import Decoder
 
 DEFAULT_LOOKAHEAD = 2
 """Default number of draft tokens in mlx-lm's speculative decoding."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from mlxspec.template_guard import refuse_powers, stopped_in_time
-from mlxspec.text import TextStream
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.stream import TextStream
+from mlxspec.text.template_guard import refuse_powers, stopped_in_time
+from mlxspec.text.tokenizer import Tokenizer
 
 _THINKING = (("<think>", "</think>"), ("<longcat_think>", "</longcat_think>"))
 _TOOLS = "tool calls are not parsed here; use the tokenizer of mlx_lm.tokenizer_utils.load for that"

@@ -14,6 +14,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.device.backend import values
 from mlxspec.device.turns import device_turn
 from mlxspec.distributed.link import Link
@@ -22,8 +24,6 @@ from mlxspec.distributed.orders import Kind, Order
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import RankLostError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStateReader
 
 
 class ShardedDecoder(Decoder):

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.turns import device_turn
 from mlxspec.distributed.orders import Kind, Order, unpacked
 from mlxspec.distributed.wire import BEAT_S, Wire, WireError
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 
 
 class Orders:

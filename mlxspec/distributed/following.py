@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import memory
 from mlxspec.distributed.follower import Follower, Orders
 from mlxspec.distributed.handshake import settings_of, weights_fingerprint
@@ -18,7 +19,6 @@ from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.params import Options
-from mlxspec.target.decoder import Decoder
 
 
 def follow(

@@ -10,11 +10,11 @@ from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, DraftLimits, SamplingParams
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStateReader
 from mlxspec.verify.noise import Noise
 
 __all__ = [

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
@@ -20,7 +21,6 @@ from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.verify.noise import Noise
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter, stages_in_target
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.draft_cursor import read_draft
@@ -20,7 +21,6 @@ from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, FREE, SamplingParams
-from mlxspec.target.decoder import Decoder
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),

@@ -14,6 +14,7 @@ from os import PathLike
 from os.path import expanduser
 from pathlib import Path
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, limit
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
@@ -40,7 +41,6 @@ from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
-from mlxspec.target.decoder import Decoder
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,

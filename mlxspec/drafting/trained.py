@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
-from mlxspec.target.decoder import Decoder
 
 
 class Builder(Protocol):

@@ -19,6 +19,7 @@ from mlxspec.batch.jobs import Job, job_of
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
 from mlxspec.budget import Budget, FixedBudget
 from mlxspec.budget.cost import quick_costs
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
@@ -32,12 +33,11 @@ from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.params.checks import function, token_ids, wrong_type
-from mlxspec.prompt import check_prompt
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
-from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.prompt import check_prompt
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import (
     EmittedToken,
     Event,

@@ -1,9 +1,9 @@
 """Assigns the engine's target to one reply: the newest one that is not over."""
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.reply.reply import Reply
-from mlxspec.target.decoder import Decoder
 
 
 class Seats:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.errors import GrammarError
-from mlxspec.reasoning import ChannelTracker
+from mlxspec.text.reasoning import ChannelTracker
 
 Path = tuple[int, ...]
 

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.nn as nn
 from transformers import PreTrainedTokenizerFast
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
@@ -35,8 +36,7 @@ from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
-from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 __all__ = [
     "UNCHANGED",

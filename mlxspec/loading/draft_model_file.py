@@ -15,7 +15,7 @@ from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.models.weights import load_weights, words_of_loaded
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 KIND = "draft-model"
 

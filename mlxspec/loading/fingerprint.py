@@ -10,7 +10,7 @@ import hashlib
 import json
 
 from mlxspec.models import TargetConfig
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _SIZES = (
     "vocab_size",

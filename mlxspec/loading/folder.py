@@ -17,7 +17,7 @@ from mlxspec.loading.changes import UNCHANGED, Changes
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.model_types import is_runnable
 from mlxspec.loading.ports import read_quantization
-from mlxspec.tokenizer import MAX_TOKENS
+from mlxspec.text.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

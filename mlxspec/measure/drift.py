@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
@@ -17,14 +18,13 @@ from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.grammar.mask import masked
 from mlxspec.params import GenerationParams
-from mlxspec.reasoning import ChannelTracker
 from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.loops import LoopFinder
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.target.decoder import Decoder
-from mlxspec.text import TextStream
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.reasoning import ChannelTracker
+from mlxspec.text.stream import TextStream
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.trace.stats import FORCED
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts

@@ -15,6 +15,7 @@ from functools import partial
 
 from mlxspec.budget import Budget
 from mlxspec.budget.cost import quick_costs
+from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -27,7 +28,6 @@ from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.pending_round import PendingRound
 from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.target.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import (
     DrafterFailed,

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from mlxspec.checking.chi_square import Fit, fit
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts

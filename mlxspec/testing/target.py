@@ -6,13 +6,13 @@ from typing import Any, ClassVar, cast
 import mlx.core as mx
 import mlx.utils
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.target.decoder import Decoder
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 RING_ROWS, NUM_SINKS = 12, 2
 """Rows of a rotating cache, and its number of attention sinks."""

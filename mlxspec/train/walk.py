@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
+from mlxspec.decoder.hidden import Audience, HiddenStates
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, readers_of
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
-from mlxspec.target.hidden import Audience, HiddenStates
 from mlxspec.train.data.corpus import GREEDY, Conversation
 from mlxspec.train.evaluate import Acceptance
 from mlxspec.train.features import Features

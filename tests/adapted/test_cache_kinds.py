@@ -5,11 +5,11 @@ import pytest
 from mlxspec.adapted.admission import examine
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import mlx_lm
-from mlxspec.target.decoder import Decoder
 from tests.adapted.test_admission import WINDOWED, adapted
 from tests.support.tiny import ToyTokenizer
 from tests.support.zoo import PARENTS, PATH, TOKENS, build, error, text_of, tree_of

@@ -10,13 +10,13 @@ import pytest
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.checking.chi_square import fit
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.drafts.tree import DraftTree
@@ -13,7 +14,6 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
 from tests.support.tiny_heads_exit import exit_head

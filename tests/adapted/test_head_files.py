@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import load_head
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.head_folders import LAYER, TOKENS, D, V, eagle3, maps, renamed, save_head_folder
 from tests.support.tiny import ToyTokenizer, emitted
 from tests.support.tiny_adapted import adapted, greedy

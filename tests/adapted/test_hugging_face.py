@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mlxspec.api import HOST_DRAFTERS
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adapted_golden import NAMES, load_adapted_golden
 from tests.support.adversaries import AlwaysRight, RandomTrees
 from tests.support.reference import path_to

@@ -14,6 +14,7 @@ import pytest
 from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
@@ -21,7 +22,6 @@ from mlxspec.drafts.shape import TreeShape
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import Adversary, FirstRoundOnly
 from tests.support.all_outcomes import joint_of_engine
 from tests.support.tiny import ToyTokenizer

@@ -7,9 +7,9 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.leaves import LeafPlan, RowsLeaf
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
 from tests.support.zoo import build, text_of
 
 WINDOWED = mx.array([[True, False], [True, True]])

@@ -6,10 +6,10 @@ from mlx_lm.models.base import quantized_scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import PackedRows, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny_adapted import adapted, source
 from tests.support.zoo import PARENTS, PATH, TOKENS, build, decoder_at, error, path_to, tree_of
 

@@ -10,9 +10,9 @@ import pytest
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.bench.peers import mlx_lm_model
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import RandomTrees
 from tests.support.decoded_text import Reader
 from tests.support.golden import load_golden

@@ -8,10 +8,10 @@ import pytest
 from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny_adapted import adapted, source
 from tests.support.zoo import (
     CHAIN,

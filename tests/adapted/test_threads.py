@@ -5,9 +5,9 @@ from threading import Thread
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
 from tests.adapted.test_admission import HYBRID, adapted
 
 TOKENS = mx.array([[3, 1, 4, 1, 5]])

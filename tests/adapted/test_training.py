@@ -14,6 +14,7 @@ import pytest
 from mlx import nn
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
@@ -22,7 +23,6 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.train.data.corpus import GREEDY, load_corpus
 from mlxspec.train.data.making import make_corpus
 from mlxspec.train.data.settings import DataSettings

@@ -6,6 +6,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -15,7 +16,6 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import PrefillProgress
 from tests.adapted.test_zoo import WITH_WINDOWS
 from tests.support.adversaries import AlwaysRight, RandomTrees

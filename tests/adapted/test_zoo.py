@@ -6,10 +6,10 @@ from mlx_lm.generate import generate_step
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.api import GenerationParams
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import ToyTokenizer, emitted
 from tests.support.zoo import (

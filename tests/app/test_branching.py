@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mlxspec.api import Options, prepare_loaded
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     GenerationFailed,

@@ -12,7 +12,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
 import mlxspec
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import PrefillProgress
 from mlxspec.trace.file import read_trace

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.batch.decoder import BatchDecoder
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import CacheError
@@ -12,7 +13,6 @@ from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.models.layers import DecoderLayer
-from mlxspec.target.decoder import Decoder
 from tests.support.decoded_text import Reader
 from tests.support.decoders import PATH, PATH_TOKENS, TREE, TRUTHS, assert_close
 from tests.support.dict_cache import seen

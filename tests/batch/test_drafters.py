@@ -9,6 +9,7 @@ import pytest
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.base import EagleBase
@@ -19,7 +20,6 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import MODEL, PROMPTS, VOCAB, for_each_sequence
 from tests.support.limited_targets import LimitedModel

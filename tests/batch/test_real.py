@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from mlxspec.api import HOST_DRAFTERS
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import is_near_tie
 from mlxspec.verify.noise import Noise
 from tests.support.device_facts import believed

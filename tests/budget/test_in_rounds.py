@@ -8,13 +8,13 @@ import pytest
 
 from mlxspec.budget import FixedBudget, MeasuredBudget
 from mlxspec.budget.cost import quick_costs
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.support.row_count import RowCount

@@ -7,6 +7,7 @@ from random import Random
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
@@ -15,7 +16,6 @@ from mlxspec.loading.fetch.profile import tokenizer_of
 from mlxspec.loading.heads.file import save_head
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
-from mlxspec.target.decoder import Decoder
 from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
 from tests.loading.test_heads import CARD, every_variant, own_heads
 from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target

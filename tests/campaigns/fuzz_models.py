@@ -9,10 +9,10 @@ from random import Random
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.local import describe_model
-from mlxspec.target.decoder import Decoder
 from tests.campaigns.fuzz_damage import (
     COUNTS,
     damaged,

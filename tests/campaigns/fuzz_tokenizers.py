@@ -9,10 +9,10 @@ import shutil
 from pathlib import Path
 from random import Random
 
-from mlxspec import template_guard
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.fetch.profile import tokenizer_of
 from mlxspec.models import ModelConfig
+from mlxspec.text import template_guard
 from tests.campaigns.fuzz_damage import damaged_json, hostile_value
 from tests.support.model_folders import save_folder, tiny_config
 

@@ -22,13 +22,13 @@ from mlxspec.checking.sampled import (
     sample_params,
 )
 from mlxspec.checking.verdict import verdict
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.params import Grammar
 from mlxspec.reply.continuation import Continuation
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof
 from tests.support.adversaries import RandomTrees, UniformChain

@@ -6,7 +6,7 @@ import pytest
 
 import mlxspec
 from mlxspec.api import prepare
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.tiny import emitted, make_engine, tiny_model

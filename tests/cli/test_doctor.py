@@ -10,10 +10,10 @@ import pytest
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, idle_cost_curve, verify_forward
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.drafting.auto import Choice
-from mlxspec.target.decoder import Decoder
 from mlxspec_cli.commands import doctor
 from mlxspec_cli.main import main
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec.api import Options, prepare_loaded
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.params import GenerationParams
 from tests.support.chat_folders import save_chat_folder
 from tests.support.paths import ROOT

@@ -8,8 +8,8 @@ import pytest
 
 import mlxspec.reply.continuation as continuation
 from mlxspec.checking import report
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.target.decoder import Decoder
 from mlxspec_cli.main import main
 from tests.support.broken_rules import say_the_second_best
 from tests.support.gguf_files import tiny_config

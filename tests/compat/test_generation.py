@@ -12,7 +12,7 @@ from mlxspec import compat
 from mlxspec.api import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.peers import make_pair

@@ -6,13 +6,13 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mlxspec.api import make_drafter_context
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafting.registry import build_drafter
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.drafter_files import save_drafter
 from tests.support.model_folders import save_folder
 from tests.support.tiny import tiny_model

@@ -7,12 +7,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.decoder import ShardedDecoder
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES
 from tests.support.decoded_text import Reader
 from tests.support.followed import Followed

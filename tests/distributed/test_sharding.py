@@ -6,11 +6,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.model import ShardedModel
 from mlxspec.distributed.sharding import sharing
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.models.sharding import share
-from mlxspec.target.decoder import Decoder
 from tests.support.model_folders import tiny_config
 from tests.support.shared_folders import COMMON, FOLDERS, build_module
 from tests.support.tiny import tiny_model

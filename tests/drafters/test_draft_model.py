@@ -6,11 +6,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
 

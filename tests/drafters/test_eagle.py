@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.params import SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.tiny_heads_eagle import (

@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from tests.support.eagle_reference import paths_of
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_heads_eagle import EAGLE_DRAFTERS

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import mlxspec.reply.continuation as continuation
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
@@ -15,8 +17,6 @@ from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_heads_eagle import (

@@ -4,11 +4,11 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DraftVerified
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config

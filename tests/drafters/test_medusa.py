@@ -7,6 +7,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.medusa.rank_tree import RankTree
@@ -14,8 +16,6 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 from tests.support.drafting import assert_valid, path_probs, shape_of
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_medusa import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, Grammar, SamplingParams

@@ -4,12 +4,12 @@ import warnings
 
 import pytest
 
-from mlxspec import template_guard
-from mlxspec.chat_prompts import ChatPrompts
+from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text import template_guard
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.reasoning import DROPPING, MODEL, VOCAB, chat, reasoning_tokenizer, saying

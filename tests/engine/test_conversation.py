@@ -6,7 +6,7 @@ from itertools import zip_longest
 import numpy as np
 import pytest
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import ContextLengthError, StaleReplyError, UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams

@@ -10,13 +10,13 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.checking.chi_square import fit
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import Adversary, DrawnTree, Duplicates, RandomTrees
 from tests.support.limited_targets import LimitedModel, verifying
 from tests.support.tiny import emitted, make_engine, tiny_model

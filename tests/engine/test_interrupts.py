@@ -13,11 +13,11 @@ import pytest
 
 import mlxspec
 from mlxspec.budget import FixedBudget
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import RandomTrees
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model

@@ -17,6 +17,7 @@ import pytest
 
 import mlxspec.reply.continuation as continuation
 from mlxspec.api import HOST_DRAFTERS
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -25,7 +26,6 @@ from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply.host_round import HostRound
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import (
     REFUSED,
     AlwaysRight,

@@ -21,6 +21,7 @@ from mlx_lm.models import llama as mlx_lm_llama
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mlxspec.api import HOST_DRAFTERS, Options, make_cache, prepare_loaded
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
@@ -28,7 +29,6 @@ from mlxspec.loading import load_model
 from mlxspec.measure.compare import first_difference
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from tests.support.adversaries import AlwaysRight
 from tests.support.device_facts import believed
 from tests.support.halves import cut_sums, in_dtype, lose_a_row

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.params import GenerationParams
-from mlxspec.reasoning import ChannelTracker, ReasoningMarks
+from mlxspec.text.reasoning import ChannelTracker, ReasoningMarks
 from mlxspec.trace.events import GenerationFinished, PrefillProgress, text_of
 from mlxspec.trace.reply_text import ReplyText
 from tests.support.adversaries import AlwaysRight

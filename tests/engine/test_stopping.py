@@ -9,7 +9,7 @@ import json
 import pytest
 
 import mlxspec
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, GenerationFinished, GenerationStarted

@@ -8,7 +8,7 @@ import pytest
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.params import Grammar
-from mlxspec.reasoning import ChannelTracker, ReasoningMarks
+from mlxspec.text.reasoning import ChannelTracker, ReasoningMarks
 from tests.support.language import EndedTokenizer, Language
 
 VOCAB, END = 5, 4

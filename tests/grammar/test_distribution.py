@@ -12,6 +12,7 @@ import pytest
 
 import mlxspec.reply.continuation as continuation
 from mlxspec.checking.chi_square import fit
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -22,7 +23,6 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.reply.host_round import HostRound
-from mlxspec.target.decoder import Decoder
 from tests.adapted.test_joint import FixedTrees, SampledTrees
 from tests.engine.test_interrupts import LooksAhead
 from tests.support.adversaries import (

@@ -15,7 +15,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
-from mlxspec.reasoning import ChannelTracker
+from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.stats import FORCED

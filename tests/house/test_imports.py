@@ -17,12 +17,11 @@ from tests.support.paths import ROOT
 FLOORS = {
     "mlxspec": [
         {"file_lock", "text_files"},
-        {"errors", "params", "text", "template_guard"},
-        {"trace", "prompt", "device"},
-        {"reasoning", "chat_template"},
-        {"kv", "tokenizer"},
-        {"drafts", "models", "chat_prompts", "grammar"},
-        {"verify", "target", "exchange"},
+        {"errors", "params"},
+        {"trace", "device"},
+        {"text", "kv"},
+        {"drafts", "models", "grammar"},
+        {"verify", "decoder"},
         {"adapted", "budget"},
         {"loading"},
         {"drafters", "distributed"},
@@ -30,7 +29,7 @@ FLOORS = {
         {"batch"},
         {"engine"},
         {"measure", "train"},
-        {"drafting", "conversation"},
+        {"drafting", "chat"},
         {"api"},
         {"compat", "bench"},
         {"checking"},
@@ -203,7 +202,7 @@ def test_there_is_something_to_check():
     known = {"mlxspec.engine.engine", "mlxspec.drafters.base", "mlxspec_app.app"}
     assert known <= set(modules())
     assert any(
-        found.module == "mlxspec.target.decoder" for found in imports_of("mlxspec.budget.cost")
+        found.module == "mlxspec.decoder.decoder" for found in imports_of("mlxspec.budget.cost")
     )
 
 
@@ -225,7 +224,7 @@ def test_imports_lead_down():
         ("mlxspec.drafters.suffix.drafter", "from mlxspec.engine.engine import Engine"),
         ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.kv.cache"),
-        ("mlxspec.models.llama", "def read():\n    from mlxspec.target import decoder"),
+        ("mlxspec.models.llama", "def read():\n    from mlxspec.decoder import decoder"),
         ("mlxspec.api", "from mlxspec_app.text import wrap"),
         ("mlxspec_app.app", "from mlxspec_cli import main"),
         ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.fold import apply"),

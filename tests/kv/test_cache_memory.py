@@ -8,11 +8,11 @@ with one array of rows.
 import mlx.core as mx
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import tiny_model
 
 HEADS, SIZE, LENGTH = 2, 128, 6000

@@ -10,10 +10,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks, last_row_masks, tree_masks
-from mlxspec.target.decoder import Decoder
 from tests.support.dict_cache import filled, random_rows, stage
 from tests.support.reference import reference_logits
 from tests.support.tiny import tiny_model

@@ -10,6 +10,7 @@ from mlx_lm.utils import MODEL_REMAPPING
 
 from mlxspec import loading
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
@@ -19,7 +20,6 @@ from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fetch.stated import stated_config
 from mlxspec.loading.model_types import is_runnable
 from mlxspec.loading.sizes import cache_bytes, row_bytes
-from mlxspec.target.decoder import Decoder
 from mlxspec_cli.commands import models
 from tests.support import zoo
 from tests.support.gguf_models import BASE, write

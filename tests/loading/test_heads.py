@@ -7,6 +7,7 @@ import pytest
 from huggingface_hub import snapshot_download
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.eagle.eagle1 import EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa.drafter import MedusaHeads
@@ -17,7 +18,6 @@ from mlxspec.loading.fetch import sources
 from mlxspec.loading.heads import source as head_source
 from mlxspec.loading.heads.file import save_head
 from mlxspec.models import build_model
-from mlxspec.target.decoder import Decoder
 from tests.support.head_folders import (
     LAYER,
     TOKENS,

@@ -9,12 +9,12 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec import api
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.errors import NumericsError
 from mlxspec.loading import load_model
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import DTYPES, Options
-from mlxspec.target.decoder import Decoder
 from mlxspec_cli.arguments import options
 from mlxspec_cli.parser import build_parser
 from tests.support.gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata

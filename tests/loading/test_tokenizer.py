@@ -12,7 +12,7 @@ from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the cat was fat.",
@@ -344,7 +344,7 @@ LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% e
 
 
 def test_a_template_that_runs_on_is_stopped(monkeypatch):
-    monkeypatch.setattr("mlxspec.template_guard.TIME_S", 0.05)
+    monkeypatch.setattr("mlxspec.text.template_guard.TIME_S", 0.05)
     tokenizer = Tokenizer(byte_level(chat_template=LOOPS))
     with pytest.raises(UnsupportedOperationError, match=r"ran for more than 0\.05 seconds"):
         tokenizer.render_chat(MESSAGES)
@@ -398,6 +398,6 @@ def test_the_error_names_what_python_refuses_a_template(template):
 
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
-    monkeypatch.setattr("mlxspec.tokenizer.MAX_TOKENS", 100)
+    monkeypatch.setattr("mlxspec.text.tokenizer.MAX_TOKENS", 100)
     with pytest.raises(UnsupportedModelError, match=r"a token with id \d+; at most 100"):
         Tokenizer(byte_level())

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.measure.alternatives import alternatives
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.adversaries import RandomTrees

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.kv.cache import Cache
 from mlxspec.measure.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.near_tie import near_tie_of
 from tests.support.halves import half_model
 from tests.support.tiny import make_cache, tiny_model
@@ -128,7 +128,7 @@ def lose_the_last_row(monkeypatch):
 
 
 def mix_up_siblings(monkeypatch):
-    monkeypatch.setattr("mlxspec.target.forwards.tree_masks", lambda *asked: {None: None})
+    monkeypatch.setattr("mlxspec.decoder.forwards.tree_masks", lambda *asked: {None: None})
 
 
 def damage_what_is_kept(monkeypatch):

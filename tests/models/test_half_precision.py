@@ -10,7 +10,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams
 from mlxspec_cli.main import main

@@ -14,7 +14,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxspec.target.decoder import PREFILL_CHUNK
+from mlxspec.decoder.decoder import PREFILL_CHUNK
 from tests.support.long_golden import NUM_ROWS, load_long_golden, read_to_the_end, tree_says
 from tests.support.nearness import assert_as_near, errors
 

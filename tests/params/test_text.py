@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.text import TextStream
+from mlxspec.text.stream import TextStream
 
 
 def stream_of(*pieces, stop=()):

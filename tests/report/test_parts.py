@@ -13,6 +13,7 @@ import pytest
 from mlxspec.api import make_drafter_context
 from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import CostCurve, FixedBudget
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.loading import load_model
 from mlxspec.params import Options
@@ -28,7 +29,6 @@ from mlxspec.report.parts import (
     replies,
 )
 from mlxspec.report.shapes import BITS, ROWS
-from mlxspec.target.decoder import Decoder
 from mlxspec_app.bench import startup
 from tests.support.broken_rules import say_the_second_best
 from tests.support.model_folders import random_weights, save_folder, tiny_config

@@ -7,8 +7,8 @@ hidden state and next logits; it never stages, commits or evicts anything.
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import make_cache
 

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 from tests.support.dict_cache import seen
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target

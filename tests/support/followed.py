@@ -5,6 +5,7 @@ Both have the whole of one tiny model, so no collective is needed, and both can 
 
 import threading
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.decoder import ShardedDecoder
 from mlxspec.distributed.follower import Follower
 from mlxspec.distributed.link import Link
@@ -13,7 +14,6 @@ from mlxspec.distributed.orders import Kind, Order
 from mlxspec.distributed.wire import WireError
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import ToyTokenizer, make_cache
 
 

@@ -7,9 +7,9 @@ has other kernels for several rows, which split the sums; this module imitates t
 import mlx.core as mx
 from mlx.utils import tree_map
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import fused
 from mlxspec.device.cpu import products
-from mlxspec.target.decoder import Decoder
 from tests.support.tiny import tiny_model
 
 

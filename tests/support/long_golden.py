@@ -8,11 +8,11 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.target.decoder import Decoder
 from tests.support.paths import GOLDENS
 
 FOLDER = GOLDENS / "long"

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from mlxspec.grammar.constraint import Constraint
-from mlxspec.reasoning import ChannelTracker
+from mlxspec.text.reasoning import ChannelTracker
 
 _ENDING_SIGNS = '"}],'  # likelier than others, or random strings would never end
 

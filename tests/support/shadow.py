@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.target.decoder import Decoder
+from mlxspec.decoder.decoder import Decoder
 from tests.support.dict_cache import seen
 from tests.support.reference import ConcatCache
 from tests.support.tiny import make_cache

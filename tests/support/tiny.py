@@ -3,12 +3,12 @@
 import mlx.core as mx
 
 from mlxspec import testing
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed
 
 

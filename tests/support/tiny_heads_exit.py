@@ -4,10 +4,10 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.engine.engine import Engine
-from mlxspec.target.decoder import Decoder
 from tests.support import reference
 from tests.support.tiny import ToyTokenizer, make_cache
 

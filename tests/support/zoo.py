@@ -20,9 +20,9 @@ from mlx.utils import tree_map
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import MlxspecError
-from mlxspec.target.decoder import Decoder
 from tests.support.paths import ROOT
 
 SETTINGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))

@@ -6,13 +6,13 @@ import sys
 import mlx.core as mx
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.testing import (
     OracleDrafter,
     ScriptedDrafter,

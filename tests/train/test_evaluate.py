@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
-from mlxspec.target.decoder import Decoder
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.evaluate import (
     Acceptance,

@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.errors import MlxspecError
-from mlxspec.target.decoder import Decoder
 from mlxspec.train.features import (
     missing_shards,
     read_shard,

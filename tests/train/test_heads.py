@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.trained import head_drafters
 from mlxspec.errors import MlxspecError
@@ -14,7 +15,6 @@ from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head
 from mlxspec.train.kinds import KINDS, capture_layers

@@ -13,6 +13,7 @@ import itertools
 import pytest
 
 from mlxspec.checking.chi_square import fit
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
@@ -20,7 +21,6 @@ from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import DrafterFailed
 from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain
 from tests.support.tiny import make_engine, tiny_model

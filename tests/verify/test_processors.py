@@ -8,13 +8,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.measure.prove import prove
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise
 from tests.engine.test_interrupts import LooksAhead

@@ -38,7 +38,7 @@ ShouldStop = Callable[[], bool]
 
 
 class ConversationLike(Protocol):
-    """The part of `mlxspec.conversation.Conversation` that is used here."""
+    """The part of `mlxspec.chat.conversation.Conversation` that is used here."""
 
     system: str | None
     forgets_oldest: bool

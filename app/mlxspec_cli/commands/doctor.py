@@ -189,10 +189,10 @@ def measure(speeds: Mapping[str, float]) -> str:
     `speeds` are measured tokens/s by drafter, which the roofline puts into proportion.
     """
     from mlxspec.budget.cost import cost_curve, verify_forward
+    from mlxspec.decoder.decoder import Decoder
     from mlxspec.device.bandwidth import measure_bandwidth
     from mlxspec.loading import load_model
     from mlxspec.measure.roofline import Roofline
-    from mlxspec.target.decoder import Decoder
 
     model = load_model().model
     decoder = Decoder(model)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from mlxspec.conversation import Conversation
+from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec.text import TextStream
+from mlxspec.text.stream import TextStream
 from mlxspec_server.apis.base import Lines, ends_of, event, said
 from mlxspec_server.asking import Ask, ask_of
 from mlxspec_server.body import Body

@@ -13,6 +13,8 @@ from typing import Any, Self
 import mlx.core as mx
 from mlx import nn
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.drafters.eagle.history import Head, PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
@@ -23,8 +25,6 @@ from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import TargetModel
 from mlxspec.params import FREE, SamplingParams
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5

@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device.ops import Linear
 from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle.network import LAYER_FIELDS
@@ -25,7 +26,6 @@ from mlxspec.models import ModelConfig, TargetModel
 from mlxspec.models.layers import DecoderLayer, StagingCache
 from mlxspec.models.rope import Rope
 from mlxspec.models.weights import load_weights
-from mlxspec.target.hidden import HiddenStates
 
 
 class EagleNetwork(nn.Module):

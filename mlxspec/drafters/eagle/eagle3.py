@@ -7,13 +7,13 @@ draft vocabulary makes the output head cheap (Li et al. 2025, https://arxiv.org/
 
 import mlx.core as mx
 
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
 from mlxspec.drafters.eagle.network import Eagle3Network
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import TargetModel
-from mlxspec.target.hidden import HiddenStates
 
 __all__ = ["Eagle3Drafter", "Eagle3Head", "Eagle3Network"]
 

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, tree_masks
-from mlxspec.target.hidden import HiddenStates
 
 _MAX_UNREAD = 64
 """Pairs that may wait for the next draft; more, as after a prompt, are computed at once."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import sync, values
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit.network import ExitHead
@@ -23,7 +24,6 @@ from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import FREE, SamplingParams, check_threshold
-from mlxspec.target.decoder import Decoder
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import (
     Drafter,
     WrappingDrafter,
@@ -27,7 +28,6 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.params import SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.stats import FORCED, GRAMMAR
 
 

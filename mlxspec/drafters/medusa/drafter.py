@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
 from mlxspec.device.ops import exp
 from mlxspec.drafters.medusa.network import MedusaHeads
@@ -26,8 +28,6 @@ from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import FREE, SamplingParams
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]
 

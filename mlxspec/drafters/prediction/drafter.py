@@ -17,6 +17,7 @@ from operator import mul
 
 import mlx.core as mx
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, WrappingDrafter, fresh_drafter
 from mlxspec.drafters.prediction.place import Place
 from mlxspec.drafters.search.calibration import HitRate
@@ -24,7 +25,6 @@ from mlxspec.drafters.search.growth import MIN_PATH_PROB
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.stats import PREDICTION
 
 _LENGTHS = (2, 3, 4, 6, 10, 18)  # starts of the bins of the hit rates, except the first

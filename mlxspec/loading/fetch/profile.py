@@ -30,7 +30,7 @@ from mlxspec.loading.ports import is_ours, read_quantization
 from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

@@ -12,12 +12,12 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.budget.cost import verify_forward
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.loading import load_model
 from mlxspec.measure.drift import NUM_ROWS, WIDTHS, Text, measure_drift
 from mlxspec.measure.trial import PROMPTS
 from mlxspec.report.allowance import Allowance, Finding
 from mlxspec.report.shapes import DTYPES
-from mlxspec.target.decoder import Decoder
 
 _NUM_PROMPTS = 4  # enough text, and the same in every report
 _NUM_FORWARDS = NUM_ROWS + sum(-(-NUM_ROWS // width) for width in WIDTHS)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from mlxspec.budget.cost import fastest_times, verify_forward
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.loading import load_model
 from mlxspec.report.allowance import Allowance, Finding, curve_dict
 from mlxspec.report.shapes import CONTEXTS, ROWS, context_name
-from mlxspec.target.decoder import Decoder
 
 _TURNS = 8
 

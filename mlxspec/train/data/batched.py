@@ -20,11 +20,11 @@ from typing import Generic, TypeVar
 
 from mlxspec.batch import BatchReply, BatchRun, BatchSettings
 from mlxspec.batch.jobs import Job
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.target.decoder import Decoder
 from mlxspec.trace.events import EmittedToken
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
-from mlxspec.prompt import are_texts
+from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.difference import common_length
 from mlxspec.train.data.templates import read_templates

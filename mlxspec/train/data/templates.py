@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import MlxspecError
-from mlxspec.prompt import are_texts
+from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 
 _GAP = re.compile(r"\{(\w+)\}")

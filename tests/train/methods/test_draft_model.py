@@ -4,8 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.models import ModelConfig, build_model
-from mlxspec.target.decoder import Decoder
 from mlxspec.train.methods.draft_model import DraftModelObjective
 from mlxspec.train.weights import flat
 from tests.support.tiny import tiny_model

@@ -7,10 +7,10 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_map_with_path
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import compute_features
 from mlxspec.train.methods.medusa import NUM_RANKS, MedusaObjective

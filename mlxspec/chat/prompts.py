@@ -13,11 +13,11 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from mlxspec.chat_template import Message
 from mlxspec.errors import WARNING, UnsupportedOperationError
 from mlxspec.params import checks
-from mlxspec.template_guard import TemplateStoppedError
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.chat_template import Message
+from mlxspec.text.template_guard import TemplateStoppedError
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 _APART = "\n\n"

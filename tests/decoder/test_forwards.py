@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.models.layers import DecoderLayer
-from mlxspec.target.decoder import Decoder
 from tests.support.decoders import TEXT, rows_of
 from tests.support.row_count import RowCount
 from tests.support.tiny import make_cache, tiny_model

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.decoder.forwards import Forwards
+from mlxspec.decoder.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
@@ -19,8 +21,6 @@ from mlxspec.models import (
     check_cache,
     drafts_in_words,
 )
-from mlxspec.target.forwards import Forwards
-from mlxspec.target.hidden import Audience, HiddenStateReader, HiddenStates
 
 PREFILL_CHUNK = 512
 """Prompt tokens per forward: enough to use the device fully, few enough to limit the memory."""

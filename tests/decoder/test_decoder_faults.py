@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import mlx.core as mx
 import pytest
 
-import mlxspec.target.decoder
+import mlxspec.decoder.decoder
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import RowStore
 from tests.support.decoders import (
@@ -59,7 +59,7 @@ def test_a_pass_that_breaks_off_leaves_the_decoder_as_it_was(name, layer, is_aft
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyboardInterrupt()], ids=type)
 @pytest.mark.parametrize("passes", [0, 1, 2])
 def test_a_ring_that_cannot_be_read_anew_stays_where_it_was(passes, error, monkeypatch):
-    monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 4)
+    monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 4)
     decoder, truth = make(*ROTATING)
     decoder.observe(TEXT[:N_READ])
     with Fault(error, layer=1, is_after=True, passes=passes), pytest.raises(type(error)):
@@ -84,7 +84,7 @@ def test_a_last_state_that_could_not_be_read_again_is_read_the_next_time(setup):
 @pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
 @pytest.mark.parametrize("passes", [0, 1, 2])
 def test_a_text_that_breaks_off_keeps_the_chunks_that_were_read(passes, setup, monkeypatch):
-    monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 6)
+    monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 6)
     decoder, truth = make(*setup)
     with (
         Fault(KeyboardInterrupt(), layer=1, is_after=False, passes=passes),
@@ -202,7 +202,7 @@ def test_going_back_again_mends_a_rollback_that_an_interrupt_tore(monkeypatch):
 
 @pytest.mark.parametrize("broken_pass", [0, 1])
 def test_what_is_torn_stays_so_until_it_was_read_anew(broken_pass, monkeypatch):
-    monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 8)
+    monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 8)
     decoder, truth = make(*FULL)
     decoder.observe(TEXT[:N_READ])
     decoder.forward_tree(TREE)

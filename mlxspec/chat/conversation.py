@@ -16,18 +16,18 @@ from typing import Any
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import idle_cost_curve
-from mlxspec.chat_prompts import ChatPrompts, content_of, messages_of
-from mlxspec.chat_template import Message
+from mlxspec.chat.exchange import Exchange
+from mlxspec.chat.prompts import ChatPrompts, content_of, messages_of
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
-from mlxspec.exchange import Exchange
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.prove import Progress, prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.reply.continuation import StopWhen, never
+from mlxspec.text.chat_template import Message
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event, TokensKept, TurnStarted
 from mlxspec.trace.proof import Proof

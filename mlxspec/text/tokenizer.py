@@ -14,10 +14,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.chat_template import ChatTemplate, Message
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.prompt import check_utf8
-from mlxspec.reasoning import ReasoningMarks
+from mlxspec.text.chat_template import ChatTemplate, Message
+from mlxspec.text.prompt import check_utf8
+from mlxspec.text.reasoning import ReasoningMarks
 
 # The most that a table's context can pack; real vocabularies have a tenth of this.
 MAX_TOKENS = 1 << 21

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from mlxspec.chat_prompts import content_of
-from mlxspec.chat_template import Message
+from mlxspec.chat.prompts import content_of
 from mlxspec.params import GenerationParams
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.chat_template import Message
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 

@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params.checks import is_list, wrong_type
-from mlxspec.prompt import check_utf8, is_utf8
-from mlxspec.template_guard import refuse_powers, stopped_in_time
+from mlxspec.text.prompt import check_utf8, is_utf8
+from mlxspec.text.template_guard import refuse_powers, stopped_in_time
 
 Message = Mapping[str, Any]
 """`role` and `content`, and other keys that the template reads, such as `tool_calls`."""

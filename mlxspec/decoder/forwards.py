@@ -12,12 +12,12 @@ from typing import Literal, TypeVar
 
 import mlx.core as mx
 
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, last_row_masks, tree_masks
 from mlxspec.models import TargetModel
-from mlxspec.target.hidden import HiddenStates
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ reads the same text token by token for the rows of the cache.
 import numpy as np
 import pytest
 
-import mlxspec.target.decoder
+import mlxspec.decoder.decoder
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.kv.cache import Cache
-from mlxspec.target.decoder import Decoder
 from tests.support.decoders import (
     EACH,
     MODELS,
@@ -41,7 +41,7 @@ def test_says_what_the_target_says_after_a_text(family, kind, length):
 
 @EACH
 def test_a_long_text_is_read_in_chunks(family, kind, monkeypatch, forwards):
-    monkeypatch.setattr(mlxspec.target.decoder, "PREFILL_CHUNK", 7)
+    monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 7)
     decoder, said = make(family, kind)
     decoder.observe(TEXT)
     assert forwards.of(decoder.model) == 6

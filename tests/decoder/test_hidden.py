@@ -4,12 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
-from mlxspec.target.hidden import HiddenStates
 from tests.support.decoded_text import Reader
 from tests.support.tiny import make_cache, tiny_model
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.target.decoder import Decoder
 from tests.support.decoders import (
     EACH,
     MODELS,
