@@ -250,15 +250,23 @@ def out_of_memory(*_):
     raise RuntimeError("unable to allocate")
 
 
-def test_a_mistake_in_a_drafter_ends_the_reply_for_which_it_drafts():
+@pytest.mark.parametrize("moment", ["start", "propose"])
+def test_a_mistake_in_a_drafter_ends_the_reply_for_which_it_drafts(moment):
     class Mistaken(RandomTrees):
         def fresh(self):
             return Mistaken(VOCAB)
 
+        def start(self, prompt, *others):
+            super().start(prompt, *others)
+            self.fail_at("start")
+
         def propose(self, root, budget):
-            if self.tokens[: len(FAULTY)] == FAULTY:
-                raise TypeError("a mistake")
+            self.fail_at("propose")
             return super().propose(root, budget)
+
+        def fail_at(self, now):
+            if now == moment and self.tokens[: len(FAULTY) - 1] == FAULTY[:-1]:
+                raise TypeError("a mistake")
 
     engine = make_engine(MODEL, Mistaken(VOCAB))
     replies = list(engine.generate_batch([*PROMPTS, FAULTY], params_of()))
