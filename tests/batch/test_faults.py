@@ -95,7 +95,7 @@ FAULTS = {  # settings, stop_when and the error
     ),
     "sampler": lambda: ({"sampler": Late(argmax, fail)}, nothing, Mistake),
     "token outside": lambda: (
-        {"sampler": Late(argmax, lambda logprobs: 10**6)},
+        {"sampler": Late(argmax, lambda logprobs: 2**31 - 1)},
         nothing,
         ValueError,
     ),
