@@ -14,7 +14,7 @@ SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
 HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
 	'import sys; from mlxspec.device import backend; sys.exit(backend.facts().is_stock_blas)'
 
-.PHONY: chat test test-slow test-gpu-facts lint model openblas
+.PHONY: chat test test-slow test-gpu-facts docs lint model openblas
 
 chat: $(INSTALLED) openblas model
 	@$(BIN)/mlxspec chat
@@ -30,6 +30,10 @@ test-slow: $(INSTALLED) openblas model
 test-gpu-facts: $(INSTALLED) openblas model
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
 		--device-facts gpu
+
+# The manual as a page: all keys, commands, flags and settings.
+docs: $(INSTALLED)
+	$(BIN)/mlxspec man --markdown > docs/manual.md
 
 lint: $(LINTERS)
 	$(BIN)/ruff format --check .

@@ -1,12 +1,7 @@
-"""The manual: keys, commands, settings and flags, from the program's own tables.
-
-`python -m mlxspec_cli.manual docs/manual.md` writes the page; a test fails when it is out of date.
-"""
+"""The manual: keys, commands, settings and flags, from the program's own tables."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
@@ -19,14 +14,13 @@ from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.recordings import RACE, REPLAY, WATCH
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.values import value_of
-from mlxspec_cli.parser import build_parser
+from mlxspec_cli.parser import commands_of
 
 _DOORS = {"flag": "flag", "word": "slash word", "file": "place in the settings file"}
 _HEAD = """\
 # Manual
 
-The program writes this page: `python -m mlxspec_cli.manual docs/manual.md`. What it does in longer
-words stands in the [guide](guide.md)."""
+`mlxspec man --markdown` writes this page. The guide, `docs/guide.md`, says it in longer words."""
 _SETTINGS = """\
 ## Settings
 
@@ -45,8 +39,8 @@ _FLAGS = """\
 Every command takes `--help`, and `--debug` to show the traceback of an error."""
 
 
-def manual() -> str:
-    """Return the page as Markdown."""
+def manual(parser: argparse.ArgumentParser) -> str:
+    """Return the page of a program as Markdown."""
     settings = (*SAMPLING, *GENERATION, *LOAD)
     head = ("in Python", "flag", "in the chat", "in the file", "default", "what it may be")
     parts = [
@@ -62,9 +56,9 @@ def manual() -> str:
         _FILE,
         _table(("name", "default", "allowed", "what it does"), _file_rows()),
         _FLAGS,
-        *_programs(build_parser(), "mlxspec"),
+        *_programs(parser),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _keys() -> Iterator[str]:
@@ -119,30 +113,16 @@ def _file_rows() -> Iterator[tuple[str, ...]]:
     )
 
 
-def _programs(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+def _programs(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the commands below a program, each with its arguments."""
-    for action in parser._actions:
-        if not isinstance(action, argparse._SubParsersAction):
-            continue
-        for word, command in action.choices.items():
-            yield f"### {name} {word}\n\n{command.description}"
-            rows = [(_code(_typed(one)), one.help or "") for one in _arguments(command)]
-            if rows:
-                yield _table(("argument", "what it does"), rows)
-            yield from _programs(command, f"{name} {word}")
-
-
-def _arguments(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in command._actions:
-        is_other = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
-        if not is_other and action.dest != "debug":
-            yield action
-
-
-def _typed(action: argparse.Action) -> str:
-    choices = "|".join(map(str, action.choices)) if action.choices else ""
-    value = "" if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
-    return " ".join(filter(None, [", ".join(action.option_strings), value]))
+    for command in commands_of(parser):
+        yield f"### {command.name}\n\n{command.description}"
+        rows = [
+            (_code(" ".join(filter(None, [", ".join(options), value]))), does)
+            for options, value, does in command.arguments
+        ]
+        if rows:
+            yield _table(("argument", "what it does"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -157,13 +137,3 @@ def _code(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Write the page into the named file."""
-    (name,) = arguments
-    Path(name).write_text(manual(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -5,6 +5,8 @@ is imported here, so `--help` needs no MLX.
 """
 
 import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from mlxspec import __version__
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
@@ -54,9 +56,49 @@ def build_parser() -> argparse.ArgumentParser:
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     completion = add("completion", "Print a script that completes mlxspec in a shell.")
     completion.add_argument("shell", choices=_SHELLS, help="the shell that will read it")
-    for described in (completion, add("man", "Print the manual page.")):
+    man = add("man", "Print the manual page, as roff: for man -l -.")
+    man.add_argument("--markdown", action="store_true", help="keys and settings too, as Markdown")
+    for described in (completion, man):
         described.set_defaults(parser=parser)  # both commands print from the parser itself
     return parser
+
+
+class Argument(NamedTuple):
+    """An argument as it is typed, and what it does."""
+
+    options: list[str]
+    value: str
+    help: str
+
+
+class Command(NamedTuple):
+    """A command as a manual describes it; `name` has the words before it."""
+
+    name: str
+    description: str
+    arguments: list[Argument]
+
+
+def commands_of(parser: argparse.ArgumentParser, above: str = "mlxspec") -> Iterator[Command]:
+    """Yield the commands below a parser, without --help and --debug, which all of them have."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, command in action.choices.items():
+                name = f"{above} {word}"
+                arguments = [
+                    _argument(one)
+                    for one in command._actions
+                    if not isinstance(one, argparse._SubParsersAction)
+                    and one.dest not in ("help", "debug")
+                ]
+                yield Command(name, command.description or "", arguments)
+                yield from commands_of(command, name)
+
+
+def _argument(action: argparse.Action) -> Argument:
+    choices = "|".join(map(str, action.choices or ()))
+    value = "" if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
+    return Argument(list(action.option_strings), value, action.help or "")
 
 
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:

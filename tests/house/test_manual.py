@@ -1,6 +1,8 @@
 """The manual lists what the program has, and every setting has all its front doors or says why."""
 
 import argparse
+import io
+from contextlib import redirect_stdout
 from dataclasses import fields
 
 import pytest
@@ -13,15 +15,21 @@ from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.chat import CHAT
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.widgets.lists.setting_rows import setting_options
-from mlxspec_cli.manual import main, manual
+from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
-from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs" / "manual.md"
 SETTINGS = (*SAMPLING, *GENERATION, *LOAD)
 each_setting = pytest.mark.parametrize(
     "row", SETTINGS, ids=[f"{row.name}{row.flag}" for row in SETTINGS]
 )
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The manual as the command prints it."""
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["man", "--markdown"]) == 0
+    return printed.getvalue()
 
 
 def flags_of(command):
@@ -66,12 +74,12 @@ def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(row, 
 
 
 @each_setting
-def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(row):
+def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(row, page):
     shown = {option.id for option in setting_options(Settings(), {}, {})}
     if row.file:
         assert row.file in rules()
         assert row.file in shown
-        assert f"\n| `{row.file}` |" in manual().split("### The settings file")[1]
+        assert f"\n| `{row.file}` |" in page.split("### The settings file")[1]
     else:
         assert f"sampling.{row.name}" not in rules()
 
@@ -85,10 +93,10 @@ def test_the_slash_word_of_a_setting_is_a_command(row):
 
 
 @each_setting
-def test_the_manual_names_a_setting_and_its_doors(row):
+def test_the_manual_names_a_setting_and_its_doors(row, page):
     (line, *_) = [
         line
-        for line in manual().split("## Settings")[1].splitlines()
+        for line in page.split("## Settings")[1].splitlines()
         if line.startswith(f"| `{row.name}` | " + (f"`{row.flag}`" if row.flag else " "))
     ]
     assert all(f"`{door}`" in line for door in (row.flag, row.file) if door)
@@ -109,35 +117,20 @@ def test_every_slash_word_and_every_line_of_the_file_is_of_one_row():
 # ---- the page --------------------------------------------------------------------------------
 
 
-def test_the_page_is_up_to_date():
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == manual(), "run `python -m mlxspec_cli.manual docs/manual.md`"
+def test_every_command_and_every_key_of_the_chat_is_listed(page):
+    assert all(f"| `{command.usage}` | {command.meaning}" in page for command in COMMANDS)
+    assert all(f" | {binding.tooltip} |" in page for binding in CHAT)
 
 
-def test_every_command_and_every_key_of_the_chat_is_listed():
-    made = manual()
-    assert all(f"| `{command.usage}` | {command.meaning}" in made for command in COMMANDS)
-    assert all(f" | {binding.tooltip} |" in made for binding in CHAT)
-
-
-def test_every_flag_of_every_command_is_listed():
-    made = manual().split("## Commands of the shell")[1]
+def test_every_flag_of_every_command_is_listed(page):
+    made = page.split("## Commands of the shell")[1]
     for command in ("chat", "generate", "bench", "verify", "export"):
         section = made.split(f"### mlxspec {command}\n")[1].split("\n###")[0]
         flags = set(flags_of(command)) - {"-h", "--help", "--debug"}
         assert {flag for flag in flags if f"{flag}" not in section} == set()
 
 
-def test_nothing_is_listed_twice_in_one_table():
-    for table in manual().split("\n\n"):
+def test_nothing_is_listed_twice_in_one_table(page):
+    for table in page.split("\n\n"):
         rows = [line for line in table.splitlines() if line.startswith("| `")]
         assert len(set(rows)) == len(rows)
-
-
-def test_the_readme_leads_to_the_page():
-    assert "(docs/manual.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_page_is_written_into_the_named_file(tmp_path):
-    main([str(tmp_path / "page.md")])
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == manual()

@@ -1,8 +1,7 @@
-r"""`mlxspec man`: print the manual page, which `man mlxspec` shows where a wheel is installed.
+r"""`mlxspec man`: print the manual page, which the build puts into the wheel for `man mlxspec`.
 
 The page is built from the parser's arguments, not from its help text, whose layout changes with
-Python and with the width of the terminal. The wheel has the page from `docs/mlxspec.1`; a test
-compares that file with the parser, and `mlxspec man > docs/mlxspec.1` updates it.
+Python and with the width of the terminal.
 
 A line of roff that starts with a dot is a request: .SH and .SS are headings, .TP makes the next
 line the tag of a paragraph. \fB, \fI and \fR are bold, italic and upright.
@@ -12,6 +11,7 @@ import argparse
 from collections.abc import Iterator
 
 from mlxspec import __version__
+from mlxspec_cli.parser import Argument, commands_of
 
 _BEGIN = rf"""
 .TH MLXSPEC 1 "" "mlxspec {__version__}" "User Commands"
@@ -22,7 +22,7 @@ mlxspec \- lossless speculative decoding on MLX, and a chat that shows it
 .SH DESCRIPTION
 A cheap drafter proposes a tree of tokens. A language model checks the whole tree in one forward
 pass and keeps exactly what it would have said by itself.
-Every command takes \fB\-\-help\fR.
+Every command takes \fB\-\-help\fR, and \fB\-\-debug\fR to show the traceback of an error.
 .SH COMMANDS
 """.strip()
 _END = r"""
@@ -46,42 +46,33 @@ if it is set, nothing is coloured
 
 def run(args: argparse.Namespace) -> int:
     """Print the page."""
-    print(man_page(args.parser))
+    if args.markdown:
+        from mlxspec_cli.manual import manual  # Textual too, which the page itself needs not
+
+        print(manual(args.parser))
+    else:
+        print(man_page(args.parser))
     return 0
 
 
 def man_page(parser: argparse.ArgumentParser) -> str:
     """Return the page of a program and of all its commands, as roff."""
-    return "\n".join([_BEGIN, *_commands(parser, parser.prog), _END])
+    return "\n".join([_BEGIN, *_lines(parser), _END])
 
 
-def _commands(parser: argparse.ArgumentParser, above: str) -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for word, command in action.choices.items():
-                yield f'.SS "{above} {word}"'
-                yield _roff(command.description or "")
-                yield from _arguments(command)
-                yield from _commands(command, f"{above} {word}")
+def _lines(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for command in commands_of(parser):
+        yield f'.SS "{command.name}"'
+        yield _roff(command.description)
+        for argument in command.arguments:
+            yield from (".TP", _typed(argument), _roff(argument.help))
 
 
-def _arguments(command: argparse.ArgumentParser) -> Iterator[str]:
-    for action in command._actions:
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
-            yield from (".TP", _typed(action), _roff(action.help or ""))
-
-
-def _typed(action: argparse.Action) -> str:
+def _typed(argument: Argument) -> str:
     """Return an argument as it is typed: the option in bold, its value in italics."""
-    value = "" if action.nargs == 0 else rf"\fI{_roff(_value(action))}\fR"
-    options = ", ".join(rf"\fB{_roff(option)}\fR" for option in action.option_strings)
+    value = argument.value and rf"\fI{_roff(argument.value)}\fR"
+    options = ", ".join(rf"\fB{_roff(option)}\fR" for option in argument.options)
     return " ".join(filter(None, [options, value]))
-
-
-def _value(action: argparse.Action) -> str:
-    if action.metavar is None and action.choices is not None:
-        return "|".join(map(str, action.choices))
-    return str(action.metavar or action.dest.upper())
 
 
 def _roff(text: str) -> str:
