@@ -5,27 +5,19 @@ by token, and sampled ones have to follow its joint distribution. No model is do
 """
 
 from mlxspec import GenerationParams
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.testing import check_drafter, tiny_engine
 
 
-class Again:
+class Again(Drafter):
     """Proposes that the root comes once more."""
-
-    name = "again"
-    num_top_tokens = 0  # of the target's best tokens per node, to be told in `update`
-
-    def start(self, prompt, sampling, key):
-        """Begin a reply; this drafter reads nothing."""
 
     def propose(self, root, budget):
         """Return one node below the root, or none where there is no room."""
         if budget == 0:
             return Draft.empty(root)
         return Draft.from_lists(tokens=[root, root], parents=[-1, 0], sources=[self.name])
-
-    def update(self, round):
-        """Learn from the round; this drafter learns nothing."""
 
 
 report = check_drafter(lambda target: Again(), num_draws=24)  # more draws find smaller faults

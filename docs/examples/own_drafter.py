@@ -5,16 +5,16 @@ target says does not depend on it: the text below is written twice, without it a
 """
 
 import mlxspec
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.trace.events import GenerationFinished, text_of
 
 
-class LastTime:
+class LastTime(Drafter):
     """Copies what followed the last time."""
 
     name = "last-time"
-    num_top_tokens = 0
 
     def start(self, prompt, sampling, key):
         """Take the prompt; its last token is the first root."""

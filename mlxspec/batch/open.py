@@ -34,7 +34,7 @@ from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import Budget, CostCurve
 from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
 from mlxspec.device.turns import device_turn
-from mlxspec.drafters.base import Drafter, fresh_drafter, readers_of, stages_in_target
+from mlxspec.drafters.base import Drafter, as_drafter, fresh_drafter
 from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.prediction.drafter import predicting
@@ -99,7 +99,7 @@ class OpenBatch:
             ValueError: The drafter cannot be copied.
         """
         self._target, self._tokenizer, self._settings = target, tokenizer, settings
-        self._like = drafter
+        self._like = as_drafter(drafter)
         self._alone, self._chain_rule = alone, chain_rule
         self._grammars = grammars or Grammars(tokenizer)
         takes_rows = target.can_adopt and target.cache.can_be_cut
@@ -287,7 +287,7 @@ class OpenBatch:
         target = self._target
         drop = partial(self._detach, sequence)
         guard = Guard(drafter, target.vocab_size, drop, target.draft_support)
-        self._decoder.seat(slot, reader, readers_of(guard.active))
+        self._decoder.seat(slot, reader, guard.active.readers)
         sequence.attempt(partial(sequence.draft_with, guard))
 
     def _detach(self, sequence: BatchSequence) -> None:
@@ -350,7 +350,7 @@ class OpenBatch:
         assert self._alone is not None
         (slot, sequence), target = next(iter(self._running.items())), self._target
         drafter = sequence.sound_drafter
-        readers = readers_of(self._supported(drafter))
+        readers = self._supported(drafter).readers
         seat = self._decoder.lend(slot, sequence.continuation.tokens[:-1], readers)
         token_bytes = self._tokenizer.token_bytes
         self._lone = Reply(
@@ -447,6 +447,6 @@ class OpenBatch:
 def _decoder_for(target: Decoder, drafter: Drafter) -> BatchDecoder | SeparateDecoders:
     """Return the decoder of a batch; sequences share a forward if that is possible."""
     is_shared = target.draft_support == "tree" and target.model.supports_batches
-    if not is_shared or target.cache.max_size is not None or stages_in_target(drafter):
+    if not is_shared or target.cache.max_size is not None or drafter.stages_in_target:
         return SeparateDecoders(target)
     return BatchDecoder(target.model, target.cache, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mlxspec.batch.sequence import BatchSequence
 from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafters.base import Drafter
 from mlxspec.kv.prefixes import Planes, PrefixCache
 from mlxspec.trace.difference import common_length
 
@@ -49,11 +49,8 @@ class PromptReader:
         A drafter that reads hidden states gets those of the prompt.
         """
         self.sequence, self.place = sequence, place
-        reader, tokens, readers = (
-            place.reader,
-            sequence.continuation.tokens[:-1],
-            readers_of(drafter),
-        )
+        reader, readers = place.reader, drafter.readers
+        tokens = sequence.continuation.tokens[:-1]
         reader.attach(readers)
         reused = reader.reusable(common_length(reader.history, tokens))
         # Hidden states are not stored, so a drafter that needs them reads the whole prompt.

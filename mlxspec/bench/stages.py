@@ -19,7 +19,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.budget.cost import verify_forward
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import Model
@@ -137,7 +137,7 @@ def profile_rounds(
     engine: Engine, drafter: Drafter, prompt: Sequence[int], params: GenerationParams
 ) -> RoundProfile:
     """Reply to a prompt and return the time of its rounds by stage, without the prefill."""
-    engine.target.attach(readers_of(drafter))
+    engine.target.attach(drafter.readers)
     engine.target.reset()
     engine.target.observe(prompt[:-1])
     watch = Stopwatch()

@@ -7,7 +7,7 @@ passes the committed rows to the readers. No extra forward is needed.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import mlx.core as mx
 
@@ -37,7 +37,6 @@ class HiddenStates:
         return HiddenStates(take(self.final), entering)
 
 
-@runtime_checkable
 class HiddenStateReader(Protocol):
     """Receives the hidden states of every token of the target's history.
 

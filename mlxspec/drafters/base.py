@@ -1,4 +1,4 @@
-"""The interface of a drafter.
+"""The base class of drafters.
 
 A drafter proposes; it cannot change the target's distribution. Its draft is a guess, or a sample
 from a distribution q that it states exactly: see `Draft`. After each round it gets everything that
@@ -6,48 +6,56 @@ the target computed, so it can also learn from rejected nodes.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Any, Self, cast
 
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStateReader
+from mlxspec.drafters.search.growth import Cursor
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, DraftLimits, SamplingParams
+from mlxspec.params.checks import wrong_type
 from mlxspec.verify.noise import Noise
 
-__all__ = [
-    "CoupledDrafter",
-    "Draft",
-    "Drafter",
-    "LimitedDrafter",
-    "Round",
-    "SamplingDrafter",
-    "TargetDrafter",
-    "TextDrafter",
-    "WrappingDrafter",
-    "fresh_drafter",
-    "limit",
-    "readers_of",
-]
 
-
-class Drafter(Protocol):
-    """Proposes draft trees for one target.
-
-    `propose` may depend only on the arguments of `start` and `update` and, for sampled drafts, on
-    its own random key, of which each part serves one draw. `Draft` lists what a sampled draft must
-    state.
+class Drafter:
+    """Proposes draft trees for one target; only `propose` has no default.
 
     Attributes:
-        name: The word that selects it; also the source of its nodes.
+        name: The word that selects it; also the source of its nodes. By default, that of the class.
         num_top_tokens: Number of the target's most probable next tokens per verified node that
             `update` must get; 0 for none.
+        samples: Whether it draws above temperature 0, and would draft a function of the past if a
+            pool set this to False. `start` reads it.
+        limits: Limits on the width and depth of its drafts. Every round reads them, before any
+            token is drawn.
+        capture: The layers of the target whose entering states it reads, in which case it is a
+            `HiddenStateReader`; None if it reads no hidden states.
+        stages_in_target: Whether drafting leaves rows staged in the target, so that sequences
+            cannot share a forward.
+        drafters: The drafters inside it.
+        guesses: Whether it ever proposes tokens that no grammar forces.
     """
 
-    name: str
-    num_top_tokens: int
+    __slots__ = tuple[str, ...]()  # `as_drafter` adds this class to others, whatever their layout
+
+    name: str = ""
+    num_top_tokens: int = 0
+    samples: bool = False
+    limits: DraftLimits = FREE
+    capture: tuple[int, ...] | None = None
+    stages_in_target: bool = False
+    drafters: Sequence["Drafter"] = ()
+    guesses: bool = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.name or cls.__name__.removesuffix("Drafter").lower()
+
+    # ---- rounds ----------------------------------------------------------------------------
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Start a reply to `prompt`, all tokens of the conversation so far, at least one.
@@ -62,89 +70,81 @@ class Drafter(Protocol):
         """Return a draft of at most `budget` nodes, the root not counted, below `root`.
 
         The root is the last emitted token, or the last token of the prompt. Fewer nodes, or none,
-        are always allowed. Siblings must hold different tokens.
+        are always allowed. Siblings must hold different tokens. The draft may depend only on the
+        arguments of `start` and `update` and, if it is sampled, on the drafter's own random key, of
+        which each part serves one draw. `Draft` lists what a sampled draft must state.
         """
+        raise NotImplementedError(f"the drafter {self.name!r} has no method `propose`")
 
     def update(self, round: Round) -> None:
         """Learn what the target decided about the draft proposed last."""
 
-
-@runtime_checkable
-class SamplingDrafter(Drafter, Protocol):
-    """A drafter that can sample its tokens above temperature 0.
-
-    Attributes:
-        samples: Whether it does. False makes every draft a function of the past, as a pool
-            requires. `start` reads it.
-    """
-
-    samples: bool
-
-
-@runtime_checkable
-class CoupledDrafter(SamplingDrafter, Protocol):
-    """A drafter that can draw with the same noise as the target.
-
-    Such draws agree with the target's draw where p and q are similar. The draft is then a function
-    of the past and the seed, so it states no q.
-    """
-
     def couple(self, noise: Noise | None) -> None:
-        """Set the noise of later replies; called before `start`.
+        """Draw with the target's noise in later replies; called before `start`.
 
-        With None, the drafter draws with the key of each `start`.
+        Such draws agree with the target's draw where p and q are similar. The draft is then a
+        function of the past and the seed, so it states no q. With None, the drafter draws with the
+        key of each `start`.
         """
 
+    def cursor(self, root: int) -> Cursor | None:
+        """Return the cursor after the history and `root`, the last emitted token.
 
-@runtime_checkable
-class LimitedDrafter(Drafter, Protocol):
-    """A drafter with limits on the width and depth of its drafts.
+        A pool then needs no draft of it. None if its probabilities are not on the host.
+        """
+        return None
 
-    It reads `limits` in every round, before any token is drawn.
-    """
+    # ---- sequences of a batch ----------------------------------------------------------------
 
-    limits: DraftLimits
-
-
-@runtime_checkable
-class TextDrafter(Drafter, Protocol):
-    """A drafter that needs only the text, so each sequence of a batch can have its own."""
-
-    def fresh(self) -> Drafter:
+    def fresh(self) -> "Drafter":
         """Return a new drafter with the same settings and no text.
 
         Raises:
-            ValueError: A drafter inside it needs more than the text.
+            ValueError: It, or a drafter inside it, needs more than the text.
         """
+        raise ValueError(
+            f"the drafter {self.name!r} drafts for one sequence alone, as it cannot be made anew: "
+            "give it a method `fresh` (or `fresh_for`, if it needs more than the text), or set "
+            "another drafter, such as 'pool'"
+        )
 
-
-@runtime_checkable
-class TargetDrafter(Drafter, Protocol):
-    """A drafter that needs more than the text; each sequence of a batch can have its own.
-
-    Attributes:
-        stages_in_target: Whether drafting leaves rows staged in the target, so that sequences
-            cannot share a forward.
-    """
-
-    stages_in_target: bool
-
-    def fresh_for(self, target: Decoder) -> Drafter:
-        """Return a new drafter with the same settings and no text.
+    def fresh_for(self, target: Decoder) -> "Drafter":
+        """Return a new drafter with the same settings and no text, for one more sequence.
 
         `target` is another decoder of the target's model; nothing is read from it here.
 
         Raises:
-            ValueError: A drafter inside it serves one sequence only.
+            ValueError: It, or a drafter inside it, serves one sequence only.
         """
+        return self.fresh()
+
+    # ---- itself and the drafters inside it -----------------------------------------------------
+
+    @property
+    def readers(self) -> tuple[HiddenStateReader, ...]:
+        """The readers of hidden states among the drafter and the drafters inside it."""
+        if self.capture is not None:
+            return (cast(HiddenStateReader, self),)
+        return tuple(reader for part in self.drafters for reader in as_drafter(part).readers)
+
+    def limit(self, limits: DraftLimits) -> None:
+        """Set the limits of the drafter and of the drafters inside it."""
+        self.limits = limits
+        for part in self.drafters:
+            as_drafter(part).limit(limits)
+
+    # ---- under a grammar -------------------------------------------------------------------
+
+    def num_certain(self, most: int) -> int:
+        """Return how many of the next tokens, at most `most`, a grammar makes certain."""
+        return 0
+
+    def replaced_by(self, drafter: "Drafter") -> "Drafter":
+        """Return what continues its reply with `drafter`, which has been started, in its place."""
+        return drafter
 
 
-def stages_in_target(drafter: Drafter) -> bool:
-    """Return whether drafting leaves rows staged in the target."""
-    return isinstance(drafter, TargetDrafter) and drafter.stages_in_target
-
-
-class WrappingDrafter:
+class WrappingDrafter(Drafter):
     """The common part of drafters that serve one reply and wrap another drafter.
 
     Attributes:
@@ -152,32 +152,54 @@ class WrappingDrafter:
         drafters: The wrapped drafter, in a tuple.
     """
 
-    limits = FREE
-
     def __init__(self, word: str, drafter: Drafter) -> None:
-        self.name = word if drafter.name == "none" else f"{drafter.name}+{word}"
+        self._beside = drafter = as_drafter(drafter)
+        self.name = f"{drafter.name}+{word}" if drafter.guesses else word
         self.num_top_tokens = drafter.num_top_tokens
+        self.stages_in_target = drafter.stages_in_target
+        self.limits = drafter.limits
         self.drafters = (drafter,)
-        self._beside = drafter
 
-    @property
-    def samples(self) -> bool:
-        """Whether the wrapped drafter samples; see `SamplingDrafter`."""
-        return getattr(self._beside, "samples", False)
+    def around(self, drafter: Drafter) -> Self:
+        """Return a drafter of the same reply that wraps another drafter."""
+        raise NotImplementedError
 
-    @samples.setter
-    def samples(self, samples: bool) -> None:
-        if hasattr(self._beside, "samples"):
-            self._beside.samples = samples
+    def fresh(self) -> Self:
+        return self.around(fresh_drafter(self._beside))
 
-    @property
-    def stages_in_target(self) -> bool:
-        return stages_in_target(self._beside)
+    def fresh_for(self, target: Decoder) -> Self:
+        return self.around(fresh_drafter(self._beside, target))
 
     def couple(self, noise: Noise | None) -> None:
-        """Set the noise of the wrapped drafter, if it is a `CoupledDrafter`."""
-        if isinstance(self._beside, CoupledDrafter):
-            self._beside.couple(noise)
+        self._beside.couple(noise)
+
+
+_MEMBERS = [name for name in vars(Drafter) if not name.startswith("__")]
+
+
+def as_drafter(drafter: Any) -> Drafter:
+    """Return an object that has a method `propose` as a `Drafter`.
+
+    The class of the object gets `Drafter` as its last base, so what it lacks has a default.
+
+    Raises:
+        ValueError: It is no drafter.
+    """
+    if isinstance(drafter, Drafter):
+        return drafter
+    if not hasattr(drafter, "propose"):
+        raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
+    for name in _MEMBERS:  # a default of the class would hide what `__getattr__` finds
+        if hasattr(drafter, name) and not hasattr(type(drafter), name):
+            object.__setattr__(drafter, name, getattr(drafter, name))
+    kind: type = type(drafter)
+    object.__setattr__(drafter, "__class__", _derived(kind))
+    return cast(Drafter, drafter)
+
+
+@cache
+def _derived(kind: type) -> type:
+    return type(kind.__name__, (kind, Drafter), {"__slots__": (), "__module__": kind.__module__})
 
 
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
@@ -188,32 +210,8 @@ def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
     Raises:
         ValueError: The drafter needs more than that, or cannot be copied.
     """
-    if target is not None and isinstance(drafter, TargetDrafter):
-        fresh: Drafter = drafter.fresh_for(target)
-    elif isinstance(drafter, TextDrafter):
-        fresh = drafter.fresh()
-    else:
-        raise ValueError(
-            f"the drafter {drafter.name!r} drafts for one sequence alone, as it cannot be made "
-            "anew: give it a method `fresh` (or `fresh_for`, with `stages_in_target`), or set "
-            "another drafter, such as 'pool'"
-        )
-    if isinstance(drafter, LimitedDrafter) and isinstance(fresh, LimitedDrafter):
+    drafter = as_drafter(drafter)
+    fresh = as_drafter(drafter.fresh() if target is None else drafter.fresh_for(target))
+    if fresh.limits != drafter.limits:
         fresh.limits = drafter.limits
     return fresh
-
-
-def limit(drafter: Drafter, limits: DraftLimits) -> None:
-    """Set the limits of a drafter and of the drafters inside it."""
-    if isinstance(drafter, LimitedDrafter):
-        drafter.limits = limits
-    for part in getattr(drafter, "drafters", ()):
-        limit(part, limits)
-
-
-def readers_of(drafter: Drafter) -> tuple[HiddenStateReader, ...]:
-    """Return the readers of hidden states among the drafter and the drafters inside it."""
-    if isinstance(drafter, HiddenStateReader):
-        return (drafter,)
-    parts: Sequence[Drafter] = getattr(drafter, "drafters", ())
-    return tuple(reader for part in parts for reader in readers_of(part))

@@ -15,17 +15,18 @@ import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, SamplingParams
+from mlxspec.params import DEFAULT_LOOKAHEAD, SamplingParams
 from mlxspec.trace.difference import common_length
 from mlxspec.verify.noise import Noise
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(Drafter):
     """Drafts with a language model that has the target's tokenizer.
 
     Attributes:
@@ -36,9 +37,6 @@ class DraftModelDrafter:
     """
 
     name = "model"
-    num_top_tokens = 0
-    stages_in_target = False
-    limits = FREE
 
     def __init__(
         self,

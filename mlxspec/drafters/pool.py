@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import Drafter, SamplingDrafter, fresh_drafter, stages_in_target
+from mlxspec.drafters.base import Drafter, as_drafter, fresh_drafter
 from mlxspec.drafters.search.calibration import Mixer, log_odds
 from mlxspec.drafters.search.draft_cursor import read_draft
-from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
+from mlxspec.drafters.search.growth import Cursor, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, FREE, SamplingParams
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, SamplingParams
 
 _GREEDY_PRIORS = (
     ((1.0, 0.0),),
@@ -37,37 +37,34 @@ column: number of drafters that estimate the token. Fitted to replies of the def
 rounded; the mixers learn from there."""
 
 
-class PoolDrafter:
+class PoolDrafter(Drafter):
     """Proposes the most probable paths of all its drafters."""
 
     name = "pool"
-    limits = FREE
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         """Merge drafters, which must not be used elsewhere.
 
-        A `HostDrafter` gives its probabilities on the host; the draft of any other is copied to the
-        host, which waits for the device. Sets `samples` of every `SamplingDrafter` to False.
+        The draft of a drafter without a `cursor` is copied to the host, which waits for the device.
+        Sets `samples` of every drafter to False.
 
         Raises:
             ValueError: There is no drafter, or two share a name.
         """
+        drafters = [as_drafter(drafter) for drafter in drafters]
         names = [drafter.name for drafter in drafters]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"a pool needs drafters of different names, at least one; got {names}")
         for drafter in drafters:
-            if isinstance(drafter, SamplingDrafter):
+            if drafter.samples:
                 drafter.samples = False
         self.num_top_tokens = max(drafter.num_top_tokens for drafter in drafters)
+        self.stages_in_target = any(drafter.stages_in_target for drafter in drafters)
         self.drafters = tuple(drafters)
         self._names = tuple(names)
         self._mixers = {True: _Mixers(_GREEDY_PRIORS), False: _Mixers(_SAMPLED_PRIORS)}
         self._is_greedy = True
         self._cursor: _PoolCursor | None = None
-
-    @property
-    def stages_in_target(self) -> bool:
-        return any(map(stages_in_target, self.drafters))
 
     def fresh(self) -> "PoolDrafter":
         return PoolDrafter([fresh_drafter(drafter) for drafter in self.drafters])
@@ -175,8 +172,9 @@ class _PoolCursor:
 
 
 def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
-    if isinstance(drafter, HostDrafter):
-        return drafter.cursor(root)
+    cursor = drafter.cursor(root)
+    if cursor is not None:
+        return cursor
     draft = drafter.propose(root, budget)
     if draft.sampled_from is not None:
         raise ValueError(

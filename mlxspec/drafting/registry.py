@@ -15,7 +15,7 @@ from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import Drafter, limit
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -124,7 +124,7 @@ def build_drafter(
     """
     built = [_build(part, context, memory) for part in parts_of(drafter)]
     made = built[0] if len(built) == 1 else PoolDrafter(built)
-    limit(made, context.limits)
+    made.limit(context.limits)
     return made
 
 

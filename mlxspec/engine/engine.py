@@ -23,7 +23,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
-from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafters.grammar.drafter import constrained
 from mlxspec.drafters.prediction.drafter import predicting
 from mlxspec.drafts.round import Round
@@ -32,7 +32,7 @@ from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
-from mlxspec.params.checks import function, token_ids, wrong_type
+from mlxspec.params.checks import function, token_ids
 from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.reply import Reply
@@ -139,8 +139,8 @@ class Engine:
         job = self._keeping(self.job(prompt, params), kept)
         function("should_stop", should_stop)
         function("stop_when", stop_when)
-        if drafter is not None and not hasattr(drafter, "propose"):
-            raise wrong_type("drafter", "a drafter, which has a method `propose`", drafter)
+        if drafter is not None:
+            drafter = as_drafter(drafter)
         begin = partial(self._begin, job, drafter, budget, stop_when)
         if kept and job.matcher is not None:
             with device_turn():

@@ -6,11 +6,10 @@ verifies only chains, a tree becomes a chain; if it verifies no draft, the draft
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from mlxspec.device.backend import values
-from mlxspec.drafters.base import CoupledDrafter, Drafter
-from mlxspec.drafters.grammar.drafter import GrammarDrafter
+from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -26,10 +25,6 @@ Any other error is a defect of its code and must be visible, so it is raised.
 """
 
 T = TypeVar("T")
-
-
-def _is_constrained(drafter: Drafter) -> TypeGuard[GrammarDrafter]:
-    return isinstance(drafter, GrammarDrafter)
 
 
 class Guard:
@@ -52,7 +47,7 @@ class Guard:
 
         `on_fault` is called when the drafter has failed.
         """
-        self.active = NoDrafter() if support == "none" else drafter
+        self.active = NoDrafter() if support == "none" else as_drafter(drafter)
         self.faults: list[str] = []
         self.name, self._vocab_size = drafter.name, vocab_size
         self._on_fault = on_fault
@@ -61,19 +56,17 @@ class Guard:
     @property
     def is_plain(self) -> bool:
         """Whether no round will have a draft from a drafter; a grammar may still force tokens."""
-        active = self.active
-        return not active.guesses if _is_constrained(active) else isinstance(active, NoDrafter)
+        return not self.active.guesses
 
     def num_certain(self, most: int) -> int:
         """Return how many tokens, at most `most`, a grammar makes certain."""
-        return self.active.num_certain(most) if _is_constrained(self.active) else 0
+        return self.active.num_certain(most)
 
     def start(self, prompt: Sequence[int], params: GenerationParams, noise: Noise) -> None:
         """Start the drafter on a reply; `noise` is the reply's, at its first position."""
 
         def begin() -> None:
-            if isinstance(self.active, CoupledDrafter):
-                self.active.couple(noise if params.exact_seed else None)
+            self.active.couple(noise if params.exact_seed else None)
             sampling = replace(params.sampling)  # a copy: a drafter may write into its biases
             self.active.start(prompt, sampling, noise.key_for("draft"))
 
@@ -118,8 +111,6 @@ class Guard:
             return act()
         except _FAULTS as error:
             self.faults.append(str(error) or type(error).__name__)
-            active = self.active
-            nothing = NoDrafter()
-            self.active = active.beside(nothing) if _is_constrained(active) else nothing
+            self.active = self.active.replaced_by(NoDrafter())
             self._on_fault()
             return None

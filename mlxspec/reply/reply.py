@@ -16,7 +16,7 @@ from functools import partial
 from mlxspec.budget import Budget
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
-from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
@@ -113,7 +113,7 @@ class Reply:
         )
         self._is_drafting, self._next_allowed = False, None
         self.leave()  # otherwise the rows that another reply left staged would be committed
-        target.attach(readers_of(self._guard.active))
+        target.attach(self._guard.active.readers)
         reused = target.reusable(common_length(target.history, self._continuation.tokens[:-1]))
         target.rollback_to(reused)
         if not self._has_read_prompt:  # later, the rows of this reply itself would count

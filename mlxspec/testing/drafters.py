@@ -4,20 +4,18 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(Drafter):
     """Proposes the chains of a script, one per round, then nothing.
 
     `rounds` records the results of its drafts in this reply.
     """
-
-    name = "scripted"
-    num_top_tokens = 0
 
     def __init__(self, chains: Sequence[Sequence[int]]) -> None:
         """Set the tokens of the chain below the root in each round of a reply.
@@ -39,11 +37,8 @@ class ScriptedDrafter:
         self.rounds.append(round)
 
 
-class OracleDrafter:
+class OracleDrafter(Drafter):
     """Knows the whole text in advance, and proposes its next tokens."""
-
-    name = "oracle"
-    num_top_tokens = 0
 
     def __init__(self, text: Sequence[int]) -> None:
         """Set the tokens of the text, prompt included."""
@@ -60,11 +55,8 @@ class OracleDrafter:
         self._num_read += len(round.path)
 
 
-class UniformDrafter:
+class UniformDrafter(Drafter):
     """Samples a chain from the uniform distribution: the shortest drafter that samples."""
-
-    name = "uniform"
-    num_top_tokens = 0
 
     def __init__(self, vocab_size: int, length: int = 3) -> None:
         """Sample chains of at most `length` tokens."""
@@ -84,9 +76,6 @@ class UniformDrafter:
             sources=(self.name,) * length,
             sampled_from=mx.full((length, self._vocab_size), 1 / self._vocab_size),
         )
-
-    def update(self, round: Round) -> None:
-        """Do nothing: a uniform distribution does not learn."""
 
 
 def _chain(name: str, root: int, tokens: Sequence[int]) -> Draft:

@@ -149,7 +149,7 @@ def as_table(results: Sequence[Acceptance]) -> str:
     )
 
 
-class LikeliestPath:
+class LikeliestPath(Drafter):
     """A drafter whose trees are cut to one path: at each node, the most probable child."""
 
     def __init__(self, drafter: Drafter) -> None:

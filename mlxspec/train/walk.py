@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from mlxspec.decoder.hidden import Audience, HiddenStates
 from mlxspec.device import backend
-from mlxspec.drafters.base import Drafter, readers_of
+from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.train.data.corpus import GREEDY, Conversation
@@ -71,7 +71,7 @@ def _rounds(
 ) -> Iterator[_Round]:
     """Yield every round of the answer from start to end."""
     text: list[int] = features.tokens[:end].tolist()
-    audience = Audience(readers_of(drafter))
+    audience = Audience(as_drafter(drafter).readers)
     audience.forget(0)
     audience.read(text[: start - 1], _states(features, 0, start - 1))
     drafter.start(text[:start], SamplingParams(temperature=0.0), mx.random.key(0))

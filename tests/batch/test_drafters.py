@@ -13,6 +13,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.base import EagleBase
+from mlxspec.drafters.eagle.history import PairHistory
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
@@ -187,21 +188,21 @@ def test_targets_without_trees_reply_in_a_batch(support):
 
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, monkeypatch):
-    propose, read = EagleBase.propose, EagleBase.read
+    propose, read = EagleBase.propose, PairHistory.read
     failed = set()
 
     def fails_once(drafter, root, budget):
-        if drafter.num_read > 12:
-            failed.add(id(drafter))
+        if drafter.history.num_read > 12:
+            failed.add(id(drafter.history))
             raise ValueError("too little")
         return propose(drafter, root, budget)
 
-    def fails_too(drafter, tokens, states):
-        assert id(drafter) not in failed, "states for a drafter that failed"
-        read(drafter, tokens, states)
+    def fails_too(history, tokens, states):
+        assert id(history) not in failed, "states for a drafter that failed"
+        read(history, tokens, states)
 
     monkeypatch.setattr(EagleBase, "propose", fails_once)
-    monkeypatch.setattr(EagleBase, "read", fails_too)
+    monkeypatch.setattr(PairHistory, "read", fails_too)
     engine = make_engine(MODEL, None, kind, make_drafter=eagle_drafter)
     prompts = [SOME[0], SOME[3], SOME[2]]
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)

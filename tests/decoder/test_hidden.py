@@ -6,7 +6,7 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
-from mlxspec.drafters.base import readers_of
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafts.tree import DraftTree
@@ -137,10 +137,11 @@ def test_a_reader_that_was_interrupted_is_told_again_after_going_back(
 
 
 def test_a_pool_is_read_to_through_those_it_is_made_of():
-    notebook = Notebook()
-    notebook.num_top_tokens = 0
-    pool = PoolDrafter([NoDrafter(), notebook])
-    assert readers_of(pool) == (notebook,)
+    class ReadingDrafter(Notebook, Drafter):
+        """Reads states too."""
+
+    reading = ReadingDrafter()
+    assert PoolDrafter([NoDrafter(), reading]).readers == (reading,)
 
 
 def test_rows_taken_do_not_keep_the_others_in_memory():

@@ -31,7 +31,7 @@ def make(drafter_class, network, model, kind="full"):
     """A decoder and a drafter that reads its states."""
     target = Decoder(model, make_cache(model, kind))
     drafter = drafter_class(network, target, shape=SHAPE)
-    target.attach([drafter])
+    target.attach(drafter.readers)
     return target, drafter
 
 
@@ -152,7 +152,7 @@ def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
     other = [token + 1 if token < 23 else 0 for token in TEXT[length : length + 4]]
     target.observe(other)
     history = [*TEXT[:length], *other]
-    assert drafter.num_read == len(history)
+    assert drafter.history.num_read == len(history)
     assert_drafts_as(reference(network, MODELS["llama"], kind), drafter, history, 3)
 
 

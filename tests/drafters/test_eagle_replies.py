@@ -37,7 +37,7 @@ def test_a_second_turn_and_an_answer_given_again_are_those_of_the_target(name):
         assert emitted(engine.generate(PROMPT, params)) == expected
     turn = [*PROMPT, *expected, 5, 9]
     assert emitted(engine.generate(turn, params)) == TRUTH.greedy(turn, 9)
-    assert engine.drafter.num_read == len(engine.target)
+    assert engine.drafter.history.num_read == len(engine.target)
 
 
 @EACH
@@ -50,7 +50,7 @@ def test_drafters_may_take_turns_from_reply_to_reply(name):
         reply = emitted(engine.generate(text, params, drafter=drafter))
         assert reply == TRUTH.greedy(text, 5)
         text += [*reply, 5]
-    assert first.num_read == len(engine.target)
+    assert first.history.num_read == len(engine.target)
 
 
 @EACH
@@ -73,7 +73,7 @@ def test_a_text_known_from_an_earlier_turn_is_drafted_as_if_read_from_nothing(na
 
 def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
     engine = make("eagle3")
-    engine.target.attach([engine.drafter])
+    engine.target.attach(engine.drafter.readers)
     engine.target.observe(PROMPT[:-1])
     drafter = engine.drafter
     drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
@@ -94,10 +94,10 @@ def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
 
 def test_beginning_anew_forgets_what_an_interrupted_read_left():
     engine = make("eagle3")
-    engine.target.attach([engine.drafter])
+    engine.target.attach(engine.drafter.readers)
     engine.target.observe(PROMPT[:-1])
     engine.drafter.history.num_read = 0
-    engine.drafter.forget(0)
+    engine.drafter.history.forget(0)
     engine.drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
     assert engine.drafter.propose(PROMPT[-1], 8).tree.n_nodes == 1
 

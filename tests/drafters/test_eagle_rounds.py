@@ -133,7 +133,7 @@ def test_a_drafter_told_not_to_sample_proposes_the_greedy_tree_at_any_temperatur
     trees = []
     for sampling, samples in ((SamplingParams(), True), (SamplingParams(temperature=1.0), False)):
         engine = make(name, samples=samples)
-        engine.target.attach([engine.drafter])
+        engine.target.attach(engine.drafter.readers)
         engine.target.observe(PROMPT[:-1])
         engine.drafter.start(PROMPT, sampling, mx.random.key(0))
         draft = engine.drafter.propose(PROMPT[-1], 8)
@@ -167,8 +167,8 @@ def test_nothing_is_evaluated_while_drafting(name, temperature, kind):
 
     @mx.compile
     def draft(states):
-        read = HiddenStates(states, dict.fromkeys(drafter.capture, states))
-        drafter.read(PROMPT[:-1], read)
+        read = HiddenStates(states, dict.fromkeys(drafter.history.capture, states))
+        drafter.history.read(PROMPT[:-1], read)
         drafter.start(PROMPT, SamplingParams(temperature=temperature), mx.random.key(0))
         proposed = drafter.propose(PROMPT[-1], 4)
         return proposed.tree.tokens, proposed.tree.parents, proposed.node_probs
@@ -201,7 +201,7 @@ def test_every_row_drafted_is_forgotten_and_every_pair_is_kept_once(name):
 def test_the_verdict_is_counted_where_a_law_has_penalties():
     engine = make("eagle3")
     sampling = SamplingParams(temperature=1.0, presence_penalty=2.0)
-    engine.target.attach([engine.drafter])
+    engine.target.attach(engine.drafter.readers)
     engine.target.observe(PROMPT[:-1])
     rows = []
     for bonus in (2, 8):  # the bonus token is told, not read: only its penalty can differ

@@ -181,7 +181,7 @@ def test_tells_those_that_may_draw_at_random_to_choose_instead():
     device.samples = True
     pool = PoolDrafter([SuffixDrafter(), device])
     assert device.samples is False
-    assert not hasattr(pool.drafters[0], "samples")
+    assert not pool.drafters[0].samples
 
 
 @pytest.mark.parametrize("drafters", [[], [SuffixDrafter(), SuffixDrafter()]])

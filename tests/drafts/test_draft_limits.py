@@ -9,7 +9,7 @@ import pytest
 import mlxspec.reply.continuation as continuation
 from mlxspec.api import prepare
 from mlxspec.device import backend
-from mlxspec.drafters.base import fresh_drafter, limit
+from mlxspec.drafters.base import fresh_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafting.laps import Evidence
@@ -72,7 +72,7 @@ def shapes_of(events):
 
 def limited(drafter, limits):
     engine = engine_for(drafter, "llama")
-    limit(engine.drafter, limits)
+    engine.drafter.limit(limits)
     return engine
 
 
@@ -131,7 +131,7 @@ def test_a_beam_is_as_wide_as_its_budget_where_few_children_are_allowed():
 
 def test_a_drafter_of_a_batch_has_the_limits_of_the_one_it_is_like():
     pool = engine_for("pool", "llama").drafter
-    limit(pool, DraftLimits(2, 3))
+    pool.limit(DraftLimits(2, 3))
     fresh = fresh_drafter(pool)
     assert [fresh.limits, *(part.limits for part in fresh.drafters)] == [DraftLimits(2, 3)] * 3
 

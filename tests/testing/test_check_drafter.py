@@ -7,12 +7,13 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.drafters.base import as_drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.params import GenerationParams
+from mlxspec.params import FREE, DraftLimits, GenerationParams
 from mlxspec.testing import (
     OracleDrafter,
     ScriptedDrafter,
@@ -78,6 +79,24 @@ def test_a_script_is_followed_round_by_round_and_what_came_of_it_is_kept():
     assert [round.accepted for round in drafter.rounds[:3]] == [REPLY[:2], [], []]
 
 
+def test_a_class_without_the_base_keeps_what_it_has_and_gets_defaults_for_the_rest():
+    inner = SuffixDrafter()
+    inner.limits = DraftLimits(branching=2)
+    proxy = Proxy(inner)
+    assert as_drafter(proxy) is proxy
+    assert isinstance(proxy, Proxy)
+    assert (proxy.name, proxy.limits) == ("suffix", inner.limits)
+    foreign = as_drafter(Foreign(8))
+    assert (foreign.name, foreign.limits, foreign.readers) == ("foreign", FREE, ())
+    with pytest.raises(ValueError, match="'foreign'"):
+        foreign.fresh()
+
+
+def test_what_cannot_propose_is_no_drafter():
+    with pytest.raises(ValueError, match="drafter"):
+        as_drafter("pool")
+
+
 # ---- the judge -------------------------------------------------------------------------------
 
 
@@ -85,10 +104,42 @@ def draft_model(target):
     return DraftModelDrafter(Decoder(tiny_model(vocab_size=target.vocab_size, seed=7)), 8, 2)
 
 
+class Foreign:
+    """Does what the documented interface asks for, without the base class."""
+
+    __slots__ = ("_uniform",)
+    name = "foreign"
+    num_top_tokens = 0
+
+    def __init__(self, vocab_size):
+        self._uniform = UniformDrafter(vocab_size)
+
+    def start(self, prompt, sampling, key):
+        self._uniform.start(prompt, sampling, key)
+
+    def propose(self, root, budget):
+        return self._uniform.propose(root, budget)
+
+    def update(self, round):
+        pass
+
+
+class Proxy:
+    def __init__(self, inner):
+        self._inner = inner
+
+    def propose(self, root, budget):
+        return self._inner.propose(root, budget)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
 GOOD = {
     "suffix": lambda target: SuffixDrafter(),
     "uniform": lambda target: UniformDrafter(target.vocab_size),
     "draft model": draft_model,
+    "foreign class": lambda target: Foreign(target.vocab_size),
 }
 
 

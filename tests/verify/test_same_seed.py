@@ -131,7 +131,7 @@ def test_a_draft_model_equal_to_the_target_is_always_right_with_the_shared_noise
 @pytest.mark.parametrize("drafter", ["model", "exit", "eagle3"])
 def test_drafts_drawn_with_the_shared_noise_say_nothing_of_a_law(drafter):
     engine = engine_with(DRAWING[drafter])
-    engine.target.attach([engine.drafter] if hasattr(engine.drafter, "read") else [])
+    engine.target.attach(engine.drafter.readers)
     engine.target.observe(PROMPT[:-1])
     for noise, is_stated in ((None, True), (Noise.of_seed(1), False)):
         engine.drafter.couple(noise)

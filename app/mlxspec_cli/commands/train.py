@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from mlxspec import api
 from mlxspec.device import backend
-from mlxspec.drafters.base import readers_of
 from mlxspec.drafters.table.file import save_table
 from mlxspec.drafting.names import parts_of
 from mlxspec.errors import MlxspecError
@@ -157,9 +156,7 @@ def _walked(args: Namespace, prepared: api.Prepared, root: Path) -> list[Accepta
             f"{folder} holds no features of a held-out greedy answer: make them with `mlxspec "
             "train features`"
         )
-    missing = {layer for one in readers_of(drafter) for layer in one.capture} - set(
-        greedy[0].entering
-    )
+    missing = {layer for one in drafter.readers for layer in one.capture} - set(greedy[0].entering)
     if missing:
         raise MlxspecError(
             f"{prepared.choice.drafter} reads the states entering layer {min(missing)}, which the "

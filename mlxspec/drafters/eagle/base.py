@@ -14,7 +14,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.decoder.hidden import HiddenStates
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.eagle.history import Head, PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
@@ -24,7 +24,7 @@ from mlxspec.drafts.shape import TreeShape
 from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import TargetModel
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
@@ -32,7 +32,7 @@ DEFAULT_LOOKAHEAD = 5
 Map = Callable[[mx.array], mx.array]
 
 
-class EagleBase:
+class EagleBase(Drafter):
     """Drafts with a network whose input is the target's hidden states.
 
     Attributes:
@@ -44,9 +44,6 @@ class EagleBase:
 
     name: str
     head_type: Callable[[Any, TargetModel], Head]
-    num_top_tokens = 0
-    stages_in_target = False
-    limits = FREE
 
     def __init__(
         self,
@@ -68,7 +65,6 @@ class EagleBase:
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         self.shape, self.lookahead, self.samples = shape, lookahead, samples
-        self.capture = head.capture
         cache = Cache(head.num_layers, max_size=target.cache.max_size, keep=target.cache.keep)
         self.history = PairHistory(head, cache)
         self._head = head
@@ -81,17 +77,9 @@ class EagleBase:
         fresh.history = PairHistory(self._head, self.history.cache.empty_like())
         return fresh
 
-    # ---- the target's states ---------------------------------------------------------------
-
     @property
-    def num_read(self) -> int:
-        return self.history.num_read
-
-    def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
-        self.history.read(tokens, states)
-
-    def forget(self, length: int) -> None:
-        self.history.forget(length)
+    def readers(self) -> tuple[PairHistory]:
+        return (self.history,)
 
     # ---- rounds ----------------------------------------------------------------------------
 

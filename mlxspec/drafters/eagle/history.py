@@ -67,6 +67,7 @@ class PairHistory:
 
     def __init__(self, head: Head, cache: Cache) -> None:
         self.head = head
+        self.capture = head.capture
         self.cache = cache
         self.num_read = 0
         self._features: list[mx.array] = []  # features of the latest tokens, in pieces

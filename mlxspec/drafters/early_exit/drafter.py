@@ -17,13 +17,14 @@ import mlx.core as mx
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import sync, values
 from mlxspec.device.ops import exp
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.early_exit.network import ExitHead
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.params import FREE, SamplingParams, check_threshold
+from mlxspec.params import SamplingParams, check_threshold
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 
@@ -49,7 +50,7 @@ class _Step:
     confidence: mx.array
 
 
-class EarlyExitDrafter:
+class EarlyExitDrafter(Drafter):
     """Drafts a chain with the lower layers of the target.
 
     At temperature 0, or where `samples` is False, the chain is the exit's greedy text. Otherwise it
@@ -66,9 +67,7 @@ class EarlyExitDrafter:
     """
 
     name = "exit"
-    num_top_tokens = 0
     stages_in_target = True
-    limits = FREE
 
     def __init__(
         self,

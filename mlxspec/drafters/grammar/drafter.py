@@ -13,17 +13,10 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import (
-    Drafter,
-    WrappingDrafter,
-    fresh_drafter,
-    readers_of,
-    stages_in_target,
-)
+from mlxspec.drafters.base import Drafter, WrappingDrafter
 from mlxspec.drafters.grammar.cursor import GrammarCursor
 from mlxspec.drafters.search.draft_cursor import read_draft
-from mlxspec.drafters.search.growth import Cursor, HostDrafter, grow
+from mlxspec.drafters.search.growth import Cursor, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
@@ -44,27 +37,17 @@ class GrammarDrafter(WrappingDrafter):
         super().__init__(GRAMMAR, drafter)
         self._constraint = constraint
         self._told: Path = ()  # the run that the other drafter read before its draft
-        self._needs_text_alone = not (
-            drafter.num_top_tokens or readers_of(drafter) or stages_in_target(drafter)
-        )
+        self._needs_text_alone = not (self.num_top_tokens or self.readers or self.stages_in_target)
+        self.guesses = self._beside.guesses
 
-    @property
-    def guesses(self) -> bool:
-        return self._beside.name != "none"
-
-    def beside(self, drafter: Drafter) -> "GrammarDrafter":
-        """Return a drafter of the same reply that wraps another drafter, which has been started."""
+    def around(self, drafter: Drafter) -> "GrammarDrafter":
         return GrammarDrafter(self._constraint, drafter)
 
+    def replaced_by(self, drafter: Drafter) -> "GrammarDrafter":
+        return self.around(drafter)
+
     def num_certain(self, most: int) -> int:
-        """Return how many forced tokens come next, at most `most`."""
         return len(self._constraint.forced_run(most))
-
-    def fresh(self) -> "GrammarDrafter":
-        return GrammarDrafter(self._constraint, fresh_drafter(self._beside))
-
-    def fresh_for(self, target: Decoder) -> "GrammarDrafter":
-        return GrammarDrafter(self._constraint, fresh_drafter(self._beside, target))
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         self._told = ()
@@ -76,8 +59,9 @@ class GrammarDrafter(WrappingDrafter):
         left = budget - len(run)
         if not left:
             return Draft.empty(root).below(root, run, FORCED)
-        if isinstance(self._beside, HostDrafter):
-            return self._grown(root, run, left, self._beside.cursor(root))
+        cursor = self._beside.cursor(root)
+        if cursor is not None:
+            return self._grown(root, run, left, cursor)
         if run and self._needs_text_alone:
             for before, token in zip((root, *run), run, strict=False):
                 self._beside.update(Round((before,), (-1,), (0,), token))
@@ -85,7 +69,7 @@ class GrammarDrafter(WrappingDrafter):
         end = (root, *run)[-1]
         draft = self._beside.propose(end if self._told else root, left if self._told else budget)
         if draft.sampled_from is None:
-            cursor: Cursor | None = read_draft(self._beside.name, draft)
+            cursor = read_draft(self._beside.name, draft)
             return self._grown(root, run, left, cursor, is_told=bool(self._told))
         if run and not self._told:
             return Draft.empty(root).below(root, run, FORCED)

@@ -21,20 +21,21 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
 from mlxspec.device.ops import exp
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.medusa.network import MedusaHeads
 from mlxspec.drafters.medusa.rank_tree import RankTree, best_guesses
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 
 __all__ = ["MedusaDrafter", "MedusaHeads"]
 
 _CURSOR_WIDTH = 8
 
 
-class MedusaDrafter:
+class MedusaDrafter(Drafter):
     """Drafts a tree of the heads' best guesses, a function of the past at every temperature.
 
     `propose` does not wait for the device: tokens, parents and probabilities are lazy. A pool calls
@@ -47,9 +48,6 @@ class MedusaDrafter:
     """
 
     name = "medusa"
-    num_top_tokens = 0
-    stages_in_target = False
-    limits = FREE
     capture: tuple[int, ...] = ()
 
     def __init__(self, heads: MedusaHeads, target: Decoder, tree: RankTree | None = None) -> None:

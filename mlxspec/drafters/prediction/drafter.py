@@ -17,8 +17,7 @@ from operator import mul
 
 import mlx.core as mx
 
-from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import Drafter, WrappingDrafter, fresh_drafter
+from mlxspec.drafters.base import Drafter, WrappingDrafter
 from mlxspec.drafters.prediction.place import Place
 from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import MIN_PATH_PROB
@@ -54,11 +53,8 @@ class PredictionDrafter(WrappingDrafter):
         self._gain_beside = 0.0  # moving mean of the accepted tokens of the other drafter's drafts
         self._was_beside = False
 
-    def fresh(self) -> "PredictionDrafter":
-        return PredictionDrafter(self._tokens, fresh_drafter(self._beside))
-
-    def fresh_for(self, target: Decoder) -> "PredictionDrafter":
-        return PredictionDrafter(self._tokens, fresh_drafter(self._beside, target))
+    def around(self, drafter: Drafter) -> "PredictionDrafter":
+        return PredictionDrafter(self._tokens, drafter)
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         rates = _GREEDY_RATES if sampling.is_greedy else _SAMPLED_RATES

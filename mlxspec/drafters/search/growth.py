@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush, nlargest
 from itertools import count
 from operator import itemgetter
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.params import FREE, DraftLimits
 
@@ -33,14 +32,6 @@ class Cursor(Protocol):
 
     def child(self, token: int) -> "Cursor":
         """Return the cursor after `token`, which may be any token."""
-
-
-@runtime_checkable
-class HostDrafter(Drafter, Protocol):
-    """A drafter whose next-token probabilities are on the host."""
-
-    def cursor(self, root: int) -> Cursor:
-        """Return the cursor after the history and `root`, the last emitted token."""
 
 
 class _Growth:

@@ -17,12 +17,13 @@ from weakref import WeakSet
 
 import mlx.core as mx
 
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.search.calibration import HitRate
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
 
 _NUM_MATCHES = 2  # a third, shorter match adds nothing measurable
@@ -39,7 +40,7 @@ _SAMPLED_RATES = (
 )
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Proposes what followed the longest earlier matches of the latest tokens.
 
     It stores all text of a session, including replies that an edit replaced. When that exceeds its
@@ -47,8 +48,6 @@ class SuffixDrafter:
     """
 
     name = "suffix"
-    num_top_tokens = 0
-    limits = FREE
 
     def __init__(self, max_tokens: int = 100_000) -> None:
         """Make a drafter without text.

@@ -18,13 +18,14 @@ from weakref import WeakSet
 
 import mlx.core as mx
 
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.search.growth import grow
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from mlxspec.params import FREE, SamplingParams
+from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
 
 _MAX_ROWS = 30_000  # per length of context, about 1 kB each
@@ -36,12 +37,11 @@ _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
 
-class TableDrafter:
+class TableDrafter(Drafter):
     """Proposes the tokens that the target found probable after the same preceding tokens."""
 
     name = "table"
     num_top_tokens = 8
-    limits = FREE
 
     def __init__(
         self,
