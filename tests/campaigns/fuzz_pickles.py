@@ -9,7 +9,7 @@ from random import Random
 import mlx.core as mx
 
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.torch.pickled import read_pickled
+from mlxspec.loading.heads.torch_file import read_torch_file
 from tests.campaigns.fuzz_damage import COUNTS, damaged
 from tests.support.head_folders import ORDERED_DICT, number, save_archive, state_dict, tensor, text
 from tests.support.paths import GOLDENS
@@ -69,7 +69,7 @@ class PickleTarget:
         return what
 
     def read(self, folder: Path) -> None:
-        tensors = read_pickled(folder / "m.bin")
+        tensors = read_torch_file(folder / "m.bin")
         mx.eval(list(tensors.values()))
         assert not Path(_STOLEN).exists()
 

@@ -1,7 +1,7 @@
 """Find the files of a trained head, and read them before the layout is known.
 
 A head is a folder, one file, or a hub id. Safetensors have priority over other files of a folder;
-`.bin` and `.pt` files are read with the restricted reader of `loading/torch/`.
+`torch_file.py` reads `.bin` and `.pt` files.
 """
 
 import json
@@ -22,7 +22,7 @@ from mlxspec.loading.fetch.sources import Source, cached_folder, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
 from mlxspec.loading.heads.checkpoint import HeadCheckpoint
 from mlxspec.loading.heads.file import parse_head, read_safetensors
-from mlxspec.loading.torch.pickled import read_pickled
+from mlxspec.loading.heads.torch_file import read_torch_file
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")
@@ -77,7 +77,7 @@ def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
     tensors: dict[str, mx.array] = {}
     for path in paths:
         if path.suffix in _PICKLED:
-            tensors |= read_pickled(path, _heads_first)
+            tensors |= read_torch_file(path, _heads_first)
             continue
         found, metadata = read_safetensors(path)
         ours = parse_head(path, found, metadata)

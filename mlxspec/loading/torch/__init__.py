@@ -1,1 +1,0 @@
-"""Read PyTorch's own files, without PyTorch and without executing the pickle."""
