@@ -24,10 +24,14 @@ class Fields:
     default, or if the value has the wrong type or range.
     """
 
-    def __init__(self, values: Mapping[str, Any], place: str = "config.json"):
-        """Wrap `values`; `place` is the file and section, which start every error message."""
+    def __init__(self, values: Mapping[str, Any], place: str = "config.json", advice: str = ""):
+        """Wrap `values`.
+
+        Every error message starts with `place`, the file and section, and ends with `advice`.
+        """
         self._values = values
         self._place = place
+        self._advice = f": {advice}" if advice else ""
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -78,7 +82,7 @@ class Fields:
         value = self._value(key, {})
         if not isinstance(value, Mapping):
             raise self.refusal(key, "a JSON object")
-        return Fields(value, f"{self._place}, {key}")
+        return Fields(value, f"{self._place}, {key}", self._advice.removeprefix(": "))
 
     def refusal(
         self,
@@ -88,7 +92,8 @@ class Fields:
     ) -> UnsupportedModelError:
         """Return the error with the value of `key` and the allowed values."""
         return kind(
-            f"{self._place}: '{key}' is {self._values.get(key)!r:.{_SHOWN}}; it must be {allowed}"
+            f"{self._place}: '{key}' is {self._values.get(key)!r:.{_SHOWN}}; it must be "
+            f"{allowed}{self._advice}"
         )
 
     def _value(self, key: str, default: Any) -> Any:
@@ -97,6 +102,6 @@ class Fields:
             return value
         if default is None:
             raise UnsupportedModelError(
-                f"{self._place} has no '{key}'; a model cannot be built without it"
+                f"{self._place} has no '{key}'; a model cannot be built without it{self._advice}"
             )
         return default

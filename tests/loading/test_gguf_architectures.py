@@ -210,16 +210,24 @@ def test_a_gate_of_the_shared_expert_may_be_a_vector(tmp_path):
 @pytest.mark.parametrize(
     ("model_type", "settings", "part"),
     [
-        ("olmo2", {"sliding_window": 8}, "olmo2.attention.sliding_window=8; no window is needed"),
+        (
+            "olmo2",
+            {"sliding_window": 8},
+            "'attention.sliding_window' is 8; it must be no",
+        ),
         ("exaone4", {"sliding_window_pattern": [True, True]}, "a list with true and false"),
         ("gemma3_text", {"sliding_window_pattern": [False, True, True, True]}, "a period"),
-        ("gemma3_text", {"sliding_window": 0}, "a positive number is needed"),
-        ("glm4", {"rope_dimension_sections": [1, 1, 2, 0]}, "a model of text alone is needed"),
+        ("gemma3_text", {"sliding_window": 0}, "'attention.sliding_window' is 0"),
+        ("glm4", {"rope_dimension_sections": [1, 1, 2, 0]}, "a model of text alone"),
         ("glm4", {"rope_dimension_count": 3}, "does not rotate heads whole (3 of 8 numbers)"),
         ("qwen3_moe", {"expert_count": 5}, "a tensor blk.1.ffn_up_exps.weight of the shape (5, 16"),
         ("qwen3", {"expert_count": 5}, "a mixture of experts of the architecture qwen3"),
         ("phi3", {"feed_forward_length": 63}, "blk.1.ffn_up.weight of the shape (126, 32)"),
-        ("phi3", {"rope_scaling_type": gguf.RopeScalingType.YARN}, "phi3.rope.scaling.type='yarn'"),
+        (
+            "phi3",
+            {"rope_scaling_type": gguf.RopeScalingType.YARN},
+            "'rope.scaling.type' is 'yarn'",
+        ),
     ],
 )
 def test_refuses_what_mlx_lm_would_compute_wrongly(tmp_path, model_type, settings, part):

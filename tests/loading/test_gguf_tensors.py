@@ -7,10 +7,9 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from mlxspec.device import backend
-from mlxspec.loading.gguf import tensors
-from mlxspec.loading.gguf.header import read_header
-from mlxspec.loading.gguf.tensors import read_tensors
-from mlxspec.loading.gguf.types import supported_types
+from mlxspec.loading.gguf import file as tensors
+from mlxspec.loading.gguf.file import read_tensors
+from mlxspec.loading.gguf.header import read_header, supported_types
 from tests.support.gguf_files import (
     BF16,
     F16,

@@ -6,8 +6,8 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import SHA256, default_model_path
+from mlxspec.loading.gguf.file import read_tensors
 from mlxspec.loading.gguf.header import read_header
-from mlxspec.loading.gguf.tensors import read_tensors
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from mlxspec.loading.folder import (
     with_head,
 )
 from mlxspec.loading.gguf.config import gguf_config
+from mlxspec.loading.gguf.file import decoded_type
 from mlxspec.loading.gguf.header import GgufHeader, read_header
-from mlxspec.loading.gguf.tensors import decoded_type
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.ports import is_ours, read_quantization

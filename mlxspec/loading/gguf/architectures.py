@@ -6,23 +6,74 @@ Differences that are known from llama.cpp's converter:
 - The norm weights of Gemma have one added; mlx-lm's Gemma adds one itself.
 - Phi-3 has one tensor for queries, keys and values; Phi-3 and GLM-4 have one for gate and up.
 - All experts of a layer are one tensor.
+
+Names lead to those of mlx-lm's models, which are mostly Hugging Face's. (The tables of the package
+`gguf` lead the other way, from many spellings to one name.)
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mlxspec.loading.gguf import names
-from mlxspec.loading.gguf.numbers import Numbers
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.models.fields import Fields
+
+_TOP_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_PARAMETERS = ("self_attn.sinks",)  # not modules, so their names do not end in `.weight`
+_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(\w+)")
+
+HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+POST_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+FUSED_MLP = {"ffn_up": "mlp.gate_up_proj"}
+EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
+    "ffn_up_exps": "mlp.switch_mlp.up_proj",
+    "ffn_down_exps": "mlp.switch_mlp.down_proj",
+}
+GPT_OSS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_sinks": "self_attn.sinks",
+    "ffn_gate_inp": "mlp.router",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+SHARED_EXPERT = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
 
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 Factors = Mapping[str, list[float]]
 """The tensors of rotary factors in a file: one divisor per frequency, by name."""
 
-_Settings = Callable[[Numbers, dict[str, Any], Factors], dict[str, Any]]
+_Settings = Callable[[Fields, dict[str, Any], Factors], dict[str, Any]]
 
 
-def _no_settings(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _no_settings(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {}
 
 
@@ -50,28 +101,28 @@ class Architecture:
     epsilon: str = "attention.layer_norm_rms_epsilon"
 
 
-def _llama(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    window = numbers.value("attention.sliding_window")
+def _llama(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    window = fields.get("attention.sliding_window")
     return {"model_type": "mistral", "sliding_window": window} if window else {}
 
 
-def _experts(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _experts(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {
-        "num_experts": numbers.count("expert_count"),
-        "num_experts_per_tok": numbers.count("expert_used_count"),
-        "moe_intermediate_size": numbers.count("expert_feed_forward_length"),
+        "num_experts": fields.integer("expert_count"),
+        "num_experts_per_tok": fields.integer("expert_used_count"),
+        "moe_intermediate_size": fields.integer("expert_feed_forward_length"),
     }
 
 
-def _qwen2_moe(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    shared = numbers.count("expert_shared_feed_forward_length")
-    experts = _experts(numbers, config, factors)
+def _qwen2_moe(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    shared = fields.integer("expert_shared_feed_forward_length")
+    experts = _experts(fields, config, factors)
     return {**experts, "shared_expert_intermediate_size": shared}
 
 
-def _qwen3_moe(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _qwen3_moe(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     every_layer = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
-    return {**_experts(numbers, config, factors), **every_layer}
+    return {**_experts(fields, config, factors), **every_layer}
 
 
 def _query_scalar(config: dict[str, Any], layers_of_largest: int) -> float:
@@ -81,117 +132,113 @@ def _query_scalar(config: dict[str, Any], layers_of_largest: int) -> float:
     return float(config["head_dim"])
 
 
-def _gemma2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _gemma2(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {
-        "attn_logit_softcapping": numbers.number("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": numbers.number("final_logit_softcapping", 30.0),
+        "attn_logit_softcapping": fields.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": fields.number("final_logit_softcapping", 30.0),
         "query_pre_attn_scalar": _query_scalar(config, 46),
     }
 
 
-def _gemma3(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _gemma3(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {
-        "rope_local_base_freq": numbers.number("rope.freq_base_swa", 10000.0),
+        "rope_local_base_freq": fields.number("rope.freq_base_swa", 10000.0),
         "query_pre_attn_scalar": _query_scalar(config, 62),
-        "sliding_window": numbers.count("attention.sliding_window"),
-        "sliding_window_pattern": _period(numbers),
+        "sliding_window": fields.integer("attention.sliding_window"),
+        "sliding_window_pattern": _period(fields),
     }
 
 
-def _period(numbers: Numbers) -> int:
+def _period(fields: Fields) -> int:
     """Return n if every n-th layer of a model sees all tokens, and the others see a window."""
     key = "attention.sliding_window_pattern"
-    slides = numbers.value(key)
+    slides = fields.get(key)
     if not isinstance(slides, list):
-        return numbers.count(key, 6)
+        return fields.integer(key, 6)
     period = slides.index(False) + 1 if False in slides else 0
     if period == 0 or slides != [(index + 1) % period != 0 for index in range(len(slides))]:
-        raise numbers.refusal(key, "a period, after which one layer has no window,")
+        raise fields.refusal(key, "a period, after which one layer has no window")
     return period
 
 
-def _phi3(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _phi3(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     if config["rope_scaling"] is not None:
-        raise numbers.refusal("rope.scaling.type", "no type, with tensors of rotary factors,")
+        raise fields.refusal("rope.scaling.type", "no type, with tensors of rotary factors")
     if LONG_FACTORS not in factors:
         return {}
     long, short = factors[LONG_FACTORS], factors.get(SHORT_FACTORS, [])
     rotated = config["head_dim"] * config["partial_rotary_factor"]
     if not len(long) == len(short) == rotated // 2:
-        raise numbers.refusal("rope.dimension_count", f"twice the {len(long)} rotary factors")
+        raise fields.refusal("rope.dimension_count", f"twice the {len(long)} rotary factors")
     scaling = {"type": "longrope", "long_factor": long, "short_factor": short}
-    original = numbers.count("rope.scaling.original_context_length", 4096)
+    original = fields.integer("rope.scaling.original_context_length", 4096)
     return {"rope_scaling": scaling, "original_max_position_embeddings": original}
 
 
-def _granite(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _granite(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {
-        "attention_multiplier": numbers.number("attention.scale", config["head_dim"] ** -0.5),
-        "embedding_multiplier": numbers.number("embedding_scale", 1.0),
-        "residual_multiplier": numbers.number("residual_scale", 1.0),
-        "logits_scaling": numbers.number("logit_scale", 1.0),
+        "attention_multiplier": fields.number("attention.scale", config["head_dim"] ** -0.5),
+        "embedding_multiplier": fields.number("embedding_scale", 1.0),
+        "residual_multiplier": fields.number("residual_scale", 1.0),
+        "logits_scaling": fields.number("logit_scale", 1.0),
     }
 
 
-def _olmo2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    if numbers.value("attention.sliding_window"):  # OLMo 3, whose layers differ
-        raise numbers.refusal("attention.sliding_window", "no window")
+def _olmo2(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    if fields.get("attention.sliding_window"):  # OLMo 3, whose layers differ
+        raise fields.refusal("attention.sliding_window", "no window")
     return {}
 
 
-def _starcoder2(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _starcoder2(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     return {"norm_epsilon": config["rms_norm_eps"]}
 
 
-def _exaone4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+def _exaone4(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     key = "attention.sliding_window_pattern"
-    if not numbers.value("attention.sliding_window"):
+    if not fields.get("attention.sliding_window"):
         return {"sliding_window": None, "sliding_window_pattern": None}
-    slides = numbers.value(key) or [True, True, True, False]
+    slides = fields.get(key) or [True, True, True, False]
     if not isinstance(slides, list) or not {True, False} <= set(slides):
-        raise numbers.refusal(key, "a list with true and false, one a layer,")
+        raise fields.refusal(key, "a list with true and false, one a layer")
     pattern = "".join("L" if is_local else "G" for is_local in slides)
-    window = numbers.count("attention.sliding_window")
+    window = fields.integer("attention.sliding_window")
     return {"sliding_window": window, "sliding_window_pattern": pattern}
 
 
-def _glm4(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    if numbers.value("rope.dimension_sections"):  # the vision model, whose rows are permuted
-        raise numbers.refusal("rope.dimension_sections", "a model of text alone")
+def _glm4(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    if fields.get("rope.dimension_sections"):  # the vision model, whose rows are permuted
+        raise fields.refusal("rope.dimension_sections", "a model of text alone")
     return {"rope_traditional": True}
 
 
-def _gpt_oss(numbers: Numbers, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    experts = _experts(numbers, config, factors)
+def _gpt_oss(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    experts = _experts(fields, config, factors)
     types = ("sliding_attention", "full_attention")  # alternating; no file states it
     return {
         **experts,
         "num_local_experts": experts["num_experts"],
         "intermediate_size": experts["moe_intermediate_size"],
-        "sliding_window": numbers.count("attention.sliding_window"),
+        "sliding_window": fields.integer("attention.sliding_window"),
         "layer_types": [types[layer % 2] for layer in range(config["num_hidden_layers"])],
     }
 
 
-_GEMMA2_NAMES = {**names.POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
-_OLMO2_NAMES = {**names.POST_NORMS, **names.HEAD_NORMS}
+_GEMMA2_NAMES = {**POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
+_OLMO2_NAMES = {**POST_NORMS, **HEAD_NORMS}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("llama", settings=_llama, is_permuted=True),
     "qwen2": Architecture("qwen2"),
-    "qwen3": Architecture("qwen3", names.HEAD_NORMS),
+    "qwen3": Architecture("qwen3", HEAD_NORMS),
     "qwen2moe": Architecture(
-        "qwen2_moe", {**names.EXPERTS, **names.SHARED_EXPERT}, _qwen2_moe, has_experts=True
+        "qwen2_moe", {**EXPERTS, **SHARED_EXPERT}, _qwen2_moe, has_experts=True
     ),
-    "qwen3moe": Architecture(
-        "qwen3_moe", {**names.HEAD_NORMS, **names.EXPERTS}, _qwen3_moe, has_experts=True
-    ),
+    "qwen3moe": Architecture("qwen3_moe", {**HEAD_NORMS, **EXPERTS}, _qwen3_moe, has_experts=True),
     "gemma2": Architecture("gemma2", _GEMMA2_NAMES, _gemma2, adds_one=True),
-    "gemma3": Architecture(
-        "gemma3_text", {**_GEMMA2_NAMES, **names.HEAD_NORMS}, _gemma3, adds_one=True
-    ),
+    "gemma3": Architecture("gemma3_text", {**_GEMMA2_NAMES, **HEAD_NORMS}, _gemma3, adds_one=True),
     "phi3": Architecture(
-        "phi3", {**names.FUSED_MLP, "attn_qkv": "self_attn.qkv_proj"}, _phi3, rotates_part=True
+        "phi3", {**FUSED_MLP, "attn_qkv": "self_attn.qkv_proj"}, _phi3, rotates_part=True
     ),
     "granite": Architecture("granite", settings=_granite, is_permuted=True),
     "olmo2": Architecture("olmo2", _OLMO2_NAMES, _olmo2),
@@ -206,13 +253,33 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "glm4": Architecture(
         "glm4",
         {
-            **names.FUSED_MLP,
+            **FUSED_MLP,
             "post_attention_norm": "post_self_attn_layernorm",
             "post_ffw_norm": "post_mlp_layernorm",
         },
         _glm4,
         rotates_part=True,
     ),
-    "gpt-oss": Architecture("gpt_oss", names.GPT_OSS, _gpt_oss, has_experts=True),
+    "gpt-oss": Architecture("gpt_oss", GPT_OSS, _gpt_oss, has_experts=True),
 }
 """The architectures by their `general.architecture`."""
+
+
+def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
+    """Return the name that a tensor of the file has in the model.
+
+    `differing` maps the names in which its architecture differs from Llama, without layer and kind.
+
+    Raises:
+        UnsupportedModelError: The architecture has no such tensor.
+    """
+    top, _, kind = name.rpartition(".")
+    if top in _TOP_NAMES:
+        return f"{_TOP_NAMES[top]}.{kind}"
+    match = _LAYER_TENSOR.fullmatch(name)
+    part = match and differing.get(match[2], _LAYER_NAMES.get(match[2]))
+    if match is None or part is None:
+        raise UnsupportedModelError(f"{path} holds the tensor {name}, which no model here has")
+    if part in _PARAMETERS:
+        return f"model.layers.{match[1]}.{part}"
+    return f"model.layers.{match[1]}.{part}.{match[3]}"

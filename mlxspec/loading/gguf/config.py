@@ -1,17 +1,24 @@
-"""Convert the metadata of a GGUF file to a `config.json` of Hugging Face."""
+"""Convert the metadata of a GGUF file to a `config.json` of Hugging Face.
 
+Most files state the settings of scaled rotary embeddings. Files of Llama 3.x hold only the result:
+a tensor with one factor per frequency. The settings follow from its largest factor, and are used
+only if they reproduce the tensor.
+"""
+
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf.architectures import ARCHITECTURES, Architecture, Factors
+from mlxspec.loading.gguf.architectures import ARCHITECTURES, FUSED_MLP, Architecture, Factors
 from mlxspec.loading.gguf.header import GgufHeader
-from mlxspec.loading.gguf.names import FUSED_MLP
-from mlxspec.loading.gguf.numbers import Numbers
-from mlxspec.loading.gguf.rope import llama3_scaling, stated_scaling
 from mlxspec.loading.gguf.tokenizer import eos_token_ids
+from mlxspec.models.fields import Fields
+from mlxspec.models.rope import inverse_frequencies
 
 ROPE_FACTORS = "rope_freqs.weight"
+_TOLERANCE = 1e-3
 
 
 def check_architecture(path: Path, header: GgufHeader) -> str:
@@ -44,39 +51,41 @@ def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, A
     """
     name = check_architecture(path, header)
     architecture, tensors = ARCHITECTURES[name], header.tensors
-    numbers = Numbers(path, header.metadata, name)
-    heads, hidden_size = numbers.count("attention.head_count"), numbers.count("embedding_length")
-    head_dim = numbers.count("attention.key_length", hidden_size // heads)
+    stated = ((key.partition("."), value) for key, value in header.metadata.items())
+    own = {key: value for (prefix, _, key), value in stated if prefix == name}
+    fields = Fields(own, f"{path}, {name}", "choose another file of this model")
+    heads, hidden_size = fields.integer("attention.head_count"), fields.integer("embedding_length")
+    head_dim = fields.integer("attention.key_length", hidden_size // heads)
     vocabulary = tensors.get("token_embd.weight")
     config: dict[str, Any] = {
         "model_type": architecture.model_type,
         "vocab_size": vocabulary.shape[0] if vocabulary else 0,
         "hidden_size": hidden_size,
-        "intermediate_size": numbers.count("feed_forward_length"),
-        "num_hidden_layers": numbers.count("block_count"),
+        "intermediate_size": fields.integer("feed_forward_length"),
+        "num_hidden_layers": fields.integer("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": numbers.count("attention.head_count_kv", heads),
+        "num_key_value_heads": fields.integer("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "max_position_embeddings": numbers.count("context_length"),
-        "rms_norm_eps": numbers.number(architecture.epsilon),
+        "max_position_embeddings": fields.integer("context_length"),
+        "rms_norm_eps": fields.number(architecture.epsilon),
         "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": "blk.0.attn_q.bias" in tensors,
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
         "eos_token_id": eos_token_ids(header.metadata),
     }
-    config |= _rotary(path, numbers, architecture, head_dim)
+    config |= _rotary(path, fields, architecture, head_dim)
     if ROPE_FACTORS in factors:
         theta, divisors = config["rope_theta"], factors[ROPE_FACTORS]
-        config["rope_scaling"] = llama3_scaling(path, theta, head_dim, divisors)
-    config |= architecture.settings(numbers, config, factors)
+        config["rope_scaling"] = _llama3_scaling(path, theta, head_dim, divisors)
+    config |= architecture.settings(fields, config, factors)
     _check_shapes(path, header, architecture, config)
     return config
 
 
 def _rotary(
-    path: Path, numbers: Numbers, architecture: Architecture, head_dim: int
+    path: Path, fields: Fields, architecture: Architecture, head_dim: int
 ) -> dict[str, Any]:
-    rotated = numbers.count("rope.dimension_count", head_dim)
+    rotated = fields.integer("rope.dimension_count", head_dim)
     whole = rotated == head_dim or (architecture.rotates_part and rotated < head_dim)
     if not whole or rotated % 2:
         raise UnsupportedModelError(
@@ -84,12 +93,65 @@ def _rotary(
             "be run: use a folder of this model"
         )
     config = {
-        "rope_theta": numbers.number("rope.freq_base", 10000.0),
-        "rope_scaling": stated_scaling(numbers),
+        "rope_theta": fields.number("rope.freq_base", 10000.0),
+        "rope_scaling": _stated_scaling(fields),
     }
     if architecture.rotates_part:
         config["partial_rotary_factor"] = rotated / head_dim
     return config
+
+
+def _stated_scaling(fields: Fields) -> dict[str, Any] | None:
+    """Return the scaling in the metadata, or None if there is none."""
+    kind = fields.get("rope.scaling.type") or "none"
+    if kind == "none":
+        return None
+    factor = fields.get("rope.scaling.factor")
+    scaling = {"rope_type": kind, "factor": 1.0 if factor is None else factor}
+    original = fields.get("rope.scaling.original_context_length")
+    if original is not None:
+        scaling["original_max_position_embeddings"] = original
+    for key in ("beta_fast", "beta_slow"):
+        if (value := fields.get(f"rope.scaling.yarn_{key}")) is not None:
+            scaling[key] = value
+    return scaling
+
+
+def _llama3_scaling(
+    path: Path, theta: float, head_dim: int, factors: Sequence[float]
+) -> dict[str, Any]:
+    """Return the settings of Llama 3 that give the factors of a file.
+
+    `theta` is the base of the frequencies; each of the head_dim / 2 frequencies has a factor, its
+    divisor.
+
+    Raises:
+        UnsupportedModelError: No settings of Llama 3 give these factors.
+    """
+    scaling = {
+        "rope_type": "llama3",
+        "factor": max(factors),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    if not all(factor >= 1 for factor in factors) or not _lead_to(
+        factors,
+        scaled=inverse_frequencies(head_dim, theta, scaling),
+        plain=inverse_frequencies(head_dim, theta, None),
+    ):
+        raise UnsupportedModelError(
+            f"{path} holds rope_freqs.weight with factors that are not those of Llama 3: "
+            "such a scaling cannot be run"
+        )
+    return scaling
+
+
+def _lead_to(factors: Sequence[float], scaled: Sequence[float], plain: Sequence[float]) -> bool:
+    return len(factors) == len(plain) and all(
+        math.isclose(before / after, factor, rel_tol=_TOLERANCE)
+        for before, after, factor in zip(plain, scaled, factors, strict=True)
+    )
 
 
 def _check_shapes(

@@ -1,7 +1,9 @@
-"""Read the header of a GGUF file, and check every count, length and offset.
+"""Read the header of a GGUF file, and check every length, shape and offset.
 
 Files come from strangers and can be incomplete. `_HEADER_LIMIT` bounds the parser's time and
-memory, and all tensors of the result are inside the file.
+memory, and all tensors of the result are inside the file. (The reader of the package `gguf` checks
+none of this, and takes twenty times as long, because it makes an array of every string. The package
+knows the types of tensors by their numbers.)
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -10,22 +12,36 @@ import mmap
 import re
 import struct
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf.types import TensorType, find_type, name_of_type, supported_types
 
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})", re.DOTALL)
 _HEADER_LIMIT = 64 << 20
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4
 _MAX_DIM = 2**31 - 1
+_LENGTH = struct.Struct("<Q")
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor type: it stores blocks of `block_items` items in `block_bytes` bytes."""
+
+    name: str
+    block_items: int
+    block_bytes: int
 
 
 @dataclass(frozen=True)
@@ -54,9 +70,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file; all of its tensors are inside the file.
-
-    For one of several parts, as llama.cpp splits a model, it is the header of the whole model.
+    """Return the header of a GGUF file; for one of several parts, that of the whole model.
 
     Raises:
         UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type; or
@@ -96,140 +110,144 @@ def _joined(path: Path, own: GgufHeader, count: object) -> GgufHeader:
 
 def _read_file(path: Path) -> GgufHeader:
     size = path.stat().st_size
-    if size < 24:
-        raise _damaged(path, f"it has {size} bytes, fewer than an empty header")
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), min(size, _HEADER_LIMIT), access=mmap.ACCESS_READ) as view,
-    ):
-        return _HeaderReader(path, view, size).read()
+    try:
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), min(size, _HEADER_LIMIT), access=mmap.ACCESS_READ) as view,
+        ):
+            header = _Parser(path, view).header()
+        _check_offsets(header.tensors, size)
+    except (ValueError, struct.error) as error:
+        raise UnsupportedModelError(
+            f"{path} is not a whole GGUF file ({error}): download it again"
+        ) from error
+    return header
 
 
-def _damaged(path: Path, what: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"{path} is not a whole GGUF file ({what}): download it again")
+def _check_offsets(tensors: dict[str, TensorInfo], file_size: int) -> None:
+    for name, info in tensors.items():
+        end = info.offset + info.n_bytes
+        if end > file_size:
+            raise ValueError(f"{name} ends at byte {end} of {file_size}")
+    claimed = sum(info.n_bytes for info in tensors.values())
+    if claimed > file_size:  # overlapping tensors could exceed any memory
+        raise ValueError(f"its tensors claim {claimed} of {file_size} bytes")
 
 
-class _HeaderReader:
-    """Parses the header once; `_at` never passes the end of the view."""
+class _Parser:
+    """Parses the header once; reading past the end of the view raises struct.error.
 
-    def __init__(self, path: Path, view: mmap.mmap, file_size: int) -> None:
+    A count needs no check: every item takes a byte or more, so the view bounds a loop.
+    """
+
+    def __init__(self, path: Path, view: mmap.mmap) -> None:
         self._path = path
         self._view = view
-        self._file_size = file_size
         self._at = 0
 
-    def read(self) -> GgufHeader:
-        magic = self._take(4)
+    def header(self) -> GgufHeader:
+        magic = self._view[:4]
         if magic != b"GGUF":
             raise UnsupportedModelError(
                 f"{self._path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'"
             )
-        version = self._scalar("I")
+        _, version, num_tensors, num_pairs = self._numbers("4sIQQ")
         if version not in _VERSIONS:
             raise UnsupportedModelError(
                 f"{self._path} has GGUF version {version}; versions 2 and 3 (little-endian) can "
                 "be read: convert the file again"
             )
-        num_tensors, num_pairs = self._count(24), self._count(13)
         metadata: dict[str, Any] = {}
         for _ in range(num_pairs):
-            key = self._string(strict=True)
+            key = self._string("strict")
             if key in metadata:
-                raise _damaged(self._path, f"the metadata key {key!r} is in it twice")
-            metadata[key] = self._value(key, self._scalar("I"))
-        return GgufHeader(metadata, self._tensors(num_tensors, self._alignment(metadata)))
-
-    def _take(self, n_bytes: int) -> bytes:
-        start = self._at
-        if n_bytes > len(self._view) - start:
-            raise _damaged(self._path, f"{n_bytes} bytes are announced at {start}, past its end")
-        self._at = start + n_bytes
-        return self._view[start : self._at]
-
-    def _scalar(self, code: str) -> Any:
-        return struct.unpack("<" + code, self._take(struct.calcsize("<" + code)))[0]
-
-    def _count(self, least_bytes: int) -> int:
-        """Read the number of items that follow, each of at least `least_bytes` bytes."""
-        count: int = self._scalar("Q")
-        if count * least_bytes > len(self._view) - self._at:
-            raise _damaged(self._path, f"{count} items are announced at {self._at - 8}")
-        return count
-
-    def _string(self, *, strict: bool = False) -> str:
-        raw = self._take(self._count(1))
-        try:
-            return raw.decode(errors="strict" if strict else "replace")
-        except UnicodeDecodeError as error:
-            raise _damaged(self._path, f"the name {raw[:40]!r} is not UTF-8") from error
-
-    def _value(self, key: str, type_id: int) -> Any:
-        if type_id == _STRING:
-            return self._string()
-        if type_id == _ARRAY:
-            return self._array(key)
-        if type_id in _SCALARS:
-            return self._scalar(_SCALARS[type_id])
-        raise _damaged(self._path, f"the metadata key {key!r} has the unknown type {type_id}")
-
-    def _array(self, key: str) -> list[Any]:
-        type_id = self._scalar("I")
-        if type_id == _STRING:
-            return [self._string() for _ in range(self._count(8))]
-        if type_id not in _SCALARS:
-            raise _damaged(self._path, f"{key} is an array of the unreadable type {type_id}")
-        code = _SCALARS[type_id]
-        width = struct.calcsize("<" + code)
-        count = self._count(width)
-        return list(struct.unpack(f"<{count}{code}", self._take(count * width)))
-
-    def _alignment(self, metadata: dict[str, Any]) -> int:
+                raise ValueError(f"the metadata key {key!r} is in it twice")
+            metadata[key] = self._value(key)
+        tensors: dict[str, TensorInfo] = {}
+        for _ in range(num_tensors):
+            name = self._string("strict")
+            if name in tensors:
+                raise ValueError(f"the tensor {name} is in it twice")
+            tensors[name] = self._tensor(name)
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
-            raise _damaged(self._path, f"general.alignment is {alignment!r}")
-        return alignment
-
-    def _tensors(self, count: int, alignment: int) -> dict[str, TensorInfo]:
-        found: dict[str, TensorInfo] = {}
-        for _ in range(count):
-            name = self._string(strict=True)
-            if name in found:
-                raise _damaged(self._path, f"the tensor {name} is in it twice")
-            found[name] = self._tensor(name)
+            raise ValueError(f"general.alignment is {alignment!r}")
         start = -(-self._at // alignment) * alignment
-        tensors = {name: replace(info, offset=start + info.offset) for name, info in found.items()}
-        for name, info in tensors.items():
-            end = info.offset + info.n_bytes
-            if end > self._file_size:
-                raise _damaged(self._path, f"{name} ends at byte {end} of {self._file_size}")
-        claimed = sum(info.n_bytes for info in tensors.values())
-        if claimed > self._file_size:  # overlapping tensors could exceed any memory
-            raise _damaged(self._path, f"its tensors claim {claimed} of {self._file_size} bytes")
-        return tensors
+        return GgufHeader(
+            metadata,
+            {name: replace(info, offset=start + info.offset) for name, info in tensors.items()},
+        )
+
+    def _numbers(self, codes: str) -> tuple[Any, ...]:
+        found = struct.unpack_from("<" + codes, self._view, self._at)
+        self._at += struct.calcsize("<" + codes)
+        return found
+
+    def _string(self, errors: str = "replace") -> str:
+        start = self._at + _LENGTH.size
+        (length,) = _LENGTH.unpack_from(self._view, self._at)
+        if length > len(self._view) - start:
+            raise ValueError(f"{length} bytes are announced at {start}, past its end")
+        self._at = start + length
+        return self._view[start : self._at].decode(errors=errors)
+
+    def _value(self, key: str) -> Any:
+        (kind,) = self._numbers("I")
+        if kind == _STRING:
+            return self._string()
+        if kind in _SCALARS:
+            return self._numbers(_SCALARS[kind])[0]
+        if kind != _ARRAY:
+            raise ValueError(f"the metadata key {key!r} has the unknown type {kind}")
+        kind, count = self._numbers("IQ")
+        if kind == _STRING:
+            return [self._string() for _ in range(count)]
+        if kind not in _SCALARS:
+            raise ValueError(f"{key} is an array of the unreadable type {kind}")
+        return list(self._numbers(f"{count}{_SCALARS[kind]}"))
 
     def _tensor(self, name: str) -> TensorInfo:
-        n_dims = self._scalar("I")
+        """Return a tensor whose offset is relative to the first tensor."""
+        (n_dims,) = self._numbers("I")
         if not 1 <= n_dims <= _MAX_DIMS:
-            raise _damaged(self._path, f"the tensor {name} has {n_dims} dimensions")
-        dims = struct.unpack(f"<{n_dims}Q", self._take(8 * n_dims))
-        tensor_type = self._tensor_type(name, self._scalar("I"))
-        if not all(1 <= dim <= _MAX_DIM for dim in dims) or dims[0] % tensor_type.block_items:
-            raise _damaged(
-                self._path,
-                f"the tensor {name} of type {tensor_type.name} has the shape {dims[::-1]}",
-            )
-        n_bytes = prod(dims) // tensor_type.block_items * tensor_type.block_bytes
-        return TensorInfo(self._path, dims[::-1], tensor_type, self._scalar("Q"), n_bytes)
-
-    def _tensor_type(self, name: str, type_id: int) -> TensorType:
-        tensor_type = find_type(type_id)
-        if tensor_type is None:
+            raise ValueError(f"the tensor {name} has {n_dims} dimensions")
+        *dims, type_id, offset = self._numbers(f"{n_dims}QIQ")
+        stored = tensor_type(type_id)
+        if stored is None:
             raise UnsupportedModelError(
-                f"{self._path} holds {name} as {name_of_type(type_id)}; "
+                f"{self._path} holds {name} as {_name_of_type(type_id)}; "
                 f"{', '.join(supported_types())} can be read: choose such a file of this model"
             )
-        if tensor_type.block_items > 1 and not name.endswith(".weight"):
+        if stored.block_items > 1 and not name.endswith(".weight"):
             raise UnsupportedModelError(
-                f"{self._path} holds {name} as {tensor_type.name}; only a weight can be quantised"
+                f"{self._path} holds {name} as {stored.name}; only a weight can be quantised"
             )
-        return tensor_type
+        shape = tuple(reversed(dims))
+        if not all(1 <= dim <= _MAX_DIM for dim in dims) or shape[-1] % stored.block_items:
+            raise ValueError(f"the tensor {name} of type {stored.name} has the shape {shape}")
+        n_bytes = prod(dims) // stored.block_items * stored.block_bytes
+        return TensorInfo(self._path, shape, stored, offset, n_bytes)
+
+
+@cache
+def tensor_type(type_id: int) -> TensorType | None:
+    """Return the type of a number in a file, or None if the package `gguf` cannot decode it."""
+    try:
+        kind = GGMLQuantizationType(type_id)
+        items, n_bytes = GGML_QUANT_SIZES[kind]
+        dequantize(np.zeros((1, n_bytes), np.uint8), kind)
+    except (ValueError, KeyError, NotImplementedError):
+        return None
+    return TensorType(kind.name, items, n_bytes)
+
+
+def supported_types() -> list[str]:
+    """Return the names of all types that can be decoded."""
+    return [kind.name for kind in GGMLQuantizationType if tensor_type(int(kind)) is not None]
+
+
+def _name_of_type(type_id: int) -> str:
+    try:
+        return GGMLQuantizationType(type_id).name
+    except ValueError:
+        return f"type {type_id}"

@@ -2,10 +2,11 @@
 
 A file with byte-level BPE ("gpt2") lists its merges. It only names the rule that splits text before
 the merges (`tokenizer.ggml.pre`), so the rules of the supported model families are written here. A
-SentencePiece file ("llama") needs no rule.
+SentencePiece file ("llama": Llama 1 and 2, TinyLlama, Mistral 7B) holds pieces and scores instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf.sentencepiece import sentencepiece_backend
 
 _PREFIX = "tokenizer.ggml."
+_SPACE = "\u2581"
+_LONGEST = 256  # longest piece that merges can give, in characters; real pieces have up to 16
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _END_TOKENS = {
     *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"),
@@ -39,6 +41,12 @@ _CASED = (  # capitals start a word, and a contraction stays with its word
 )
 
 
+def _split(rule: str) -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(rule), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, to_bytes])
+
+
 def _gpt2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -47,47 +55,17 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
 
 
-def _words(longest_number: int) -> pre_tokenizers.PreTokenizer:
-    return _split(_WORDS % longest_number)
-
-
-def _gpt4o() -> pre_tokenizers.PreTokenizer:
-    return _split(_CASED)
-
-
-def _split(rule: str) -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(rule), behavior="isolated")
-    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, to_bytes])
-
-
-def _llama3() -> pre_tokenizers.PreTokenizer:
-    return _words(3)
-
-
-def _olmo2() -> pre_tokenizers.PreTokenizer:
-    return _words(3)  # Llama 3's rule, without its other behaviour
-
-
-def _qwen2() -> pre_tokenizers.PreTokenizer:
-    return _words(1)
-
-
-_SPLITTERS = {
-    "gpt-2": _gpt2,
-    "exaone4": _gpt2,
-    "smollm": _smollm,
-    "starcoder": _smollm,
-    "refact": _smollm,
-    "llama-bpe": _llama3,
-    "llama3": _llama3,
-    "dbrx": _olmo2,
-    "smaug-bpe": _olmo2,
-    "glm4": _olmo2,
-    "chatglm-bpe": _olmo2,
-    "gpt-4o": _gpt4o,
-    "qwen2": _qwen2,
-    "deepseek-r1-qwen": _qwen2,
+_LLAMA3 = ("llama-bpe", "llama3")  # these do not split a word that is a token
+_OF_LLAMA3 = (*_LLAMA3, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe")
+_QWEN2 = ("qwen2", "deepseek-r1-qwen")
+_SPLITTERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+    **dict.fromkeys(("gpt-2", "exaone4"), _gpt2),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), _smollm),
+    **dict.fromkeys(
+        (*_LLAMA3, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), partial(_split, _WORDS % 3)
+    ),
+    "gpt-4o": partial(_split, _CASED),
+    **dict.fromkeys(_QWEN2, partial(_split, _WORDS % 1)),
 }
 
 
@@ -132,9 +110,10 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
         )
     vocabulary = _Vocabulary(path, metadata)
     if metadata.get(_PREFIX + "model") == "llama":
-        backend, starts = _sentencepiece(vocabulary, metadata), True
+        space_first = metadata.get(_PREFIX + "add_space_prefix", True)
+        backend, starts = _sentencepiece(vocabulary, space_first=space_first), True
     else:
-        backend, starts = _byte_level(vocabulary, splitter), splitter in ("llama-bpe", "llama3")
+        backend, starts = _byte_level(vocabulary, splitter), splitter in _LLAMA3
     backend.add_special_tokens(vocabulary.added(_CONTROL))
     backend.add_tokens(vocabulary.added(_USER_DEFINED))
     start = vocabulary.token("bos_token_id")
@@ -152,22 +131,43 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
 
 
 def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
-    keeps_words = _SPLITTERS[splitter] is _llama3  # Llama 3 does not split a word that is a token
+    keeps_words = splitter in _LLAMA3
     backend = Tokenizer(BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=keeps_words))
     backend.pre_tokenizer = _SPLITTERS[splitter]()
     backend.decoder = decoders.ByteLevel()
-    if _SPLITTERS[splitter] is _qwen2:
+    if splitter in _QWEN2:
         backend.normalizer = normalizers.NFC()
     return backend
 
 
-def _sentencepiece(vocabulary: "_Vocabulary", metadata: dict[str, Any]) -> Tokenizer:
-    return sentencepiece_backend(
-        vocabulary.ids,
-        vocabulary.scores(),
-        vocabulary.token("unknown_token_id"),
-        space_first=metadata.get(_PREFIX + "add_space_prefix", True),
-    )
+def _sentencepiece(vocabulary: "_Vocabulary", *, space_first: bool) -> Tokenizer:
+    """Return the tokenizer of pieces and their scores.
+
+    Two pieces can merge if their concatenation is a piece, and the merge with the best score comes
+    first. So the merges of byte-pair encoding follow from the scores. Bytes without a piece become
+    <0x00> ... <0xFF>. `space_first` adds a space before the text.
+    """
+    ids, unknown = vocabulary.ids, vocabulary.token("unknown_token_id")
+    merges = _merges(vocabulary.scores(), ids)
+    backend = Tokenizer(BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    to_pieces: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
+    to_text = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if space_first:
+        to_pieces.insert(0, normalizers.Prepend(_SPACE))
+        to_text.append(decoders.Strip(content=" ", left=1))
+    backend.normalizer = normalizers.Sequence(to_pieces)
+    backend.decoder = decoders.Sequence(to_text)
+    return backend
+
+
+def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    found = []
+    for piece, score in scores.items():
+        for cut in range(1, len(piece) if len(piece) <= _LONGEST else 1):
+            left, right = piece[:cut], piece[cut:]
+            if left in scores and right in scores:
+                found.append((-score, ids[left], ids[right], left, right))
+    return [(left, right) for *_, left, right in sorted(found)]
 
 
 class _Vocabulary:
