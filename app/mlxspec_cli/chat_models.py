@@ -34,7 +34,7 @@ class SessionModels:
         self.suggest: Callable[[Mapping[str, float], Collection[str]], None] = lambda *_: None
         self.sampling: Callable[[], SamplingParams] = SamplingParams
         self._args, self._first, self._choice = args, first, first
-        self._prepared: Any = None  # an `api.Prepared`, whose module imports MLX
+        self._prepared: Any = None  # a `Prepared`, whose module imports MLX
 
     def open_conversation(
         self, choice: ModelChoice, on_progress: ProgressCallback
@@ -68,11 +68,11 @@ class SessionModels:
         return note_reply(self._prepared.choice, speedup, is_sampled=is_sampled)
 
     def choose_again(self, sampling: SamplingParams, should_stop: ShouldStop) -> bool:
-        from mlxspec import api
+        from mlxspec.drafting import engines
 
         assert self._prepared is not None
         before = self._prepared.choice.drafter
-        measured = api.measure_again(self._prepared, sampling, should_stop)
+        measured = engines.measure_again(self._prepared, sampling, should_stop)
         if measured is None:
             return False
         if measured.drafter == before:
@@ -85,12 +85,12 @@ class SessionModels:
         self._prepared = None
 
     def _change_drafter(self, on_progress: ProgressCallback | None) -> None:
-        from mlxspec import api
+        from mlxspec.drafting import engines
 
         assert self._prepared is not None
         given = options(self._chosen(self._choice))
         with _as_our_error():
-            self._prepared = api.change_drafter(
+            self._prepared = engines.change_drafter(
                 self._prepared,
                 given,
                 on_progress=on_progress,

@@ -6,13 +6,15 @@ from argparse import Namespace
 from tqdm import tqdm
 
 from mlxspec import api
+from mlxspec.drafting.engines import Prepared
+from mlxspec.progress import Progress, Say
 from mlxspec_cli.arguments import options
 from mlxspec_cli.output import say as print_line
 
 
 def open_engine(
-    args: Namespace, on_progress: api.Progress | None = None, say: api.Say | None = None
-) -> api.Prepared:
+    args: Namespace, on_progress: Progress | None = None, say: Say | None = None
+) -> Prepared:
     """Load the model and the drafter of the arguments.
 
     `on_progress` is called during a download; None draws a progress bar instead. `say` is called

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.batch import OpenBatch
 from mlxspec.device.memory import usable_gb
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolFormat

@@ -21,7 +21,6 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.api import make_drafter_context
 from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
@@ -29,6 +28,7 @@ from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.base import Drafter
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError

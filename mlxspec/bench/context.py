@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from mlxspec.api import Say, make_drafter_context
 from mlxspec.bench.arms import own_arms
 from mlxspec.bench.prompts import read_questions
 from mlxspec.bench.sample import Task
 from mlxspec.device.backend import GB
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import LoadedModel
 from mlxspec.params import Options
+from mlxspec.progress import Say
 
 WINDOW = 4096
 """Rows of the rotating cache for contexts that are longer than the model's."""

@@ -18,14 +18,14 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.api import load, make_cache
+from mlxspec.api import load
 from mlxspec.bench.context import WINDOW, context_lengths
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
-from mlxspec.kv.cache import Cache
+from mlxspec.kv.cache import Cache, make_cache
 from mlxspec.loading import load_model
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN, make_drafter, own_arms
 from mlxspec.bench.machine import Setup, setup_of
 from mlxspec.bench.prompts import Question
@@ -24,6 +23,7 @@ from mlxspec.checking.sampled import (
     check_distribution,
     sample_params,
 )
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext, Say, candidates
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError

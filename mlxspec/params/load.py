@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from mlxspec.params.checks import name_or_path, real, refusal, text, whole
 from mlxspec.params.generation import CHAIN_RULES, ChainRule
@@ -114,7 +114,35 @@ FREE = DraftLimits()
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of `mlxspec.api.load` that shape the engine; see there.
+    """How a target is loaded, and what drafts for it: the settings of `mlxspec.load`.
+
+    Attributes:
+        drafter: "auto", which measures what is fastest here; "none", "suffix", "table", "pool",
+            "model", "medusa", "eagle3" or "exit"; or a file, folder or hub id of a trained drafter.
+            Several, separated by commas, become one pool.
+        draft_model: Checkpoint of a draft model; it makes "model" the default drafter.
+        lookahead: Longest chain that a draft model drafts.
+        max_kv_size: Rows of a rotating cache; None for a cache that grows.
+        keep: Number of first tokens that a rotating cache never evicts.
+        kv_bits: 8 or 4 for a quantised cache, whose output distribution is that of the quantised
+            cache for plain decoding and for every drafter; None for a full one.
+        learn: Folder in which the table stores what it learns, from which the next run with this
+            target starts. Parts of the text of chats can be reconstructed from it. None stores
+            nothing.
+        exit_threshold: Probability, in (0, 1], above which the drafter "exit" continues; None for
+            the threshold that is stored with the exit.
+        dtype: "float16", "bfloat16" or "float32": the dtype to compute in. "auto" is float32 on a
+            CPU, where half precision works but is slow; on a GPU the dtype of the stored weights,
+            or bfloat16 if float16 is too small for the model.
+        port: "own" or "mlx-lm" allows only that code; "auto" prefers our own.
+        adapter: A folder with adapters (LoRA), which mlx-lm applies.
+        branching: Maximum number of children of a draft node; None leaves it to the drafter.
+        depth: Longest path of a draft, and the length of the chain of a drafter that drafts chains,
+            in place of `lookahead`; None leaves it to the drafter.
+        chain_rule: Rule that verifies sampled chains, "block" or "token". The settings of a reply
+            may name another; the output distribution is the same.
+        hosts: The ranks of the target, if one machine cannot hold it: a number of local processes,
+            addresses separated by commas, or a hostfile of `mlx.launch`.
 
     Raises:
         ValueError: A value is of the wrong type or out of range.
@@ -263,3 +291,23 @@ class Options:
         """The drafter as text; with "auto", a given draft model makes it "model"."""
         given = "model" if self.draft_model is not None else "auto"
         return given if self.drafter == "auto" else str(self.drafter)
+
+
+class OptionsDict(TypedDict, total=False):
+    """The fields of `Options` as keyword arguments."""
+
+    drafter: str | PathLike[str]
+    draft_model: str | PathLike[str] | None
+    lookahead: int
+    max_kv_size: int | None
+    keep: int
+    kv_bits: int | None
+    learn: str | PathLike[str] | None
+    exit_threshold: float | None
+    dtype: str
+    port: Port
+    adapter: str | PathLike[str] | None
+    branching: int | None
+    depth: int | None
+    chain_rule: ChainRule
+    hosts: str | None

@@ -8,8 +8,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
 from tests.support.adapted_golden import NAMES, load_adapted_golden

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.adversaries import RandomTrees

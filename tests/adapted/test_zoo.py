@@ -5,11 +5,11 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.api import GenerationParams
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
+from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import ToyTokenizer, emitted
 from tests.support.zoo import (

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mlxspec.api import Options, prepare_loaded
 from mlxspec.chat.conversation import Conversation
-from mlxspec.params import GenerationParams
+from mlxspec.drafting.engines import prepare_loaded
+from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.events import (
     GenerationFailed,
     GenerationFinished,

@@ -11,8 +11,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model

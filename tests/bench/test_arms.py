@@ -7,7 +7,6 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import check_arms, own_arms
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.sample import Task, Watch
@@ -15,6 +14,7 @@ from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_round
 from mlxspec.budget.base import FixedBudget
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options
 from mlxspec.reply.waited_round import WaitedRound

@@ -2,7 +2,6 @@
 
 import pytest
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.batch import (
     Speed,
     as_lines,
@@ -13,6 +12,7 @@ from mlxspec.bench.batch import (
     own_prompts,
     parse_counts,
 )
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.difference import Difference

@@ -18,8 +18,8 @@ import numpy as np
 from jsonschema import Draft202012Validator
 
 import mlxspec
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.bench.structured import choose_schemas
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.grammar.constraint import Constraint, mask_of
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import text_of

@@ -168,7 +168,7 @@ def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
 
 def test_a_prediction_is_read_from_a_file(model, tmp_path, capsys, monkeypatch):
     # By its times a model as small as this one might draft nothing after a first miss.
-    monkeypatch.setattr("mlxspec.api.budget_for", lambda loaded, cache: FixedBudget())
+    monkeypatch.setattr("mlxspec.drafting.engines.budget_for", lambda loaded, cache: FixedBudget())
 
     def said(*more):
         words = ["generate", "--model", model, "--prompt", "hello", "--drafter", "none", "--json"]

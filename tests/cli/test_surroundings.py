@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec.api import Options, prepare_loaded
 from mlxspec.chat.conversation import Conversation
-from mlxspec.params import GenerationParams
+from mlxspec.drafting.engines import prepare_loaded
+from mlxspec.params import GenerationParams, Options
 from tests.support.chat_folders import save_chat_folder
 from tests.support.paths import ROOT
 from tests.support.pty_terminal import Terminal

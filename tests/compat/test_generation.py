@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlxspec import compat
-from mlxspec.api import HOST_DRAFTERS
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, UnsupportedOperationError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.text.tokenizer import Tokenizer

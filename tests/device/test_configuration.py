@@ -5,11 +5,11 @@ from dataclasses import asdict
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.api import make_drafter_context
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.early_exit.network import ExitConfig
 from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import build_drafter
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options, SamplingParams

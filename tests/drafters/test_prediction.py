@@ -3,10 +3,10 @@
 import mlx.core as mx
 import pytest
 
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.prediction.drafter import PredictionDrafter, predicting
 from mlxspec.drafters.prediction.place import Place
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import DraftLimits, GenerationParams, SamplingParams

@@ -9,10 +9,10 @@ import pytest
 from mlx.utils import tree_flatten
 
 from mlxspec import api
-from mlxspec.api import Options, prepare
+from mlxspec.api import prepare
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
-from mlxspec.drafting import auto, probe, registry
+from mlxspec.drafting import auto, engines, probe, registry
 from mlxspec.drafting.auto import forget_verdict, note_reply
 from mlxspec.drafting.registry import candidates
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
@@ -20,7 +20,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.measure.trial import Trial
-from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.occurrences import Occurrences
 from mlxspec.train.methods.table import build_table
@@ -271,7 +271,7 @@ def reused_and_text(engine):
 def test_another_drafter_goes_on_with_the_cache_of_the_target(folder):
     before = prepare(folder, Options("suffix"))
     reused, text = reused_and_text(before.engine)
-    after = api.change_drafter(before, Options("table"))
+    after = engines.change_drafter(before, Options("table"))
     assert after.engine is before.engine
     assert (reused, after.engine.drafter.name, after.choice.drafter) == (0, "table", "table")
     assert reused_and_text(after.engine) == (3, text)  # all but the root, which is always read
@@ -280,7 +280,7 @@ def test_another_drafter_goes_on_with_the_cache_of_the_target(folder):
 def test_ten_changes_of_the_drafter_read_no_row_of_the_chat_twice(folder):
     prepared, text, read = prepare(folder, Options("none")), [*PROMPT], []
     for drafter in ["suffix", "table", "pool", "none", "suffix,table"] * 2:
-        prepared = api.change_drafter(prepared, Options(drafter))
+        prepared = engines.change_drafter(prepared, Options(drafter))
         events = list(prepared.engine.generate(text, GenerationParams(max_tokens=4)))
         prefill = [event for event in events if isinstance(event, PrefillProgress)][-1]
         read.append(prefill.total - prefill.reused)
@@ -294,23 +294,23 @@ def test_ten_changes_of_the_drafter_read_no_row_of_the_chat_twice(folder):
 def test_a_drafter_that_cannot_be_leaves_the_one_before(folder):
     before = prepare(folder, Options("suffix"))
     with pytest.raises(MlxspecError, match="no trained drafter"):
-        api.change_drafter(before, Options("medusa"))
+        engines.change_drafter(before, Options("medusa"))
     with pytest.raises(ValueError, match="is not known"):
-        api.change_drafter(before, Options("oracle"))
+        engines.change_drafter(before, Options("oracle"))
     assert before.engine.drafter.name == "suffix"
 
 
 def test_drafters_that_follow_each_other_share_what_tables_learn(folder, tmp_path):
     options = Options("table", learn=tmp_path / "learn")
     before = prepare(folder, options)
-    after = api.change_drafter(before, replace(options, drafter="pool"))
+    after = engines.change_drafter(before, replace(options, drafter="pool"))
     assert after.memory is before.memory is not None
-    assert api.change_drafter(after, replace(options, drafter="none")).memory is before.memory
+    assert engines.change_drafter(after, replace(options, drafter="none")).memory is before.memory
 
 
 def test_auto_measures_for_a_loaded_engine_too(folder, trials):
     prepared = prepare(folder, Options("suffix"))
-    assert api.change_drafter(prepared, Options("auto")).engine.drafter.name == "pool"
+    assert engines.change_drafter(prepared, Options("auto")).engine.drafter.name == "pool"
     assert trials["noted"]
 
 
@@ -435,11 +435,11 @@ def test_what_replies_contradict_is_measured_as_they_were_drawn(folder, own_medu
     contradict(prepared)
     trials["speeds"]["medusa"] = 15
     trials["samplings"].clear()
-    assert api.measure_again(prepared, SAMPLED, lambda: False).drafter == "pool"
+    assert engines.measure_again(prepared, SAMPLED, lambda: False).drafter == "pool"
     assert all(sampling in (None, SAMPLED) for sampling in trials["samplings"])
     assert SAMPLED in trials["samplings"]
     trials["noted"].clear()
-    assert api.change_drafter(prepared, Options()).choice.drafter == "pool"
+    assert engines.change_drafter(prepared, Options()).choice.drafter == "pool"
     assert not trials["noted"]
 
 
@@ -447,7 +447,7 @@ def test_a_measurement_that_was_stopped_decides_nothing(folder, own_medusa, tria
     prepared = prepare(folder)
     contradict(prepared)
     trials["noted"].clear()
-    assert api.measure_again(prepared, SAMPLED, lambda: len(trials["noted"]) > 4) is None
+    assert engines.measure_again(prepared, SAMPLED, lambda: len(trials["noted"]) > 4) is None
     assert len(trials["noted"]) <= 6
     assert note_reply(prepared.choice, 0.2, is_sampled=True)
 
@@ -457,7 +457,7 @@ def test_a_measurement_in_use_leaves_an_engine_that_replies_as_before(folder, ow
     prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
     params = GenerationParams(max_tokens=12)
     first = emitted(prepared.engine.generate(PROMPT, params))
-    assert api.measure_again(prepared, SAMPLED, lambda: False) is not None
+    assert engines.measure_again(prepared, SAMPLED, lambda: False) is not None
     plain = api.load(folder, drafter="none")
     assert first == emitted(plain.generate(PROMPT, params))
     longer = [*PROMPT, *first, 5]
@@ -472,7 +472,7 @@ def test_a_chat_need_not_be_read_again_after_a_measurement(folder, own_medusa, d
     prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
     engine, params = prepared.engine, GenerationParams(max_tokens=4)
     said = emitted(engine.generate(PROMPT, params))
-    assert api.measure_again(prepared, SAMPLED, lambda: False) is not None
+    assert engines.measure_again(prepared, SAMPLED, lambda: False) is not None
     text = [*PROMPT, *said, 5]
     read = next(e for e in engine.generate(text, params) if isinstance(e, PrefillProgress))
     assert read.reused == len(PROMPT) + len(said) - 1
@@ -485,7 +485,7 @@ def test_measured_again_on_request_a_chat_keeps_its_rows_and_its_settings(
     prepared.engine.target.observe(PROMPT)
     trials["samplings"].clear()
     forget_verdict(prepared.choice.key)
-    api.change_drafter(prepared, Options(), sampling=SAMPLED)
+    engines.change_drafter(prepared, Options(), sampling=SAMPLED)
     assert SAMPLED in trials["samplings"]
     assert prepared.engine.target.history == tuple(PROMPT)
 

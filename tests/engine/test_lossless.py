@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import mlxspec.reply.continuation as continuation
-from mlxspec.api import HOST_DRAFTERS
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -24,6 +23,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply.host_round import HostRound
 from tests.support.adversaries import (

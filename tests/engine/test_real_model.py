@@ -20,15 +20,17 @@ from mlx_lm.generate import stream_generate
 from mlx_lm.models import llama as mlx_lm_llama
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from mlxspec.api import HOST_DRAFTERS, Options, make_cache, prepare_loaded
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafting.engines import prepare_loaded
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
+from mlxspec.kv.cache import make_cache
 from mlxspec.loading import load_model
 from mlxspec.measure.compare import first_difference
 from mlxspec.measure.prove import prove
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options
 from tests.support.adversaries import AlwaysRight
 from tests.support.device_facts import believed
 from tests.support.halves import cut_sums, in_dtype, lose_a_row

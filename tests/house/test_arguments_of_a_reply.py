@@ -1,7 +1,7 @@
 """What one reply is to be written with is an argument of it, never an attribute put on an engine.
 
-An attribute that is set for a while has to be put back, and what raises in between leaves it. The
-one place that completes an engine is `mlxspec.api`: a trained drafter is built on its target.
+An attribute that is set for a while has to be put back, and what raises in between leaves it. Only
+`mlxspec.drafting.engines` completes an engine: a trained drafter is built on its target.
 """
 
 import ast
@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 
 OWN = {"target", "drafter", "budget", "tokenizer", "name", "weights", "chain_rule"}
-COMPLETES = "mlxspec/api.py"
+COMPLETES = "mlxspec/drafting/engines.py"
 
 
 def swaps(source):

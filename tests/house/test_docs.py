@@ -9,7 +9,7 @@ import mlx_lm
 import pytest
 
 from mlxspec import api
-from mlxspec.api import prepare_loaded
+from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, Options

@@ -18,7 +18,7 @@ FLOORS = {
     "mlxspec": [
         {"file_lock", "text_files"},
         {"errors", "params"},
-        {"trace", "device"},
+        {"trace", "device", "progress"},
         {"text", "kv"},
         {"drafts", "models", "grammar"},
         {"verify", "decoder"},

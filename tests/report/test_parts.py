@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.prompts import read_questions
 from mlxspec.budget import CostCurve, FixedBudget
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.params import Options
 from mlxspec.report import __main__ as measuring

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mlxspec.api import HOST_DRAFTERS
+from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import SamplingParams
 from mlxspec.trace.events import GenerationFinished
 from tests.support.adversaries import (

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from mlxspec import api
+from mlxspec.drafting import engines
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from tests.support.ranks import PROMPT
 
@@ -39,7 +40,7 @@ def replies(folder, small, *, hosts=None, port="auto", caches=("full",), drafter
             given = replace(
                 options, drafter=drafter, draft_model=small if drafter == "model" else None
             )
-            prepared = api.change_drafter(prepared, given, say=lambda line: None)
+            prepared = engines.change_drafter(prepared, given, say=lambda line: None)
             for name, params in PARAMS.items():
                 events = list(prepared.engine.generate(PROMPT, params))
                 found[f"{cache} {drafter} {name}"] = tokens_of(events)

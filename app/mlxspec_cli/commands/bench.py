@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec.api import load_target, make_drafter_context
+from mlxspec.api import load_target
 from mlxspec.bench import report
 from mlxspec.bench.arms import PLAIN, check_arms, make_drafter, own_arms
 from mlxspec.bench.context import (
@@ -36,6 +36,7 @@ from mlxspec.bench.sample import Arm, Task
 from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
 from mlxspec.bench.structured import STRUCTURED_HEADER, choose_schemas, measure_structured
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.errors import ContextLengthError
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS

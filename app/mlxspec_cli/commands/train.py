@@ -13,15 +13,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec import api
 from mlxspec.device import backend
 from mlxspec.drafters.table.file import save_table
+from mlxspec.drafting.engines import Prepared, prepare_loaded
 from mlxspec.drafting.names import parts_of
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
+from mlxspec.params import Options
 from mlxspec.train.data.corpus import GREEDY, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
 from mlxspec.train.data.settings import DataSettings
@@ -136,13 +137,13 @@ def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 
 
 def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
-    prepared = api.prepare_loaded(loaded, api.Options(args.drafter), say=say)
+    prepared = prepare_loaded(loaded, Options(args.drafter), say=say)
     results = _walked(args, prepared, root) if args.walk else _answered(args, prepared, root)
     figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
     print(json.dumps(figures) if args.json else as_table(results))
 
 
-def _walked(args: Namespace, prepared: api.Prepared, root: Path) -> list[Acceptance]:
+def _walked(args: Namespace, prepared: Prepared, root: Path) -> list[Acceptance]:
     """Measure acceptance on stored greedy answers; the target does not run."""
     drafter = prepared.engine.drafter
     if "exit" in (drafter.name, *parts_of(prepared.choice.drafter)):
@@ -168,7 +169,7 @@ def _walked(args: Namespace, prepared: api.Prepared, root: Path) -> list[Accepta
     ]
 
 
-def _answered(args: Namespace, prepared: api.Prepared, root: Path) -> list[Acceptance]:
+def _answered(args: Namespace, prepared: Prepared, root: Path) -> list[Acceptance]:
     """Measure acceptance while the target answers held-out prompts."""
     vocab_size = prepared.engine.target.vocab_size
     conversations = load_corpus(args.corpus or root / "corpus", vocab_size)

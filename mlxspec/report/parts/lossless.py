@@ -7,7 +7,6 @@ figures include the numbers of those that were done.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN
 from mlxspec.bench.machine import setup_of
 from mlxspec.bench.prompts import choose_questions, read_questions
@@ -15,6 +14,7 @@ from mlxspec.checking.greedy import Agreement
 from mlxspec.checking.run import CacheCheck, Checker, CheckResult, Plan
 from mlxspec.checking.sampled import DistributionCheck
 from mlxspec.checking.verdict import verdict
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext, candidates
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.params import Options

@@ -9,12 +9,12 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from mlxspec.api import make_drafter_context
 from mlxspec.bench.arms import PLAIN, own_arms
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.run import Runner
 from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.checking.greedy import GreedyCase, check_replies
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.loading import load_model
 from mlxspec.params import Options

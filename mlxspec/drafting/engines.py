@@ -1,0 +1,198 @@
+"""Gives an engine its drafter: when a target is loaded, and when a chat takes another one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mlxspec.budget import Budget
+from mlxspec.device.turns import building_turn, device_turn
+from mlxspec.drafters.base import Drafter
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.table.memory import TableMemory
+from mlxspec.drafting.auto import Choice, choose_again, choose_drafter
+from mlxspec.drafting.measured import budget_for
+from mlxspec.drafting.names import check_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter, table_memory
+from mlxspec.engine.engine import Engine
+from mlxspec.kv.cache import make_cache
+from mlxspec.loading import LoadedModel
+from mlxspec.loading.room import context_that_fits
+from mlxspec.params import GREEDY, Options, SamplingParams
+from mlxspec.progress import Progress, Say, warn
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An engine, and how its drafter was chosen.
+
+    Attributes:
+        engine: The engine.
+        choice: The chosen drafter, and the reason.
+        make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
+        context: The context in which drafters are built.
+        memory: The data that tables learned in earlier runs, or None.
+        sampling: The sampling params that the target's authors recommend, by name; only a chat
+            starts with them.
+    """
+
+    engine: Engine
+    choice: Choice
+    make_drafter: Callable[[], Drafter]
+    context: DrafterContext
+    memory: TableMemory | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
+
+
+def prepare_loaded(
+    loaded: LoadedModel,
+    options: Options,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+) -> Prepared:
+    """Return an engine with a drafter for a loaded target; arguments as in `mlxspec.load`."""
+    check_drafter(options.asked, has_draft_model=options.draft_model is not None)
+    with building_turn():  # lazy arrays of the shared stream can be evaluated by any thread
+        context = make_drafter_context(loaded, options, say or warn, on_progress=on_progress)
+        return _with_drafter(context, options, loaded.sampling)
+
+
+def _with_drafter(
+    context: DrafterContext,
+    options: Options,
+    sampling: Mapping[str, float],
+    memory: TableMemory | None = None,
+) -> Prepared:
+    """Give the engine of a context its drafter; `memory` is that of the previous one, if any."""
+    engine, asked = context.engine, options.asked
+    if asked != "none":
+        engine.measure_costs()
+    choice = choose_drafter(context) if asked == "auto" else Choice(asked, "as requested")
+    if memory is None and options.learn is not None:
+        memory = table_memory(choice.drafter, context, options.learn)
+        if memory is not None:
+            engine.at_close(memory.save)
+    make_drafter = partial(build_drafter, choice.drafter, context, memory)
+    _give(engine, make_drafter())  # not earlier: a trained drafter needs the engine's target
+    return Prepared(engine, choice, make_drafter, context, memory, sampling)
+
+
+def _give(engine: Engine, drafter: Drafter) -> None:
+    engine.drafter = drafter
+
+
+def change_drafter(
+    prepared: Prepared,
+    options: Options,
+    *,
+    on_progress: Progress | None = None,
+    say: Say | None = None,
+    sampling: SamplingParams = GREEDY,
+) -> Prepared:
+    """Give a prepared engine another drafter; target and cache stay.
+
+    If the drafter reads hidden states of earlier tokens, the next reply prefills the text again.
+
+    Args:
+        prepared: The engine; after an error, it has its old drafter again.
+        options: The options with which it was prepared, except the drafter and the draft model.
+        on_progress: As in `load`.
+        say: As in `load`.
+        sampling: The sampling params of the replies, which `auto` uses in its measurement.
+
+    Raises:
+        MlxspecError: The drafter was not found, or cannot run.
+        ValueError: The drafter is not known.
+    """
+    check_drafter(options.asked, has_draft_model=options.draft_model is not None)
+    engine = prepared.engine
+    context = replace(
+        prepared.context,
+        draft_model=options.draft_model,
+        on_progress=on_progress,
+        say=say or warn,
+        sampling=sampling,
+    )
+    with building_turn():
+        _give(engine, NoDrafter())  # two draft models at once may not fit in memory
+        try:
+            return _with_drafter(context, options, prepared.sampling, prepared.memory)
+        except BaseException:
+            _give(engine, prepared.make_drafter())
+            raise
+
+
+def measure_again(
+    prepared: Prepared, sampling: SamplingParams, should_stop: Callable[[], bool]
+) -> Choice | None:
+    """Measure again which drafter is fastest, because replies contradict the choice of `auto`.
+
+    The engine keeps its drafter; `change_drafter` with `auto` switches to the chosen one.
+
+    Args:
+        prepared: The engine; its cache does not change.
+        sampling: The sampling params of the replies, on which the acceptance depends.
+        should_stop: Called before each trial, which takes about a second; True stops.
+
+    Returns:
+        The choice; None if it was stopped.
+    """
+    with device_turn():
+        context = replace(prepared.context, sampling=sampling)
+        return choose_again(context, prepared.choice, should_stop)
+
+
+def make_drafter_context(
+    loaded: LoadedModel,
+    options: Options,
+    say: Say,
+    *,
+    budget: Budget | None = None,
+    on_progress: Progress | None = None,
+) -> DrafterContext:
+    """Return the context in which drafters are built: an engine without one, and the options.
+
+    Args:
+        loaded: The target.
+        options: Options of its cache and of drafters; the caller chooses the drafter.
+        say: Called with one line of text for the user.
+        budget: Decides how many draft nodes a round verifies; None for a budget that measures what
+            pays here.
+        on_progress: Called with the downloaded bytes and all bytes.
+    """
+    cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
+    cache = cache_like(loaded.config, kv_bits=options.kv_bits)
+    engine = Engine(
+        loaded.make_decoder(loaded.model, cache),
+        NoDrafter(),
+        loaded.tokenizer,
+        name=loaded.name,
+        weights=loaded.weights,
+        budget=budget or budget_for(loaded, cache),
+        chain_rule=options.chain_rule,
+    )
+    _bound_context(engine, options, say)
+    return DrafterContext(
+        engine=engine,
+        loaded=loaded,
+        make_cache=cache_like,
+        draft_model=options.draft_model,
+        lookahead=options.lookahead,
+        exit_threshold=options.exit_threshold,
+        limits=options.limits,
+        on_progress=on_progress,
+        say=say,
+    )
+
+
+def _bound_context(engine: Engine, options: Options, say: Say) -> None:
+    """Limit the context to the keys and values that fit: the system would kill a larger process."""
+    most, fitting = engine.context_length, context_that_fits(engine.target.model, options.kv_bits)
+    if most is None or fitting is None or fitting >= most:
+        return
+    engine.target.context_length = fitting
+    say(
+        f"warning: {engine.name} reads {fitting:,} of its {most:,} tokens here: keys and values of "
+        "more do not fit in what the GPU recommends to take; --kv-bits or --max-kv-size let it "
+        "scroll down"
+    )

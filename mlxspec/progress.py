@@ -1,0 +1,18 @@
+"""How work that takes long reports to its caller: bytes done, and lines for the user."""
+
+import warnings
+from collections.abc import Callable
+
+from mlxspec.errors import WARNING
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in total."""
+
+Say = Callable[[str], None]
+"""Called with one line of text for the user."""
+
+
+def warn(line: str) -> None:
+    """Report a line as a Python warning if it tells of a problem; drop any other line."""
+    if line.startswith(WARNING):
+        warnings.warn(line.removeprefix(WARNING), stacklevel=2)
