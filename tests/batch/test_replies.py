@@ -25,6 +25,7 @@ from tests.support.batches import (
     tokens_of,
 )
 from tests.support.draws_by_hand import draw_by_hand
+from tests.support.pairwise import each_value
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
@@ -44,8 +45,7 @@ def test_right_and_wrong_drafts_change_the_forwards_alone(drafter):
     assert lengths == ({6.0} if drafter == "always right" else {1.0})
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 7])
-@pytest.mark.parametrize("batch_size", [1, 4, 9])
+@each_value(batch_size=[1, 4, 9], count=[0, 1, 4, 7])
 def test_any_number_of_prompts_streams_through_any_number_of_places(count, batch_size):
     params = GenerationParams(max_tokens=12)
     replies = batch("random trees", PROMPTS[:count], params, batch_size=batch_size)

@@ -17,6 +17,7 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
+from tests.support.pairwise import pairwise
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
@@ -73,9 +74,9 @@ def engine_with(budget, drafter="none", kind="full"):
     return make_engine(MODEL, None, kind, make_drafter=DRAFTERS[drafter], budget=budget)
 
 
-@each_drafter
-@pytest.mark.parametrize("kind", ["full", "rotating", "int8"])
-@pytest.mark.parametrize("budget", [AnyBudget, Never, MeasuredBudget])
+@pairwise(
+    budget=[AnyBudget, Never, MeasuredBudget], kind=["full", "rotating", "int8"], drafter=DRAFTERS
+)
 def test_the_greedy_tokens_do_not_depend_on_the_budget(budget, drafter, kind):
     engine = engine_with(budget(), drafter, kind)
     params = GenerationParams(max_tokens=24, num_draft_tokens=6)

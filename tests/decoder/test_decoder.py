@@ -12,6 +12,8 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.kv.cache import Cache
 from tests.support.decoders import (
     EACH,
+    FAMILIES,
+    KINDS,
     MODELS,
     TEXT,
     TREE,
@@ -20,6 +22,7 @@ from tests.support.decoders import (
     make,
     read_drafts,
 )
+from tests.support.pairwise import pairwise
 from tests.support.tiny import tiny_model
 
 
@@ -31,8 +34,7 @@ def decoder():
 # ---- reading text --------------------------------------------------------------------------
 
 
-@EACH
-@pytest.mark.parametrize("length", [1, 12, 13, 40])
+@pairwise(length=[1, 12, 13, 40], family=FAMILIES, kind=KINDS)
 def test_says_what_the_target_says_after_a_text(family, kind, length):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:length])
@@ -125,9 +127,7 @@ def test_knows_its_model(decoder):
 # ---- several tokens in one forward ---------------------------------------------------------
 
 
-@EACH
-@pytest.mark.parametrize("n_read", [1, 10])
-@pytest.mark.parametrize("n_drafts", [0, 1, 4])
+@pairwise(n_drafts=[0, 1, 4], n_read=[1, 10], family=FAMILIES, kind=KINDS)
 def test_drafts_read_at_once_say_what_follows_each(family, kind, n_read, n_drafts, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
@@ -150,8 +150,7 @@ def test_rejected_drafts_are_rolled_back(family, kind):
     assert_is_as_if_read_from_nothing(decoder, TEXT[:15], said)
 
 
-@EACH
-@pytest.mark.parametrize("length", [0, 7, 12, 29])
+@pairwise(length=[0, 7, 12, 29], family=FAMILIES, kind=KINDS)
 def test_goes_back_to_any_length(family, kind, length):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:30])

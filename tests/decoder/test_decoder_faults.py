@@ -19,6 +19,7 @@ from tests.support.decoders import (
     read_drafts,
 )
 from tests.support.layer_faults import Fault
+from tests.support.pairwise import pairwise
 
 FULL, ROTATING = ("llama", "full"), ("qwen2", "rotating")
 N_READ = 15  # the ring of 12 has wrapped
@@ -44,10 +45,12 @@ def assert_goes_on(decoder, truth):
     assert_is_as_if_read_from_nothing(decoder, [*TEXT[:N_READ], *PATH_TOKENS, 3, 4], truth)
 
 
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
-@pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyboardInterrupt()], ids=type)
+@pairwise(
+    name=CALLS,
+    error=[RuntimeError("no memory"), KeyboardInterrupt()],
+    setup=[pytest.param(FULL, id="full"), pytest.param(ROTATING, id="rotating")],
+)
 @pytest.mark.parametrize(("layer", "is_after"), [(0, False), (0, True), (1, False), (1, True)])
-@pytest.mark.parametrize("name", CALLS)
 def test_a_pass_that_breaks_off_leaves_the_decoder_as_it_was(name, layer, is_after, error, setup):
     decoder, truth = make(*setup)
     decoder.observe(TEXT[:N_READ])

@@ -9,6 +9,8 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from tests.support.decoders import (
     EACH,
+    FAMILIES,
+    KINDS,
     MODELS,
     PATH,
     PATH_TOKENS,
@@ -18,6 +20,7 @@ from tests.support.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
+from tests.support.pairwise import each_value, pairwise
 from tests.support.reference import reference_logits
 from tests.support.tiny import tiny_model
 
@@ -30,8 +33,7 @@ def decoder():
 # ---- trees ---------------------------------------------------------------------------------
 
 
-@EACH
-@pytest.mark.parametrize("n_read", [0, 8, 11, 15])
+@pairwise(n_read=[0, 8, 11, 15], family=FAMILIES, kind=KINDS)
 def test_tree_logits_say_what_follows_each_path_and_change_nothing(family, kind, n_read, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
@@ -44,9 +46,7 @@ def test_tree_logits_say_what_follows_each_path_and_change_nothing(family, kind,
     assert_is_as_if_read_from_nothing(decoder, TEXT[:n_read], said)
 
 
-@EACH
-@pytest.mark.parametrize("n_read", [8, 11, 15])
-@pytest.mark.parametrize("n_kept", [0, 1, 4])
+@pairwise(n_kept=[0, 1, 4], n_read=[8, 11, 15], family=FAMILIES, kind=KINDS)
 def test_a_committed_branch_is_as_if_it_had_been_read(family, kind, n_read, n_kept, forwards):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:n_read])
@@ -83,9 +83,10 @@ def test_a_tree_of_lazy_tokens_can_be_committed(family, kind):
     assert_is_as_if_read_from_nothing(decoder, TEXT[:8] + PATH_TOKENS, said)
 
 
-@EACH
-@pytest.mark.parametrize(
-    "path", [[1], [1, 3], [0, 3], [0, 1, 2], [0, 1, 3, 4], [0, 0], [0, 6], [0, -1]]
+@each_value(
+    path=[[1], [1, 3], [0, 3], [0, 1, 2], [0, 1, 3, 4], [0, 0], [0, 6], [0, -1]],
+    family=FAMILIES,
+    kind=KINDS,
 )
 def test_refuses_to_commit_what_is_not_a_branch_and_keeps_the_tree(family, kind, path):
     decoder, said = make(family, kind)
@@ -121,8 +122,7 @@ def test_a_second_tree_replaces_the_first(family, kind):
 # ---- staged chains -------------------------------------------------------------------------
 
 
-@EACH
-@pytest.mark.parametrize("n_kept", [0, 1, 3, 5])
+@pairwise(n_kept=[0, 1, 3, 5], family=FAMILIES, kind=KINDS)
 def test_a_chain_grows_row_by_row_and_its_beginning_is_kept(family, kind, n_kept):
     decoder, said = make(family, kind)
     decoder.observe(TEXT[:10])

@@ -10,6 +10,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.models.layers import DecoderLayer
 from tests.support.decoders import TEXT, rows_of
+from tests.support.pairwise import pairwise
 from tests.support.row_count import RowCount
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target
@@ -80,8 +81,7 @@ def assert_close(got, expected, kind):
     np.testing.assert_allclose(got, expected, atol=ATOL[kind], rtol=1e-4)
 
 
-@each
-@pytest.mark.parametrize("shape", TREES)
+@pairwise(shape=TREES, family=MODELS, kind=CACHES)
 def test_a_finished_tree_says_and_keeps_what_one_forward_does(shape, family, kind):
     tokens, parents, path = TREES[shape]
     tree = DraftTree.from_lists(tokens, parents)
@@ -164,9 +164,7 @@ def test_a_tree_that_does_not_begin_with_the_chain_discards_it(shape, kind):
     assert other.cache.num_staged == tree.n_nodes
 
 
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("capture", [(0, 1, 2, 3), (1,), (2,), (0, 3)])
-@pytest.mark.parametrize("shape", TREES)
+@pairwise(shape=TREES, capture=[(0, 1, 2, 3), (1,), (2,), (0, 3)], kind=["full", "rotating"])
 def test_readers_are_told_the_same_states_as_by_one_forward(shape, capture, kind):
     tokens, parents, path = TREES[shape]
     told = []

@@ -8,6 +8,7 @@ import pytest
 from mlxspec.device import backend, ops
 from mlxspec.device.mask import SharedMask
 from mlxspec.device.packed import PackedRows, Quantization
+from tests.support.pairwise import pairwise
 
 
 @pytest.fixture(params=[False, True], ids=["own", "power"])
@@ -26,11 +27,14 @@ def test_silu_is_that_of_mlx():
     np.testing.assert_allclose(ops.silu(x), nn.silu(x), rtol=4e-6, atol=1e-30)
 
 
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("mask", ["none", "causal", "tree", "batch"])
-@pytest.mark.parametrize("L", [1, 3, 64, 65])
-def test_attention_is_that_of_mlx(L, mask, dtype):
+@pairwise(
+    L=[1, 3, 64, 65],
+    mask=["none", "causal", "tree", "batch"],
+    dtype=[mx.float32, mx.float16, mx.bfloat16],
+    slow=[False, True],
+    indirect=["slow"],
+)
+def test_attention_is_that_of_mlx(L, mask, dtype, slow):
     S = L + 2
     queries, keys, values = normal(2, 6, L, 8), normal(2, 2, S, 8, seed=1), normal(2, 2, S, 8)
     arrays = [array.astype(dtype) for array in (queries, keys, values)]
@@ -89,7 +93,10 @@ def packed(rows, bits):
     return PackedRows(packing, cut), mx.dequantize(*cut, packing.group_size, bits)
 
 
-@pytest.fixture(params=["cpu", "cpu with accelerate", "gpu"])
+DEVICES = ["cpu", "cpu with accelerate", "gpu"]
+
+
+@pytest.fixture(params=DEVICES)
 def is_cpu(request, monkeypatch):
     """Every device, as far as MLX's own functions tell."""
     monkeypatch.setattr(backend, "is_cpu", lambda: request.param != "gpu")
@@ -97,12 +104,15 @@ def is_cpu(request, monkeypatch):
     return request.param != "gpu"
 
 
-@pytest.mark.usefixtures("is_cpu")
-@pytest.mark.parametrize("mask", ["none", "causal", "tree", "batch"])
-@pytest.mark.parametrize(("bits", "D"), [(4, 64), (8, 32), (8, 96)])
-@pytest.mark.parametrize("L", [1, 3, 64, 65])
-def test_attention_over_packed_rows_is_that_over_what_they_stand_for(L, bits, D, mask):
-    S = L + 7
+@pairwise(
+    L=[1, 3, 64, 65],
+    packing=[(4, 64), (8, 32), (8, 96)],
+    mask=["none", "causal", "tree", "batch"],
+    is_cpu=DEVICES,
+    indirect=["is_cpu"],
+)
+def test_attention_over_packed_rows_is_that_over_what_they_stand_for(L, packing, mask, is_cpu):
+    (bits, D), S = packing, L + 7
     queries = normal(2, 6, L, D) * 3
     (keys, plain_keys), (values, plain_values) = (
         packed(normal(2, 2, S, D, seed=seed), bits) for seed in (1, 2)

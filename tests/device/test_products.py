@@ -7,11 +7,17 @@ import pytest
 
 from mlxspec.device import backend, core_split
 from mlxspec.device.ops import Linear, attention_heads, product, swiglu
+from tests.support.pairwise import pairwise
 
 D = 576
+COUNTS = [  # of cores that share work
+    pytest.param(0, id="no split"),
+    pytest.param(1, id="one core"),
+    pytest.param(2, id="two cores"),
+]
 
 
-@pytest.fixture(params=[0, 1, 2], ids=["no split", "one core", "two cores"])
+@pytest.fixture(params=COUNTS)
 def count(request, monkeypatch):
     """As many cores that share work, on any machine."""
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
@@ -42,10 +48,12 @@ def assert_close(got, expected):
     np.testing.assert_allclose(np.array(got), expected, rtol=1e-4, atol=3e-4)
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
-@pytest.mark.parametrize("height", [1, 7, 48, 192, 576, 1000])
-@pytest.mark.parametrize(
-    "shape", [(), (1,), (8,), (1, 1), (1, 8), (1, 40), (1, 200), (3, 5), (2, 1, 3)]
+@pairwise(
+    shape=[(), (1,), (8,), (1, 1), (1, 8), (1, 40), (1, 200), (3, 5), (2, 1, 3)],
+    height=[1, 7, 48, 192, 576, 1000],
+    bias=[False, True],
+    count=COUNTS,
+    indirect=["count"],
 )
 def test_a_product_is_the_product(count, shape, height, bias):
     layer, x = linear(height, bias=bias), normal(*shape, D, seed=3)
@@ -78,9 +86,13 @@ def test_quantised_layers_are_multiplied_too(count, kind):
             np.testing.assert_allclose(got, expected.reshape(2, 3, 4, 32).swapaxes(1, 2), atol=1e-5)
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 27), (1, 40), (1, 200), (3, 5)])
-@pytest.mark.parametrize("head_dim", [16, 64, 96])
+@pairwise(
+    shape=[(1, 1), (1, 8), (1, 27), (1, 40), (1, 200), (3, 5)],
+    head_dim=[16, 64, 96],
+    bias=[False, True],
+    count=COUNTS,
+    indirect=["count"],
+)
 def test_heads_come_in_front(count, head_dim, shape, bias):
     layers = [linear(count * head_dim, bias=bias) for count in (6, 3, 2)]
     x = normal(*shape, D)
@@ -89,8 +101,12 @@ def test_heads_come_in_front(count, head_dim, shape, bias):
         assert_close(got, expected)
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 70), (3, 5)])
+@pairwise(
+    shape=[(1, 1), (1, 8), (1, 70), (3, 5)],
+    bias=[False, True],
+    count=COUNTS,
+    indirect=["count"],
+)
 def test_a_gate_and_what_it_lets_through(count, shape, bias):
     gate, up, x = linear(320, bias=bias), linear(320, bias=bias), normal(*shape, D) * 0.1
     up.weight = normal(320, D, seed=9)

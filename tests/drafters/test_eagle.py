@@ -11,6 +11,7 @@ from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.params import SamplingParams
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
+from tests.support.pairwise import pairwise
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.tiny_heads_eagle import (
     EAGLE_BIASES,
@@ -137,9 +138,7 @@ def branch(draft, length):
     return path
 
 
-@EACH
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("length", [0, 1, 3, 7, 8])
+@pairwise(length=[0, 1, 3, 7, 8], kind=["full", "rotating"], kind_of_drafter=PLAIN)
 def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
     drafter_class, make_network = PLAIN[kind_of_drafter]
     network = make_network(MODELS["llama"])

@@ -18,6 +18,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
+from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_heads_eagle import (
     EAGLE_DRAFTERS,
@@ -51,8 +52,7 @@ def make(name, family="llama", kind="full", **settings):
     return Engine(target, drafter, ToyTokenizer(), name="tiny")
 
 
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("family", MODELS)
+@each_value(family=MODELS, kind=CACHES)
 @EACH
 def test_greedy_tokens_are_those_of_the_target(name, family, kind):
     engine = make(name, family, kind)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mlxspec.drafters.medusa.rank_tree import RankTree
+from tests.support.pairwise import each_value, pairwise
 
 ACCURACIES = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.1], [0.3, 0.1, 0.2]]  # ranks need not fall
 
@@ -46,9 +47,7 @@ def paths_of(nodes):
     return paths[1:]
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3, 7, 16, 33])
-@pytest.mark.parametrize("sharpness", [0.3, 2.0, 8.0])
-@pytest.mark.parametrize("num_heads", [1, 3, 4])
+@pairwise(num_heads=[1, 3, 4], sharpness=[0.3, 2.0, 8.0], budget=[1, 2, 3, 7, 16, 33])
 def test_the_tree_is_the_best_one(num_heads, sharpness, budget):
     seed = np.random.default_rng(int(100 * sharpness) + budget)
     log_probs = log_softmax(sharpness * seed.normal(size=(num_heads, 12)))
@@ -78,8 +77,7 @@ def test_accuracies_of_fewer_heads_make_a_tree_of_these():
     assert max(map(len, paths_of(tree.nodes(logits, None, 20)))) == 2
 
 
-@pytest.mark.parametrize("budget", range(1, 20))
-@pytest.mark.parametrize("chances", [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4])
+@each_value(chances=[[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4], budget=range(1, 20))
 def test_ties_leave_the_tree_whole(chances, budget):
     with np.errstate(divide="ignore"):
         logits = mx.array(np.log(np.tile(chances, (4, 1))), mx.float32)

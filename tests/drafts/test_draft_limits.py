@@ -23,6 +23,7 @@ from mlxspec_cli.parser import build_parser
 from tests.engine.test_lossless import MODELS, PROMPT, TARGETS, engine_for
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.model_folders import save_folder
+from tests.support.pairwise import each_value
 from tests.support.question_file import save_questions
 from tests.support.tiny import emitted, make_engine
 
@@ -76,8 +77,7 @@ def limited(drafter, limits):
     return engine
 
 
-@pytest.mark.parametrize("limits", LIMITS, ids=DraftLimits.describe)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(drafter=DRAFTERS, limits=LIMITS)
 def test_drafts_are_no_wider_and_no_deeper_and_the_reply_is_the_targets(drafter, limits):
     events = list(limited(drafter, limits).generate(PROMPT, PARAMS))
     assert emitted(events) == REPLY
@@ -86,8 +86,7 @@ def test_drafts_are_no_wider_and_no_deeper_and_the_reply_is_the_targets(drafter,
     assert depth <= (limits.depth or 50)
 
 
-@pytest.mark.parametrize("limits", LIMITS, ids=DraftLimits.describe)
-@pytest.mark.parametrize("drafter", ["pool", "model", "eagle3", "exit"])
+@each_value(drafter=["pool", "model", "eagle3", "exit"], limits=LIMITS)
 def test_a_sampled_reply_is_that_of_plain_sampling_with_its_seed(drafter, limits):
     plain = emitted(make_engine(MODELS["llama"], NoDrafter()).generate(PROMPT, SAMPLED))
     events = list(limited(drafter, limits).generate(PROMPT, SAMPLED))

@@ -14,6 +14,7 @@ from tests.engine.test_interrupts import (
     assert_replies_as_new,
     engine_with,
 )
+from tests.support.pairwise import pairwise
 
 
 class Mistake(Exception):
@@ -42,9 +43,7 @@ CALLBACKS = {
 }
 
 
-@pytest.mark.parametrize("kind", SHADOWS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("callback", CALLBACKS)
+@pairwise(callback=CALLBACKS, drafter=DRAFTERS, kind=SHADOWS)
 def test_a_reply_after_a_function_that_raised_is_right(callback, drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
     for count in (0, 1, 3):

@@ -12,6 +12,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, DraftVerified, GenerationFinished, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight, AlwaysWrong, RandomTrees
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -48,16 +49,14 @@ def text_of(events) -> str:
 # ---- ends ------------------------------------------------------------------------------------
 
 
-@each_drafter
-@pytest.mark.parametrize("count", [1, 2, 5, 16, 32])
+@each_value(count=[1, 2, 5, 16, 32], drafter=DRAFTERS)
 def test_max_tokens_is_exact(drafter, count):
     _, events = run(drafter, max_tokens=count)
     assert emitted(events) == REPLY[:count]
     assert finish(events).reason == "length"
 
 
-@each_drafter
-@pytest.mark.parametrize("place", range(12))
+@each_value(place=range(12), drafter=DRAFTERS)
 def test_a_stop_token_ends_the_reply_wherever_it_stands(drafter, place):
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     engine.tokenizer.eos_token_ids = (REPLY[place],)

@@ -14,6 +14,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import GenerationFinished, PrefillProgress
 from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
 from tests.support.adversaries import AlwaysRight
+from tests.support.pairwise import pairwise
 from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
@@ -26,18 +27,16 @@ SAMPLED = replace(
 )
 OTHER = [*PROMPT[::-1], 2]
 
-each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
-each_kind = pytest.mark.parametrize("kind", SHADOWS)
-each_law = pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
-
 
 def alone(drafter, kind, prompt, params):
     return emitted(engine_with(drafter, kind).generate(prompt, params))
 
 
-@each_law
-@each_kind
-@each_drafter
+@pairwise(
+    drafter=DRAFTERS,
+    kind=SHADOWS,
+    params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
+)
 def test_replies_read_in_turn_are_those_read_alone(drafter, kind, params):
     engine = engine_with(drafter, kind, looks_ahead=True)
     prompts = [PROMPT, OTHER, PROMPT]
@@ -49,10 +48,12 @@ def test_replies_read_in_turn_are_those_read_alone(drafter, kind, params):
         assert isinstance(read[-1], GenerationFinished)
 
 
-@each_law
-@each_kind
-@each_drafter
-@pytest.mark.parametrize("count", [1, 3, 4, 5, 6])
+@pairwise(
+    count=[1, 3, 4, 5, 6],
+    drafter=DRAFTERS,
+    kind=SHADOWS,
+    params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
+)
 def test_a_held_reply_goes_on_after_others_were_written(drafter, kind, params, count):
     engine = engine_with(drafter, kind, looks_ahead=True)
     held = engine.generate(PROMPT, params)
@@ -76,18 +77,19 @@ def test_a_held_reply_drafts_again_once_the_other_is_over():
     assert len([event for event in begun if isinstance(event, PrefillProgress)]) == 1
 
 
-@pytest.mark.parametrize(
-    "disturb",
-    [
-        lambda target: target.reset(),
-        lambda target: target.observe([1, 2, 3]),
-        lambda target: target.rollback_to(3),
-        lambda target: (target.rollback_to(0), target.observe(list(target.history) + [9] * 12)),
+@pairwise(
+    count=[3, 4, 5, 6, 7],
+    drafter=["eagle3", "pool"],
+    disturb=[
+        pytest.param(lambda target: target.reset(), id="reset"),
+        pytest.param(lambda target: target.observe([1, 2, 3]), id="observe"),
+        pytest.param(lambda target: target.rollback_to(3), id="rollback"),
+        pytest.param(
+            lambda target: (target.rollback_to(0), target.observe(list(target.history) + [9] * 12)),
+            id="another text",
+        ),
     ],
-    ids=["reset", "observe", "rollback", "another text"],
 )
-@pytest.mark.parametrize("drafter", ["eagle3", "pool"])
-@pytest.mark.parametrize("count", [3, 4, 5, 6, 7])
 def test_a_held_reply_goes_on_whatever_was_done_to_the_target(drafter, disturb, count):
     engine = engine_with(drafter, "full", looks_ahead=True)
     held = engine.generate(PROMPT, PARAMS)

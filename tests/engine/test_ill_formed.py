@@ -18,6 +18,7 @@ from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from tests.support.adversaries import Adversary, AlwaysRight
+from tests.support.pairwise import pairwise
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
@@ -93,9 +94,11 @@ NO_TREES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", NO_TREES)
+@pairwise(
+    name=NO_TREES,
+    params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
+    kind=KINDS,
+)
 def test_what_is_no_tree_ends_the_reply_and_leaves_no_trace(name, params, kind):
     settings, message = NO_TREES[name]
     assert_breaks_and_replies_as_new(Proposes(**settings), message, kind, params)
@@ -312,12 +315,15 @@ def break_logits(engine, value, *, call):
     return broken
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [SamplingParams(), SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)],
+@pairwise(
+    call=[1, 3],
+    value=[nan, inf],
+    sampling=[
+        SamplingParams(),
+        SamplingParams(temperature=0.7),
+        SamplingParams(temperature=0.7, top_p=0.9),
+    ],
 )
-@pytest.mark.parametrize("value", [nan, inf])
-@pytest.mark.parametrize("call", [1, 3])
 def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, sampling, monkeypatch):
     engine = make_engine(MODEL, AlwaysRight(PROMPT + REPLIES["full"]))
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The lossless matrix: every drafter, family, cache and law against the target recomputed.
+"""The lossless matrix: every drafter, cache and law against the target recomputed.
 
 Greedy replies must equal, token for token, what the target says when each prefix is computed
 anew in NumPy. For sampled replies every law that a round hands to verification is compared with
@@ -8,7 +8,6 @@ it together does is tested in `verify/test_joint_distribution.py`. Drafters whos
 drafts are not what they say are in the matrix too: no token of theirs is told.
 """
 
-import itertools
 from functools import partial
 
 import mlx.core as mx
@@ -38,6 +37,7 @@ from tests.support.adversaries import (
     SaysDeeper,
     UniformChain,
 )
+from tests.support.pairwise import each_value, pairwise
 from tests.support.shadow import Shadow
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
@@ -130,17 +130,14 @@ def engine_for(drafter, family, kind="full", tokenizer=None):
     return make_engine(MODELS[family], None, kind, make_drafter=make, tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pairwise(drafter=DRAFTERS, family=FAMILIES, kind=CACHES)
 def test_greedy_tokens_are_those_of_the_target(drafter, family, kind):
     engine = engine_for(drafter, family, kind)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
     assert emitted(engine.generate(PROMPT, params)) == TARGETS[family, kind].greedy(PROMPT, LENGTH)
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(drafter=DRAFTERS, kind=["int8", "int4"])
 def test_greedy_tokens_are_those_of_the_target_where_packed_rows_are_multiplied(
     drafter, kind, monkeypatch
 ):
@@ -175,15 +172,10 @@ def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
 
 
-@pytest.mark.parametrize("sampling", ["greedy", "temperature", "penalties"])
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("drafter", REFUSED)
-def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(
-    drafter, family, kind, sampling
-):
+@pairwise(drafter=REFUSED, kind=CACHES, sampling=["greedy", "temperature", "penalties"])
+def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter, kind, sampling):
     make_drafter, message = REFUSED[drafter]
-    engine = make_engine(MODELS[family], make_drafter(VOCAB), kind)
+    engine = make_engine(MODELS["llama"], make_drafter(VOCAB), kind)
     sampling = SamplingParams() if sampling == "greedy" else SAMPLING[sampling]
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling)
     told = []
@@ -193,7 +185,7 @@ def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(
     assert engine.target.history == tuple(PROMPT[:-1])
     plain = GenerationParams(max_tokens=LENGTH)
     tokens = emitted(engine.generate(PROMPT, plain, drafter=NoDrafter()))
-    assert tokens == TARGETS[family, kind].greedy(PROMPT, LENGTH)
+    assert tokens == TARGETS["llama", kind].greedy(PROMPT, LENGTH)
 
 
 class LawSpy:
@@ -226,24 +218,15 @@ def prefixes(history, tree):
     return paths
 
 
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    ("drafter", "sampling"),
-    [
-        *itertools.product(UNTRAINED, SAMPLING),
-        *itertools.product(TRAINED, ("all filters", "penalties")),  # each takes every path
-    ],
-)
-def test_every_node_is_judged_by_the_law_of_its_own_prefix(
-    drafter, family, kind, sampling, monkeypatch
-):
+@pairwise(drafter=DRAFTERS, sampling=SAMPLING, kind=CACHES)
+def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, kind, sampling, monkeypatch):
     spy = LawSpy(monkeypatch)
-    engine = engine_for(drafter, family, kind)
+    engine = engine_for(drafter, "llama", kind)
     params = GenerationParams(
         max_tokens=12, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=7
     )
     tokens = list(PROMPT)
+    target = TARGETS["llama", kind]
     # A number on the edge of two codes falls to the one or the other as a BLAS rounds it.
     atol = 1e-2 if "int" in kind else 2e-4
     for event in engine.generate(PROMPT, params):
@@ -255,15 +238,13 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(
         for row, prefix in zip(
             np.array(distributions.probs), prefixes(tuple(tokens[:-1]), draft.tree), strict=True
         ):
-            exact = TARGETS[family, kind].distribution(prefix, SAMPLING[sampling], len(PROMPT))
+            exact = target.distribution(prefix, SAMPLING[sampling], len(PROMPT))
             np.testing.assert_allclose(row, exact, atol=atol)
         tokens += [token.token for token in event.emit]
     assert len(tokens) == len(PROMPT) + 12
 
 
-@pytest.mark.parametrize("budget", [4, 12])  # a chain; a tree with three branches
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("kind", ["full", "rotating"])
+@pairwise(kind=["full", "rotating"], sampling=SAMPLING, budget=[4, 12])
 def test_a_sampled_draft_is_honest_about_its_law(kind, sampling, budget, monkeypatch):
     spy = LawSpy(monkeypatch)
     drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)
@@ -317,8 +298,7 @@ def test_a_draft_model_of_another_width_is_honest_about_its_law(width, monkeypat
     assert drafted > 3
 
 
-@pytest.mark.parametrize("lookahead", range(1, 9))
-@pytest.mark.parametrize("family", FAMILIES)
+@each_value(family=FAMILIES, lookahead=range(1, 9))
 def test_any_lookahead_leaves_the_greedy_tokens(family, lookahead):
     drafter = DraftModelDrafter(draft_model(family, "full"), VOCAB, lookahead)
     engine = make_engine(MODELS[family], drafter)

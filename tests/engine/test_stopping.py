@@ -18,6 +18,7 @@ from tests.engine.test_lossless import DRAFTERS, MODELS, PROMPT, TARGETS, engine
 from tests.support.adversaries import AlwaysRight
 from tests.support.batches import PROMPTS, REPLIES, batch
 from tests.support.model_folders import save_folder
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine
 from tests.support.toy_chat import ToyChat
 
@@ -77,8 +78,7 @@ def test_a_stop_token_is_the_last_of_the_reply(drafter):
     assert_goes_on(engine, REPLY[:END])
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("count", [1, 3, 10])
+@each_value(count=[1, 3, 10], drafter=DRAFTERS)
 def test_the_reply_ends_after_the_very_token_that_is_answered_with_yes(drafter, count):
     engine, stops = engine_for(drafter, "llama"), Stops(count)
     events = list(engine.generate(PROMPT, PARAMS, stop_when=stops))

@@ -35,6 +35,7 @@ from tests.support.adversaries import (
 )
 from tests.support.all_outcomes import joint_of_engine
 from tests.support.language import EndedTokenizer, Language
+from tests.support.pairwise import each_value, pairwise
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -100,9 +101,7 @@ def greedy_word(kind):
     return list(reply)
 
 
-@pytest.mark.parametrize("num_nodes", [0, 1, 6])
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pairwise(drafter=DRAFTERS, kind=CACHES, num_nodes=[0, 1, 6])
 def test_a_greedy_reply_is_the_best_allowed_token_after_each_prefix(drafter, kind, num_nodes):
     params = GenerationParams(max_tokens=20, grammar=GRAMMAR, num_draft_tokens=num_nodes)
     events = list(engine_with(drafter, kind).generate(PROMPT, params))
@@ -138,8 +137,7 @@ class Laws:
         return HostRound(draft, tree, distributions, *others)
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(drafter=DRAFTERS, sampling=SAMPLING)
 def test_every_node_is_judged_by_the_distribution_of_its_own_prefix(drafter, sampling, monkeypatch):
     laws, engine = Laws(monkeypatch), engine_with(drafter)
     params = GenerationParams(

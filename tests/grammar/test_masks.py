@@ -13,6 +13,7 @@ from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from tests.grammar.test_compiled import ByteTokenizer
 from tests.grammar.test_constraint import constraint_of
 from tests.support.mask_walks import walked
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 
 END = 255  # no byte of UTF-8
@@ -70,8 +71,7 @@ SCHEMAS = {
 }
 
 
-@pytest.mark.parametrize("any_whitespace", [False, True])
-@pytest.mark.parametrize("name", SCHEMAS)
+@each_value(name=SCHEMAS, any_whitespace=[False, True])
 def test_a_mask_is_that_of_a_fresh_matcher_after_any_walk(name, any_whitespace):
     grammar = Grammar.json_schema(SCHEMAS[name], any_whitespace=any_whitespace)
     found = [

@@ -15,6 +15,7 @@ from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.trace.events import text_of
 from tests.grammar.test_compiled import ByteTokenizer
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 
 SCHEMAS = {
@@ -79,8 +80,7 @@ def walk(grammar, seed, most=900):
     return None
 
 
-@pytest.mark.parametrize("any_whitespace", [False, True])
-@pytest.mark.parametrize("name", SCHEMAS)
+@each_value(name=SCHEMAS, any_whitespace=[False, True])
 def test_every_text_of_the_grammar_is_valid(name, any_whitespace):
     grammar = Grammar.json_schema(SCHEMAS[name], any_whitespace=any_whitespace)
     validator, whole = Draft202012Validator(SCHEMAS[name]), 0

@@ -5,6 +5,7 @@ An attribute that is set for a while has to be put back, and what raises in betw
 """
 
 import ast
+import re
 
 import pytest
 
@@ -16,6 +17,8 @@ COMPLETES = "mlxspec/drafting/engines.py"
 
 def swaps(source):
     """The lines that set an attribute of what is called an engine."""
+    if not re.search(rf"engine\.({'|'.join(OWN)})\b", source):
+        return []
     stored = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
     return [
         ast.unparse(node)

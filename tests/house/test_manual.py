@@ -19,9 +19,6 @@ from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
 
 SETTINGS = (*SAMPLING, *GENERATION, *LOAD)
-each_setting = pytest.mark.parametrize(
-    "row", SETTINGS, ids=[f"{row.name}{row.flag}" for row in SETTINGS]
-)
 
 
 @pytest.fixture(scope="module")
@@ -55,53 +52,66 @@ def test_every_field_but_the_sampling_itself_has_a_row():
         assert [row.name for row in rows] == [f.name for f in fields(kind) if f.name != "sampling"]
 
 
-@each_setting
-def test_a_setting_has_every_door_or_says_why_not(row):
-    for door in Door.__args__:
-        assert bool(getattr(row, door)) != bool(row.absent.get(door)), door
+def failing(is_right):
+    """The settings that a check is wrong for."""
+    return [f"{row.name}{row.flag}" for row in SETTINGS if not is_right(row)]
 
 
-@each_setting
+def test_a_setting_has_every_door_or_says_why_not():
+    def is_right(row):
+        doors = Door.__args__
+        return all(bool(getattr(row, door)) != bool(row.absent.get(door)) for door in doors)
+
+    assert failing(is_right) == []
+
+
 @pytest.mark.parametrize("command", ["chat", "generate"])
-def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(row, command):
+def test_the_flag_of_a_setting_is_one_of_the_command_and_says_what_it_does(command):
     flags = flags_of(command)
-    named = [flag for flag, argument in flags.items() if argument.dest == row.name]
-    if row.flag:
-        assert flags[row.flag].dest == row.name
-        assert row.help in flags[row.flag].help
-    elif row.name not in {other.name for other in SETTINGS if other.flag}:
-        assert named == []
+    with_flag = {row.name for row in SETTINGS if row.flag}
+
+    def is_right(row):
+        if row.flag:
+            return flags[row.flag].dest == row.name and row.help in flags[row.flag].help
+        named = {argument.dest for argument in flags.values()}
+        return row.name in with_flag or row.name not in named
+
+    assert failing(is_right) == []
 
 
-@each_setting
-def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(row, page):
+def test_the_settings_file_its_screen_and_the_manual_have_what_is_kept(page):
     shown = {option.id for option in setting_options(Settings(), {}, {})}
-    if row.file:
-        assert row.file in rules()
-        assert row.file in shown
-        assert f"\n| `{row.file}` |" in page.split("### The settings file")[1]
-    else:
-        assert f"sampling.{row.name}" not in rules()
+    section, kept = page.split("### The settings file")[1], rules()
+
+    def is_right(row):
+        if row.file:
+            return row.file in kept and row.file in shown and f"\n| `{row.file}` |" in section
+        return f"sampling.{row.name}" not in kept
+
+    assert failing(is_right) == []
 
 
-@each_setting
-def test_the_slash_word_of_a_setting_is_a_command(row):
-    commands = {command.name: command for command in COMMANDS}
-    if row.word:
-        assert row.word in commands
-        assert (commands[row.word].action == "adjust") == (row in (*SAMPLING, *GENERATION))
+def test_the_slash_word_of_a_setting_is_a_command():
+    actions = {command.name: command.action for command in COMMANDS}
+
+    def is_right(row):
+        is_of_a_reply = row in (*SAMPLING, *GENERATION)
+        return not row.word or (actions[row.word] == "adjust") == is_of_a_reply
+
+    assert failing(is_right) == []
 
 
-@each_setting
-def test_the_manual_names_a_setting_and_its_doors(row, page):
-    (line, *_) = [
-        line
-        for line in page.split("## Settings")[1].splitlines()
-        if line.startswith(f"| `{row.name}` | " + (f"`{row.flag}`" if row.flag else " "))
-    ]
-    assert all(f"`{door}`" in line for door in (row.flag, row.file) if door)
-    assert f"`/{row.word}`" in line or not row.word
-    assert row.help in line
+def test_the_manual_names_a_setting_and_its_doors(page):
+    lines = page.split("## Settings")[1].splitlines()
+
+    def is_right(row):
+        start = f"| `{row.name}` | " + (f"`{row.flag}`" if row.flag else " ")
+        line = next(line for line in lines if line.startswith(start))
+        words = [f"`{door}`" for door in (row.flag, row.file) if door]
+        words += [f"`/{row.word}`"] if row.word else []
+        return row.help in line and all(word in line for word in words)
+
+    assert failing(is_right) == []
 
 
 def test_every_slash_word_and_every_line_of_the_file_is_of_one_row():

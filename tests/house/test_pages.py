@@ -5,8 +5,6 @@ import shlex
 from functools import cache
 from importlib.util import find_spec
 
-import pytest
-
 from mlxspec_cli.parser import build_parser
 from tests.house.test_imports import FLOORS
 from tests.support.paths import ROOT
@@ -16,12 +14,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-each_document = pytest.mark.parametrize(
-    "page",
-    [*sorted(ROOT.glob("*.md")), *PAGES],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
-)
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 
 
 def blocks(page, language):
@@ -69,21 +62,31 @@ def is_there(name):
     return (ROOT / name).is_file() or any(f"/{path}".endswith(whole) for path in sources())
 
 
-@each_page
-def test_every_file_and_folder_that_a_page_names_exists(page):
-    named = [span for span in code_spans(page) if re.fullmatch(r"[\w./-]+(/|\.py)", span)]
-    assert [name for name in named if not is_there(name)] == []
+def test_every_file_and_folder_that_a_page_names_exists():
+    named = {
+        (page.stem, span)
+        for page in PAGES
+        for span in code_spans(page)
+        if re.fullmatch(r"[\w./-]+(/|\.py)", span)
+    }
+    assert [(page, name) for page, name in named if not is_there(name)] == []
 
 
-@each_document
-def test_every_link_leads_somewhere(page):
-    for link in LINK.findall(FENCE.sub("", page.read_text())):
-        if "://" in link:
-            continue
-        name, _, anchor = link.partition("#")
-        target = page.parent / name if name else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target), link
+def leads_somewhere(page, link):
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def test_every_link_leads_somewhere():
+    links = [
+        (page, link)
+        for page in DOCUMENTS
+        for link in LINK.findall(FENCE.sub("", page.read_text()))
+        if "://" not in link
+    ]
+    lost = [f"{page.name}: {link}" for page, link in links if not leads_somewhere(page, link)]
+    assert lost == []
 
 
 def parses(arguments):
@@ -95,30 +98,41 @@ def parses(arguments):
     return True
 
 
-@each_document
-def test_every_command_of_a_page_can_be_given(page):
-    for command in commands(page):
-        match command:
-            case ["mlxspec", "COMMAND", *_]:
-                pass
-            case ["mlxspec", name]:  # a sentence names it without its arguments
-                assert parses([name, "--help"]), command
-            case ["mlxspec", *arguments]:
-                assert parses(arguments), command
-            case ["python" | ".venv/bin/python", "-m", module, *_]:
-                assert find_spec(module), command
-            case ["python" | ".venv/bin/python", script, *_] if script.endswith(".py"):
-                assert is_there(script), command
-            case ["make", goal]:
-                assert f"\n{goal}:" in (ROOT / "Makefile").read_text(), command
+def can_be_given(command):
+    match command:
+        case ["mlxspec", "COMMAND", *_]:
+            return True
+        case ["mlxspec", name]:  # a sentence names it without its arguments
+            return parses([name, "--help"])
+        case ["mlxspec", *arguments]:
+            return parses(arguments)
+        case ["python" | ".venv/bin/python", "-m", module, *_]:
+            return find_spec(module) is not None
+        case ["python" | ".venv/bin/python", script, *_] if script.endswith(".py"):
+            return is_there(script)
+        case ["make", goal]:
+            return f"\n{goal}:" in (ROOT / "Makefile").read_text()
+    return True
 
 
-@each_page
-def test_python_on_a_page_is_that_of_a_script_or_of_the_source(page):
-    if page.stem == "python":
-        return  # it runs as it stands
-    for block in blocks(page, "python"):
-        assert any(block in text for text in sources().values()), block
+def test_every_command_of_a_page_can_be_given(capsys):
+    wrong = [
+        f"{page.name}: {shlex.join(command)}"
+        for page in DOCUMENTS
+        for command in commands(page)
+        if not can_be_given(command)
+    ]
+    assert wrong == []
+
+
+def test_python_on_a_page_is_that_of_a_script_or_of_the_source():
+    pages = [page for page in PAGES if page.stem != "python"]  # that one runs as it stands
+    found = [(page.name, block) for page in pages for block in blocks(page, "python")]
+    assert [
+        (page, block)
+        for page, block in found
+        if not any(block in text for text in sources().values())
+    ] == []
 
 
 def test_names_in_the_glossary_are_names_of_the_source():

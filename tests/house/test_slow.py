@@ -1,9 +1,11 @@
-"""Every line of the file of slow tests names a test that is there."""
+"""Which tests are slow: the lines of the file name tests, and a sampled product has its pairs."""
 
 import re
+from itertools import combinations, product
 
 import pytest
 
+from tests.support.pairwise import covering, each_value, pairwise
 from tests.support.paths import TESTS
 from tests.support.slow import is_slow, lines
 
@@ -24,3 +26,26 @@ def test_every_line_names_a_test():
 def test_a_pattern_chooses_by_the_parameters(parameters, slow):
     name = "tests/engine/test_real_model.py::test_drafting_never_changes_a_greedy_reply"
     assert is_slow(name + parameters) is slow
+
+
+@pytest.mark.parametrize("sizes", [[2, 2], [3, 1, 2], [2, 5, 3, 4], [21, 8, 4]], ids=str)
+@pytest.mark.parametrize("strength", [1, 2])
+def test_a_covering_array_has_every_choice_of_values_in_some_row(sizes, strength):
+    rows = covering(sizes, strength)
+    for axes in combinations(range(len(sizes)), strength):
+        wanted = set(product(*(range(sizes[axis]) for axis in axes)))
+        assert {tuple(row[axis] for axis in axes) for row in rows} == wanted
+    assert len(rows) <= 1.4 * max(
+        len(set(product(*(range(sizes[axis]) for axis in axes))))
+        for axes in combinations(range(len(sizes)), strength)
+    )
+    assert rows == covering(sizes, strength)
+
+
+@pytest.mark.parametrize(("sample", "num_quick"), [(pairwise, 6), (each_value, 3)])
+def test_a_sampled_product_is_whole_and_what_is_not_needed_is_slow(sample, num_quick):
+    mark = sample(number=[1, 2, 3], word=["a", pytest.param("b", id="second")])
+    _, rows = mark.args
+    assert [row.values for row in rows] == list(product([1, 2, 3], ["a", "b"]))
+    assert [row.id for row in rows[:2]] == ["1-a", "1-second"]
+    assert sum(not row.marks for row in rows) == num_quick

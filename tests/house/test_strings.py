@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.house.strings import Said, strings
 
 NOT_SAID = {
@@ -35,10 +33,15 @@ NOT_SAID = {
 """Patterns that a native speaker or a newcomer would stumble over, and what we say."""
 
 
-@pytest.mark.parametrize(("pattern", "instead"), NOT_SAID.items())
-def test_the_program_does_not_say(pattern, instead):
-    found = [said for said in strings() if re.search(pattern, said.text, re.IGNORECASE)]
-    assert not found, f"say: {instead}"
+def test_the_program_says_what_people_say():
+    any_of_them = re.compile("|".join(NOT_SAID), re.IGNORECASE)
+    found = [said for said in strings() if any_of_them.search(said.text)]
+    assert [
+        f"{said}: say {instead}"
+        for pattern, instead in NOT_SAID.items()
+        for said in found
+        if re.search(pattern, said.text, re.IGNORECASE)
+    ] == []
 
 
 def test_words_of_every_kind_are_found():

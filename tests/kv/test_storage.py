@@ -15,6 +15,7 @@ from tests.support.dict_cache import (
     random_rows,
     stage,
 )
+from tests.support.pairwise import pairwise
 
 
 def quantised_alone(row, packing):
@@ -75,9 +76,7 @@ def test_refuses_other_numbers_of_bits(bits):
         Quantization.for_head_dim(bits, 64)
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("head_dim", [32, 64, 96, 128, 256])
+@pairwise(head_dim=[32, 64, 96, 128, 256], bits=[4, 8], dtype=[mx.float32, mx.float16, mx.bfloat16])
 def test_packed_rows_are_read_as_mlx_reads_them_bit_for_bit(bits, head_dim, dtype):
     packing = Quantization.for_head_dim(bits, head_dim)
     rows = random_rows(9, 7, size=head_dim, dtype=dtype) * 3

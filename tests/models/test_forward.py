@@ -8,6 +8,7 @@ import pytest
 from mlxspec.device import backend
 from mlxspec.models import build_model
 from tests.support.golden import load_golden
+from tests.support.pairwise import each_value
 from tests.support.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks
 
 PLAIN_ROPE = [
@@ -30,8 +31,7 @@ def run(model, tokens, capture=()):
     return model.hidden_states(tokens, ConcatCache(), 0, masks, capture=capture)
 
 
-@pytest.mark.parametrize("is_cpu", [True, False])
-@pytest.mark.parametrize("name", PLAIN_ROPE)
+@each_value(name=PLAIN_ROPE, is_cpu=[True, False])
 def test_each_node_of_a_tree_gets_the_logits_of_its_path(name, is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     golden = load_golden(name)

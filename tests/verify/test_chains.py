@@ -17,6 +17,7 @@ import pytest
 
 from mlxspec.verify.rules import block_rule, token_rule
 from tests.support.exact_distribution import DISTRIBUTION_PAIRS, ContextDistributions
+from tests.support.pairwise import pairwise
 
 RULES = {"token": token_rule, "block": block_rule}
 TOP = 1 - 2.0**-24  # the largest uniform
@@ -120,9 +121,7 @@ def measured(rule, case, n):
     return distribution, mean
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("rule", RULES)
+@pairwise(rule=RULES, case=CASES, n=[1, 2, 3])
 def test_a_sampled_chain_leaves_the_joint_law_exactly(rule, case, n):
     p = CASES[case][0]
     distribution = p.continued(measured(rule, case, n)[0], n + 1)
@@ -199,9 +198,7 @@ def test_a_token_that_the_draft_law_cannot_produce_is_rejected_and_replaced_from
     assert (accepted, bonus) == (0, [0.5, 0.5, 0.0])
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("uniform", [0.0, 0.3, TOP])
-@pytest.mark.parametrize("p", [[0.4, 0.6, 0.0], [0.9, 0.1, 0.0]])
+@pairwise(p=[[0.4, 0.6, 0.0], [0.9, 0.1, 0.0]], uniform=[0.0, 0.3, TOP], rule=RULES)
 def test_a_token_no_less_probable_than_drafted_is_always_accepted(rule, p, uniform):
     accepted, bonus = one_token(rule, p, [0.4, 0.2, 0.4], uniform)
     assert accepted == 1

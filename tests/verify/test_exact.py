@@ -24,6 +24,7 @@ from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
 from tests.support.exact_distribution import ContextDistributions
+from tests.support.pairwise import pairwise
 from tests.support.truth import exact_distribution
 from tests.verify.test_chains import Chains
 from tests.verify.test_traversal import children_of, drafts
@@ -148,9 +149,11 @@ def summed(chains):
     return found
 
 
-@pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("rule", ["token", "block"])
+@pairwise(
+    rule=["token", "block"],
+    sampling=SAMPLING,
+    zeros=[pytest.param(False, id="all possible"), pytest.param(True, id="zeros in p and q")],
+)
 def test_a_chain_leaves_the_joint_law_of_filters_and_penalties(rule, sampling, zeros, certain):
     p, q = (FilteredDistributions(seed, SAMPLING[sampling], zeros=zeros) for seed in (1, 2))
     close(summed(VerifiedChains(rule, p, q, 2, certain)), p, 3)
@@ -165,9 +168,15 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("place", [[()], [(1,)], [(0,), (1, 2)]], ids=["first", "second", "some"])
-@pytest.mark.parametrize("row", BROKEN)
-@pytest.mark.parametrize("rule", ["token", "block"])
+@pairwise(
+    rule=["token", "block"],
+    row=BROKEN,
+    place=[
+        pytest.param([()], id="first"),
+        pytest.param([(1,)], id="second"),
+        pytest.param([(0,), (1, 2)], id="some"),
+    ],
+)
 def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
     """Whether it is one depends on what was drawn above, which is as good as ever."""
     p, q = FilteredDistributions(3, SAMPLING["temperature"]), ContextDistributions(4)
@@ -219,9 +228,11 @@ def tree_distribution(p, q, widths, monkeypatch, stated=None):
     return found
 
 
-@pytest.mark.parametrize("zeros", [False, True], ids=["all possible", "zeros in p and q"])
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("widths", [(3,), (2, 1)], ids=str)
+@pairwise(
+    widths=[(3,), (2, 1)],
+    sampling=SAMPLING,
+    zeros=[pytest.param(False, id="all possible"), pytest.param(True, id="zeros in p and q")],
+)
 def test_a_drawn_tree_leaves_the_joint_law_of_filters_and_penalties(
     widths, sampling, zeros, monkeypatch
 ):
