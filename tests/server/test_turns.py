@@ -16,7 +16,7 @@ from mlxspec_server.body import Body
 from mlxspec_server.prompts import chat_prompt
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolFormat
-from tests.support.reasoning import DROPPING, KEEPING, MODEL, OPENING, reasoning_tokenizer
+from tests.support.reasoning import CLOSING, DROPPING, KEEPING, MODEL, OPENING, reasoning_tokenizer
 from tests.support.served import (
     LENGTH,
     MESSAGES,
@@ -305,7 +305,7 @@ def test_a_call_without_its_result_is_not_gone_on_with():
     assert found.endswith("ok<call go><|im_end|>\n" + START)
 
 
-@pytest.mark.parametrize("template", [DROPPING, OPENING, KEEPING])
+@pytest.mark.parametrize("template", [CLOSING, DROPPING, OPENING, KEEPING])
 @pytest.mark.parametrize(
     "last",
     [
