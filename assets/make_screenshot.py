@@ -24,7 +24,7 @@ from mlxspec.trace.events import TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.export.race import animation as render_race
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.race import open_race

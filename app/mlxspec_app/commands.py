@@ -15,7 +15,7 @@ from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import VIEWS
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.themes import THEMES
 
 _WORD = re.compile(r"/[a-z_]+")

@@ -21,7 +21,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.session import AlternativesFound, ChatCut, ReplyDiscarded
 from mlxspec_app.conversation.token_facts import facts_of
-from mlxspec_app.export import animation, cast, html, markdown, svg
+from mlxspec_app.export import animation, film, html, markdown, picture
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline
@@ -220,8 +220,8 @@ def test_a_replay_shows_the_kept_text_before_the_first_round():
     assert len(timeline.rounds) == 2
 
 
-@pytest.mark.parametrize("exporter", [animation, cast, html, markdown, svg])
+@pytest.mark.parametrize("exporter", [animation, film, html, markdown, picture])
 def test_every_export_has_the_kept_text_and_says_what_it_is(exporter):
     written = exporter.render(Recording.of("t", EVENTS))
     assert all(word in written for word in ("Once", "sea"))
-    assert exporter is cast or "kept" in written
+    assert exporter is film or "kept" in written

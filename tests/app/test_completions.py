@@ -9,7 +9,7 @@ from mlxspec.drafting.names import HOST, WORDS
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec_app.completions import completions
 from mlxspec_app.conversation.session import ModelChoice, SessionOpening, SessionReady
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.command_hints import CommandHints

@@ -10,8 +10,7 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.commands import CommandError, parse
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.export.filing import encoded, file_away, read_order, stem_of
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS, encoded, file_away, read_order, stem_of
 from mlxspec_app.export.recording import Recording, chat_title
 from tests.support.app_driver import chat, replay
 from tests.traces import make_fake

@@ -22,8 +22,7 @@ from mlxspec.errors import MlxspecError, TraceError
 from mlxspec.trace.file import read_trace
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.export.filing import encoded
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS, encoded
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Track

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_cli import main
 from tests.support.paths import TRACES
 

@@ -6,7 +6,7 @@ import pytest
 
 from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import read_trace
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Track

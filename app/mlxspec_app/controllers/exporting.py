@@ -8,8 +8,7 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec_app.controllers.feed import Feed
 from mlxspec_app.controllers.page import Page
-from mlxspec_app.export.filing import FORCE, FilingOrder, file_away, read_order
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORCE, FORMATS, FilingOrder, file_away, read_order
 from mlxspec_app.playback.events_of import events_of
 
 

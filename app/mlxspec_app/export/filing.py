@@ -1,4 +1,4 @@
-"""Writes an export to a file: the given one, or a free name in the current folder.
+"""The table of export formats, and an export to a file: the given one, or a free name.
 
 An existing file stays, unless the order ends in `--force`, as on the command line. After an error
 the file is complete: either the old one or the new one.
@@ -7,12 +7,12 @@ the file is complete: either the old one or the new one.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.trace.events import Event
-from mlxspec_app.export.formats import FORMATS, Format
 from mlxspec_app.export.recording import Recording, chat_title
 from mlxspec_app.user.whole_file import replace_file
 
@@ -20,6 +20,40 @@ FORCE = "--force"
 DEFAULT_STEM = "chat"
 DEFAULT_FORMAT = "html"
 _STEM_CHARACTERS = 40
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to export a recording.
+
+    `name` is also the option on the command line, and `suffix` includes the dot. `module` of this
+    package has the function `writer`; it is imported with the first export, not with the app.
+    """
+
+    name: str
+    suffix: str
+    meaning: str
+    module: str
+    writer: str = "render"
+
+    def render(self, recording: Recording) -> str:
+        module = import_module(f"mlxspec_app.export.{self.module}")
+        text: str = getattr(module, self.writer)(recording)
+        return text
+
+
+FORMATS = {
+    made.name: made
+    for made in (
+        Format("html", ".html", "a page that plays it and works offline", "html"),
+        Format("svg", ".svg", "a picture of the coloured text", "picture"),
+        Format("animation", ".animation.svg", "an animated picture", "animation"),
+        Format("cast", ".cast", "a screencast for the terminal, asciicast v2", "film"),
+        Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
+        Format("text", ".md", "the conversation as Markdown, without figures", "markdown", "bare"),
+        Format("csv", ".csv", "a row for every round", "csv"),
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import LOOKS, page_part, tints
-from mlxspec_app.export.recording import Recording, has_kept
+from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
@@ -37,7 +37,7 @@ def render(recording: Recording) -> str:
         inks="".join(_choice("ink", ink.name) for ink in INKS),
         themes="".join(_choice("theme", name) for name in ("auto", "light", "dark")),
         headline=headline(recording.replies[-1], stats),
-        legends="".join(_legend(ink, has_kept(recording)) for ink in INKS),
+        legends="".join(_legend(ink, recording.has_kept) for ink in INKS),
         chat=chat(recording.messages),
         statistics=statistics(stats, _counted_words(recording.replies, replies)),
         trace="\n".join(_embedded(event) for event in recording.events),

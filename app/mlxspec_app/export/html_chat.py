@@ -12,7 +12,7 @@ from mlxspec_app.conversation.figures import plain_line, reply_figures
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.export.html_stats import round_table, statistics
-from mlxspec_app.export.recording import Written, first_number, written_by_round
+from mlxspec_app.export.recording import Written, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
 
 _ROLES = {"user": "You", "system": "System"}
@@ -45,10 +45,8 @@ def _reply(reply: Reply, number: int, first_round: int) -> str:
     name = safe_line(started.target) if started is not None else "Reply"
     drafter = f"<small> ◂ {escape(safe_line(started.drafter))}</small>" if started else ""
     rounds = "".join(
-        _round(written, first_round + index, is_known=index < len(reply.rounds))
-        if index >= 0
-        else _kept(written)
-        for index, written in enumerate(written_by_round(reply), first_number(reply) - 1)
+        _round(written, first_round, is_known=written.number <= len(reply.rounds))
+        for written in written_by_round(reply)
     )
     return (
         f'<article class="reply" data-reply="{number}"><h2>{escape(name)}{drafter}</h2>\n'
@@ -57,15 +55,13 @@ def _reply(reply: Reply, number: int, first_round: int) -> str:
     )
 
 
-def _round(written: Sequence[Written], number: int, *, is_known: bool) -> str:
-    tokens = "".join(_token(index, span) for index, span in written)
+def _round(written: Written, first_round: int, *, is_known: bool) -> str:
+    tokens = "".join(_token(index, span) for index, span in written.tokens)
+    if not written.number:
+        return f'<span title="kept from the earlier reply, up to the chosen token">{tokens}</span>'
+    number = first_round + written.number - 1
     mark = f' data-round="{number}"' if is_known else ""
     return f'<span class="round band-{"ab"[number % 2]}"{mark}>{tokens}</span>'
-
-
-def _kept(written: Sequence[Written]) -> str:
-    tokens = "".join(_token(index, span) for index, span in written)
-    return f'<span title="kept from the earlier reply, up to the chosen token">{tokens}</span>'
 
 
 def _token(index: int, span: Span) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from mlxspec_app.conversation.inks import StyleName
 from mlxspec_app.themes import DAY, MINT
 
 
@@ -30,7 +29,9 @@ class Look:
         return css + ("text-decoration-line:underline;" if self.underline else "")
 
 
-LOOKS: dict[StyleName, Look] = {
+LOOKS: dict[str, Look] = {
+    "said": Look("text", bold=True),
+    "muted": Look("muted"),
     "plain": Look("plain"),
     "accepted": Look("accepted"),
     "corrected": Look("corrected", bold=True, underline=True),
@@ -50,6 +51,7 @@ LOOKS: dict[StyleName, Look] = {
     "head": Look("bonus", italic=True),
     "model": Look("corrected", underline=True),
 }
+"""By `StyleName`; and the looks of what the user said and of the figures."""
 
 _PREFIX = "spec-"
 _LEVELS = (0, 95, 135, 175, 215, 255)

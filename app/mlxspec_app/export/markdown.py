@@ -1,8 +1,8 @@
-"""The exact text of the conversation in Markdown, with a table of figures below each reply.
+"""The exact text of the conversation in Markdown, with or without figures below each reply.
 
 The text is unchanged, except that visible signs replace control characters, so a terminal that
 prints the file does not execute them. An open code fence of a reply that was cut off is closed
-after it, or the table would be part of the code. Names come from the recording too, so they are
+after it, or what follows would be part of the code. Names come from the recording too, so they are
 escaped: they stay on one line and are no markup in Markdown or HTML.
 """
 
@@ -21,12 +21,16 @@ _ROLES = {"user": "You", "system": "System"}
 
 
 def render(recording: Recording) -> str:
-    """Return the conversation as Markdown, with figures."""
-    return conversation(recording, has_figures=True)
+    """Return the conversation as Markdown, with a table of figures below each reply."""
+    return _conversation(recording, has_figures=True)
 
 
-def conversation(recording: Recording, *, has_figures: bool) -> str:
-    """Return the conversation as Markdown, with or without a table below each reply."""
+def bare(recording: Recording) -> str:
+    """Return the conversation as Markdown without figures."""
+    return _conversation(recording, has_figures=False)
+
+
+def _conversation(recording: Recording, *, has_figures: bool) -> str:
     parts = [p for message in recording.messages for p in _message(message, has_figures)]
     return "\n\n".join(parts) + "\n"
 

@@ -1,4 +1,4 @@
-"""The common part of the still and the animated picture: rows of cells, their shapes and CSS rules.
+"""A picture of the coloured conversation, SVG; and what every picture is made of.
 
 Every run of characters has the coordinates of its own cell, so the fonts of another machine cannot
 shift a line. A picture loads no files and runs no scripts. It has rules for the reader's light and
@@ -6,19 +6,17 @@ dark scheme, both written out, because not every renderer supports CSS variables
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import get_args
 
 from rich.cells import cell_len
 
-from mlxspec_app.conversation.inks import INKS, StyleName
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.inks import StyleName
 from mlxspec_app.export.looks import LOOKS, colours
-from mlxspec_app.export.recording import first_number, written_by_round
-from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.text.wrap import WrappedText
+from mlxspec_app.export.recording import Recording
+from mlxspec_app.export.scene import Piece, Row, Scene
+from mlxspec_app.text.safe_text import safe_line
 
 WIDTH = 80
 CELL, ROW = 8.43, 21  # pixels; a monospaced glyph is 0.602 of the font size
@@ -26,47 +24,18 @@ MARGIN, HEAD = 26, 42
 ASCENT = 15  # pixels from the top of a row to its baseline
 _SIZE = 14
 _FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
-_PROMPT_SIGN = "\u276f "
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML allows them neither raw nor escaped
-_KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain")
-_KEPT: StyleName = "kept"
-_SIGNS = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·", "kept": "="}
+_SIGNS: dict[StyleName, str] = {"accepted": "✓", "corrected": "→", "bonus": "✚", "plain": "·"}
+_KEPT: dict[StyleName, str] = {"kept": "="}
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Characters of a row with the same look, which is the name of a CSS rule.
-
-    `column` is the cell of the first character. `round` is the number of the round that emitted
-    them, from 1; 0 for kept tokens and other text. `token_index` is the index of their token in
-    that round, from 0.
-    """
-
-    column: int
-    text: str
-    look: str
-    round: int = 0
-    token_index: int = 0
-
-    @property
-    def end(self) -> int:
-        """The cell after the last character."""
-        return self.column + cell_len(self.text)
-
-    @property
-    def word(self) -> "Piece | None":
-        """The piece without the spaces around it; None if it consists of spaces."""
-        left = self.text.lstrip(" ")
-        indent = len(self.text) - len(left)
-        word = left.rstrip(" ")
-        return (
-            Piece(self.column + indent, word, self.look, self.round, self.token_index)
-            if word
-            else None
-        )
-
-
-Row = list[Piece]
+def render(recording: Recording, width: int = WIDTH) -> str:
+    """Return the conversation as SVG, `width` cells wide, coloured by the kind of each token."""
+    rows = [*Scene(recording, width).rows, *legend_rows(width)]
+    high = 2 * MARGIN + HEAD + (len(rows) - 1) * ROW
+    top = MARGIN + HEAD
+    drawn = [shape for n, row in enumerate(rows) for shape in shapes(row, top + n * ROW)]
+    return document(recording.title, (page_width(width), high), [], drawn)
 
 
 def document(title: str, size: tuple[int, int], style: Sequence[str], body: Sequence[str]) -> str:
@@ -96,72 +65,10 @@ def escaped(text: str) -> str:
     return escape(text.translate(_NOT_XML))
 
 
-def _rules() -> list[str]:
-    base = [
-        f"text{{font:{_SIZE}px {_FONTS};white-space:pre}}",
-        ".edge{fill:none;stroke-width:1}",
-        ".said{font-weight:700}",
-    ]
-    for name in get_args(StyleName):
-        look = LOOKS[name]
-        twins = "font-weight:700;" if look.bold else ""
-        twins += "font-style:italic;" if look.italic else ""
-        twins += "text-decoration:underline;" if look.underline else ""
-        base += [f".{name}{{{twins}}}"] if twins else []
-    return [*base, *schemes(_paint)]
-
-
 def schemes(paint: Callable[[dict[str, str]], list[str]]) -> list[str]:
     """Return the rules in the colours of the dark theme, then those for a light scheme."""
     light = "".join(paint(colours(dark=False)))
     return [*paint(colours(dark=True)), f"@media (prefers-color-scheme:light){{{light}}}"]
-
-
-def _paint(tint: dict[str, str]) -> list[str]:
-    rules = [
-        f".page{{fill:{tint['page']};stroke:{tint['line']}}}",
-        f".edge{{stroke:{tint['line']}}}",
-        f".said{{fill:{tint['text']}}}",
-        f".muted{{fill:{tint['muted']}}}",
-        f".band-1{{fill:{tint['band-a']}}}",
-        f".band-2{{fill:{tint['band-b']}}}",
-    ]
-    return rules + [f".{name}{{fill:{tint[LOOKS[name].colour]}}}" for name in get_args(StyleName)]
-
-
-def user_rows(message: Message, width: int) -> list[Row]:
-    """Return the rows of a message of the user or of a system prompt."""
-    rows = line_rows(message.text, width - len(_PROMPT_SIGN), "said")
-    signs = [_PROMPT_SIGN] + [" " * len(_PROMPT_SIGN)] * (len(rows) - 1)
-    return [
-        [Piece(0, sign + piece.text, piece.look) for piece in row]
-        for sign, row in zip(signs, rows, strict=True)
-    ]
-
-
-def reply_rows(reply: Reply, width: int) -> list[Row]:
-    """Return the rows of a reply, each token in the look of its kind."""
-    wrapped = WrappedText(width)
-    tokens: list[tuple[str, int, int]] = []
-    for number, written in enumerate(written_by_round(reply), first_number(reply)):
-        for index, span in written:
-            tokens.append((INKS[0].style_of(span), number, index))
-            wrapped.append(safe_text(span.text), len(tokens) - 1)
-    rows: list[Row] = []
-    for row in wrapped.rows:
-        text, drawn = wrapped.lines[row.line].text, Row()
-        for run in wrapped.runs(row):
-            column = drawn[-1].end if drawn else 0
-            drawn.append(Piece(column, text[run.start : run.end], *tokens[run.tag]))
-        rows.append(drawn)
-    return rows
-
-
-def line_rows(text: str, width: int, look: str) -> list[Row]:
-    """Return the wrapped rows of a text with one look."""
-    wrapped = WrappedText(width)
-    wrapped.append(safe_text(text))
-    return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
 
 
 def legend_rows(width: int, *, has_kept: bool = False) -> list[Row]:
@@ -170,8 +77,8 @@ def legend_rows(width: int, *, has_kept: bool = False) -> list[Row]:
     `has_kept` adds the sign of kept tokens, with which a branch starts.
     """
     rows, column = [Row()], 0
-    for kind in (*_KINDS, *([_KEPT] if has_kept else [])):
-        text = f"{_SIGNS[kind]} {kind}"
+    for kind, sign in (_SIGNS | _KEPT if has_kept else _SIGNS).items():
+        text = f"{sign} {kind}"
         if column and column + len(text) > width:
             rows.append(Row())
             column = 0
@@ -200,3 +107,30 @@ def _band(pieces: Row, top: int) -> str:
         f'<rect class="band-{2 - first.round % 2}" x="{MARGIN + first.column * CELL:.2f}" '
         f'y="{top - ASCENT}" width="{(last.end - first.column) * CELL:.2f}" height="{ROW}"/>'
     )
+
+
+def _rules() -> list[str]:
+    base = [
+        f"text{{font:{_SIZE}px {_FONTS};white-space:pre}}",
+        ".edge{fill:none;stroke-width:1}",
+        ".said{font-weight:700}",
+    ]
+    for name in get_args(StyleName):
+        look = LOOKS[name]
+        twins = "font-weight:700;" if look.bold else ""
+        twins += "font-style:italic;" if look.italic else ""
+        twins += "text-decoration:underline;" if look.underline else ""
+        base += [f".{name}{{{twins}}}"] if twins else []
+    return [*base, *schemes(_paint)]
+
+
+def _paint(tint: dict[str, str]) -> list[str]:
+    rules = [
+        f".page{{fill:{tint['page']};stroke:{tint['line']}}}",
+        f".edge{{stroke:{tint['line']}}}",
+        f".said{{fill:{tint['text']}}}",
+        f".muted{{fill:{tint['muted']}}}",
+        f".band-1{{fill:{tint['band-a']}}}",
+        f".band-2{{fill:{tint['band-b']}}}",
+    ]
+    return rules + [f".{name}{{fill:{tint[LOOKS[name].colour]}}}" for name in get_args(StyleName)]

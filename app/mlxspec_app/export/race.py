@@ -8,17 +8,8 @@ or a script.
 from html import escape
 from pathlib import Path
 
-from mlxspec_app.export import race_cast
-from mlxspec_app.export.animation import (
-    AT_REST,
-    FALLEN_ROWS,
-    HEIGHT,
-    PAUSE_S,
-    Animation,
-    film,
-    last_moment,
-    paint,
-)
+from mlxspec_app.export import film
+from mlxspec_app.export.animation import PAUSE_S, Animation, style
 from mlxspec_app.export.filing import encoded, free_path, stem_of, write_whole
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.picture import (
@@ -26,14 +17,13 @@ from mlxspec_app.export.picture import (
     HEAD,
     MARGIN,
     ROW,
-    Piece,
     document,
     legend_rows,
     page_width,
-    schemes,
     shapes,
 )
 from mlxspec_app.export.recording import Recording, chat_title
+from mlxspec_app.export.scene import Piece, Scene
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race, Track, lead
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -55,22 +45,22 @@ def title_of_race(race: Race) -> str:
 
 def animation(race: Race) -> str:
     """Return the race as SVG that plays by itself, A on the left."""
-    films = [Recording.of(track.name, track.timeline_events) for track in race.tracks]
-    length = max(map(last_moment, films)) + PAUSE_S
-    lanes = [Animation(LANE, length, prefix=track.lane) for track in race.tracks]
-    rows = max(film(lane, one) for lane, one in zip(lanes, films, strict=True)) - 1 + FALLEN_ROWS
-    high = min(HEIGHT, rows) * ROW
+    runs = [Recording.of(track.name, track.timeline_events) for track in race.tracks]
+    scenes = [Scene(run, LANE, has_figures=False) for run in runs]
+    length = max(scene.duration for scene in scenes) + PAUSE_S
+    lanes = [
+        Animation(scene, length, track.lane)
+        for scene, track in zip(scenes, race.tracks, strict=True)
+    ]
+    high = max(lane.num_rows for lane in lanes) * ROW
     top = MARGIN + HEAD - ASCENT + ROW
     below = top + high + ASCENT + ROW
     body = [_lane(race.tracks[n], lane, n, (top, high)) for n, lane in enumerate(lanes)]
-    legend = legend_rows(2 * LANE)
     lines = [Piece(0, safe_line(line), "muted") for line in (*outcome(race), HOW)]
-    drawn = [*([line] for line in lines), *legend]
+    drawn = [*([line] for line in lines), *legend_rows(2 * LANE)]
     body += [s for n, row in enumerate(drawn, 1) for s in shapes(row, below + n * ROW)]
-    rules = "".join(rule for lane in lanes for rule in lane.rules)
-    style = [*AT_REST, *schemes(paint), rules + lanes[0].playing()]
     size = (2 * page_width(LANE), below + (len(drawn) + 1) * ROW)
-    return document(title_of_race(race), size, style, body)
+    return document(title_of_race(race), size, style(lanes), body)
 
 
 def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -> str:
@@ -80,15 +70,14 @@ def _lane(track: Track, lane: Animation, number: int, window: tuple[int, int]) -
     figures = "".join(lane.figure_lines(top + high + ASCENT))
     return (
         f'<svg x="{number * wide}" width="{wide}" height="{top + high + ROW}">{head}'
-        f'<svg y="{top}" width="{wide}" height="{high}">\n{lane.conversation()}\n</svg>'
-        f"{figures}</svg>"
+        f"{lane.window(top, wide, high)}{figures}</svg>"
     )
 
 
 def cast(race: Race) -> str:
     """Return the race as a screencast for the terminal, asciicast v2."""
     lanes = [Recording.of(f"{t.lane}  {t.name}", t.timeline_events) for t in race.tracks]
-    return race_cast.render(title_of_race(race), lanes, [*outcome(race), HOW])
+    return film.race(title_of_race(race), lanes, [*outcome(race), HOW])
 
 
 def page(race: Race) -> str:

@@ -54,6 +54,11 @@ class Recording:
     def replies(self) -> list[Reply]:
         return [message for message in self.messages if isinstance(message, Reply)]
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether a reply is a branch of an earlier one and so starts with kept tokens."""
+        return any(reply.kept is not None for reply in self.replies)
+
 
 def chat_title(events: Iterable[Event]) -> str:
     """Return the title that the first message of the user gives a chat, or ""."""
@@ -61,42 +66,31 @@ def chat_title(events: Iterable[Event]) -> str:
     return next((title for text in users if (title := title_of(text))), "")
 
 
-def has_kept(recording: Recording) -> bool:
-    """Return whether a reply is a branch of an earlier one and so starts with kept tokens."""
-    return any(reply.kept is not None for reply in recording.replies)
-
-
 class Written(NamedTuple):
-    """A span and the index of its token among the tokens of its round, from 0."""
+    """The text of a round: its number from 1, and the spans of its tokens by their index from 0.
 
-    token_index: int
-    span: Span
-
-
-def written_by_round(reply: Reply) -> list[list[Written]]:
-    """Return the spans of each round; text that the end released belongs to the last token.
-
-    The kept tokens of a branch come before those of its first round; see `first_number`.
+    Number 0 has the kept tokens of a branch.
     """
+
+    number: int
+    tokens: list[tuple[int, Span]]
+
+
+def written_by_round(reply: Reply) -> list[Written]:
+    """Return the spans of each round; text that the end released belongs to the last token."""
     spans = iter(reply.spans)
-    verdicts = [round_.verdict for round_ in reply.rounds]
-    told = verdicts if reply.kept is None else [reply.kept, *verdicts]
+    told = [(number, round_.verdict.emit) for number, round_ in enumerate(reply.rounds, 1)]
+    if reply.kept is not None:
+        told.insert(0, (0, reply.kept.emit))
     found = [
-        [Written(index, next(spans)) for index, token in enumerate(event.emit) if token.text]
-        for event in told
+        Written(number, [(index, next(spans)) for index, token in enumerate(emit) if token.text])
+        for number, emit in told
     ]
-    rest = list(spans)
-    if rest and not found:
-        found.append([])
-    for span in rest:
+    if rest := list(spans):
         last = len(reply.rounds[-1].verdict.emit) - 1 if reply.rounds else 0
-        found[-1].append(Written(max(0, last), span))
+        found = found or [Written(1, [])]
+        found[-1].tokens.extend((max(0, last), span) for span in rest)
     return found
-
-
-def first_number(reply: Reply) -> int:
-    """Return the number of the first item of `written_by_round`: 0 for kept tokens, else 1."""
-    return 0 if reply.kept is not None else 1
 
 
 class Grown(NamedTuple):

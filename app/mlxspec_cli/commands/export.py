@@ -15,7 +15,7 @@ def run(args: Namespace) -> int:
         ValueError: The arguments name no export, an existing file, or one file twice.
         OSError: A file cannot be written.
     """
-    from mlxspec_app.export.formats import FORMATS
+    from mlxspec_app.export.filing import FORMATS
     from mlxspec_app.export.recording import Recording
 
     wanted = {name: getattr(args, name) for name in FORMATS if getattr(args, name) is not None}

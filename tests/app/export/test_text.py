@@ -14,7 +14,7 @@ from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
 from mlxspec.trace.file import event_to_json, read_trace
 from mlxspec.trace.stats import total
 from mlxspec_app.export import csv, markdown
-from mlxspec_app.export.formats import FORMATS
+from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.export.recording import Recording, written_by_round
 from mlxspec_app.text.code_blocks import open_fence
 from tests.support import export_traces, hostile_traces
@@ -212,7 +212,7 @@ def test_text_held_back_to_the_end_belongs_to_the_last_token():
     events = export_traces.events_saying(["a"], "?")
     recording = Recording.of("t", [*events[:-1], GenerationFinished(1.0, "stop", text="rest")])
     written = written_by_round(recording.replies[0])
-    assert [(position, span.text) for position, span in written[-1]] == [
+    assert [(position, span.text) for position, span in written[-1].tokens] == [
         (0, "a"),
         (1, "!"),
         (1, "rest"),
@@ -221,7 +221,7 @@ def test_text_held_back_to_the_end_belongs_to_the_last_token():
 
 def test_a_token_without_text_keeps_the_places_of_the_others():
     written = written_by_round(export_traces.saying("", "b").replies[0])
-    assert [[position for position, _ in round_] for round_ in written] == [[1], [0, 1]]
+    assert [[position for position, _ in round_.tokens] for round_ in written] == [[1], [0, 1]]
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

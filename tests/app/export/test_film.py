@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mlxspec_app.export import cast
+from mlxspec_app.export import film
 from mlxspec_app.export.looks import colours, xterm
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
@@ -22,7 +22,7 @@ SGR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def frames_of(recording, width=80):
-    header, *frames = (json.loads(line) for line in cast.render(recording, width).splitlines())
+    header, *frames = (json.loads(line) for line in film.render(recording, width).splitlines())
     return header, frames
 
 
@@ -42,7 +42,7 @@ def screen_after(frames):
 
 def test_begins_with_a_header_of_version_2():
     header, _ = frames_of(export_traces.chat(), width=72)
-    assert (header["version"], header["width"], header["height"]) == (2, 72, cast.HEIGHT)
+    assert (header["version"], header["width"], header["height"]) == (2, 72, film.HEIGHT)
     assert header["title"] == "chat"
     assert len(header["theme"]["palette"].split(":")) == 8
 
@@ -97,7 +97,7 @@ def test_the_colours_of_the_palette_are_in_the_256(colour, code):
 
 def test_hostile_text_moves_no_cursor():
     recording = export_traces.saying(*export_traces.HOSTILE, asked=export_traces.HOSTILE[2])
-    source = cast.render(recording)
+    source = film.render(recording)
     written = SGR.sub("", "".join(json.loads(line)[2] for line in source.splitlines()[1:]))
     left = written.replace("\r\x1b[K", "").replace("\r\n", "")
     assert {char for char in left if unicodedata.category(char) in ("Cc", "Cs")} == set()
@@ -105,7 +105,7 @@ def test_hostile_text_moves_no_cursor():
 
 
 def test_a_hostile_recording_writes_nothing_but_colours_and_rows():
-    source = cast.render(Recording.of(hostile_traces.CONTROLS, hostile_traces.events()))
+    source = film.render(Recording.of(hostile_traces.CONTROLS, hostile_traces.events()))
     header, *frames = map(json.loads, source.splitlines())
     written = SGR.sub("", "".join(text for _, _, text in frames))
     left = written.replace("\r\x1b[K", "").replace("\r\n", "") + header["title"]
@@ -114,4 +114,4 @@ def test_a_hostile_recording_writes_nothing_but_colours_and_rows():
 
 
 def test_the_same_trace_gives_the_same_film():
-    assert cast.render(export_traces.chat()) == cast.render(export_traces.chat())
+    assert film.render(export_traces.chat()) == film.render(export_traces.chat())

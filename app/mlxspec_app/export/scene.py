@@ -1,0 +1,220 @@
+"""A recording as a scene: rows of cells, and the times at which they appear.
+
+A picture draws the rows; the animated picture and the film play the steps. The pieces of a round
+appear together, when the target has verified them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len, set_cell_size
+
+from mlxspec.trace.events import DraftVerified
+from mlxspec_app.conversation.figures import Part, reply_figures
+from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
+from mlxspec_app.export.recording import Recording, growth, written_by_round
+from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.text.wrap import WrappedText
+
+FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
+_FIGURES_S = 0.2  # between two lines of figures: nobody reads faster
+_PROMPT_SIGN = "\u276f "
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Characters of a row with the same look: a `StyleName`, "said" by the user, or "muted".
+
+    `column` is the cell of the first character. `round` is the number of the round that emitted
+    them, from 1; 0 for kept tokens and other text. `token_index` is the index of their token in
+    that round, from 0.
+    """
+
+    column: int
+    text: str
+    look: str
+    round: int = 0
+    token_index: int = 0
+
+    @property
+    def end(self) -> int:
+        """The cell after the last character."""
+        return self.column + cell_len(self.text)
+
+    @property
+    def word(self) -> "Piece | None":
+        """The piece without the spaces around it; None if it consists of spaces."""
+        word = self.text.strip(" ")
+        indent = len(self.text) - len(self.text.lstrip(" "))
+        return replace(self, column=self.column + indent, text=word) if word else None
+
+
+Row = list[Piece]
+Rows = dict[int, Row]
+"""Rows by their number in the scene."""
+
+
+@dataclass(frozen=True)
+class ShownDraft:
+    """The draft of a round: one branch from `start` until its verdict, at the place of its text.
+
+    `fallen` are the rejected tokens, each below the token that was emitted instead.
+    """
+
+    start: float
+    row: int
+    branch: Piece
+    fallen: Rows
+
+
+@dataclass(frozen=True)
+class Step:
+    """Pieces that appear at a time, in seconds, and the figures from then on, if any."""
+
+    at: float
+    rows: Rows
+    draft: ShownDraft | None = None
+    figures: Sequence[Part] = ()
+
+
+class Scene:
+    """The rows of a recording, and the steps in which they appear, in order of time.
+
+    An empty row follows each message.
+    """
+
+    def __init__(self, recording: Recording, width: int, *, has_figures: bool = True) -> None:
+        """Lay out a recording in rows of `width` cells.
+
+        `has_figures` adds rows with the figures of each reply, and its error, below it.
+        """
+        self.width = width
+        self.rows: list[Row] = []
+        self.steps: list[Step] = []
+        for message, times, end in growth(recording):
+            if not isinstance(message, Reply):
+                self.steps.append(Step(end, self._add(_user_rows(message, width))))
+                continue
+            self._play(message, times)
+            figures = reply_figures(message)
+            words = [part.text for part in figures] + [safe_line(message.error)]
+            below = _line_rows(" · ".join(filter(None, words)), width, "muted")
+            rows = self._add(below) if has_figures else {}
+            self.steps.append(Step(end, rows, figures=figures))
+
+    @property
+    def duration(self) -> float:
+        """Seconds until the last step."""
+        return max(step.at for step in self.steps)
+
+    def _add(self, rows: list[Row]) -> Rows:
+        numbered = dict(enumerate(rows, len(self.rows)))
+        self.rows += [*rows, []]
+        return numbered
+
+    def _play(self, reply: Reply, times: Sequence[float]) -> None:
+        """Add a reply, with a step for each round."""
+        rows = self._add(_reply_rows(reply, self.width))
+        by_round: dict[int, Rows] = {}
+        for row, pieces in rows.items():
+            for piece in pieces:
+                by_round.setdefault(piece.round, {}).setdefault(row, []).append(piece)
+        first = 0 if reply.kept is not None else 1
+        figures = dict(_figures(reply, times[1 - first :]))
+        for number, at in enumerate(times, first):
+            written, draft = by_round.get(number, {}), None
+            if 0 < number <= len(reply.rounds):
+                draft = _draft(reply.rounds[number - 1], at, written, self.width)
+            self.steps.append(Step(at, written, draft, figures.get(number, ())))
+
+
+def _user_rows(message: Message, width: int) -> list[Row]:
+    """Return the rows of a message of the user or of a system prompt."""
+    rows = _line_rows(message.text, width - len(_PROMPT_SIGN), "said")
+    for number, (piece,) in enumerate(rows):
+        sign = " " * len(_PROMPT_SIGN) if number else _PROMPT_SIGN
+        rows[number] = [replace(piece, text=sign + piece.text)]
+    return rows
+
+
+def _line_rows(text: str, width: int, look: str) -> list[Row]:
+    """Return the wrapped rows of a text with one look."""
+    wrapped = WrappedText(width)
+    wrapped.append(safe_text(text))
+    return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
+
+
+def _reply_rows(reply: Reply, width: int) -> list[Row]:
+    """Return the rows of a reply, each token in the look of its kind."""
+    wrapped = WrappedText(width)
+    tokens: list[tuple[str, int, int]] = []
+    for number, written in written_by_round(reply):
+        for index, span in written:
+            tokens.append((INKS[0].style_of(span), number, index))
+            wrapped.append(safe_text(span.text), len(tokens) - 1)
+    rows: list[Row] = []
+    for row in wrapped.rows:
+        text, drawn = wrapped.lines[row.line].text, Row()
+        for run in wrapped.runs(row):
+            column = drawn[-1].end if drawn else 0
+            drawn.append(Piece(column, text[run.start : run.end], *tokens[run.tag]))
+        rows.append(drawn)
+    return rows
+
+
+def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[int, list[Part]]]:
+    """Yield (round, figures after it) for some of the rounds, at most one per `_FIGURES_S`."""
+    so_far = Reply(started=reply.started, plain=reply.plain, num_copied=reply.num_copied)
+    if reply.prefill is not None:
+        so_far.stats.add(reply.prefill)
+    noted = -_FIGURES_S
+    pairs = zip(reply.rounds, times, strict=False)  # text may come without a round
+    for number, (round_, at) in enumerate(pairs, 1):
+        if round_.draft is not None:
+            so_far.stats.add(round_.draft)
+        so_far.stats.add(round_.verdict)
+        if at - noted >= _FIGURES_S:
+            yield number, reply_figures(so_far)
+            noted = at
+
+
+def _draft(round_: Round, at: float, written: Rows, width: int) -> ShownDraft | None:
+    """Return the draft of a round whose text appears at a time."""
+    pieces = ((row, piece.word) for row, pieces in written.items() for piece in pieces)
+    words = [(row, word) for row, word in pieces if word is not None]
+    if round_.draft is None or not words:
+        return None
+    row, first = words[0]
+    text = set_cell_size(safe_line(_branch(round_)).strip(" "), width - first.column)
+    branch = Piece(first.column, text.rstrip(" "), "pending", first.round)
+    start = max(0.0, at - max(0.0, round_.verdict.ts - round_.draft.ts))
+    spots = {word.token_index: (row, word.column) for row, word in reversed(words)}
+    return ShownDraft(start, row, branch, _fallen(round_, spots, width))
+
+
+def _branch(round_: Round) -> str:
+    """Return the text of the accepted path and of the most probable nodes below it."""
+    children = children_by_parent(round_.nodes)
+    path = round_.verdict.path if isinstance(round_.verdict, DraftVerified) else ()
+    text, nodes = "", children.get(0, [])
+    while nodes:
+        node = next((node for node in nodes if node.index in path), nodes[0])
+        text, nodes = text + node.text, children.get(node.index, [])
+    return text
+
+
+def _fallen(round_: Round, spots: dict[int, tuple[int, int]], width: int) -> Rows:
+    """Return the rejected tokens; `spots` are the row and the column of each emitted token."""
+    found: Rows = {}
+    for number, position in enumerate(positions(round_)):
+        if number not in spots:  # a token without text of its own
+            continue
+        above, column = spots[number]
+        losers = [token.label for token in position.tokens if token.mark == "rejected"]
+        for below, label in enumerate(losers[:FALLEN_ROWS], above + 1):
+            row, piece = found.setdefault(below, []), Piece(column, label, "rejected")
+            if piece.end <= width and (not row or row[-1].end < piece.column):
+                row.append(piece)
+    return found
