@@ -151,7 +151,7 @@ PICTURES: dict[str, Callable[[], Awaitable[str]]] = {
     "sampling": lambda: chat("sampling", "f2"),
     "rotating": lambda: chat("rotating", size=NARROW),
     "replay": lambda: replay("code", 0.4, "space", "f3", "right_curly_bracket", size=NARROW),
-    "race": lambda: race(("code-plain", "code"), 0.3, "w"),
+    "race": lambda: race(("code-plain", "code"), 0.3),
     "race.animation": lambda: animated_race("code-plain", "code"),
     "help": lambda: chat("chat", "f1", turns=1),
 }

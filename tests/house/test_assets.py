@@ -65,7 +65,7 @@ def test_the_code_was_written_with_and_without_drafts_and_is_the_same():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("help", "what its colours and signs mean"), ("race", "expected")]
+    ("name", "words"), [("help", "what its colours and signs mean"), ("race", "recorded in turn")]
 )
 async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
     svg = await script("make_screenshot").PICTURES[name]()

@@ -1,1 +1,1 @@
-"""Recordings: timeline, replay, race, comparison and what-if."""
+"""Recordings: timeline, replay, race and comparison."""

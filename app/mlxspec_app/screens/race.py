@@ -26,7 +26,6 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.playback.race_bar import RaceBar
 from mlxspec_app.widgets.playback.race_lane import RaceLane
-from mlxspec_app.widgets.playback.what_if_panel import WhatIfPanel
 
 FIGURES_PER_S = 5
 
@@ -40,7 +39,7 @@ class RaceScreen(SteadyScreen[None]):
     def __init__(self, race: Race) -> None:
         super().__init__()
         self.race = race
-        self.verdict = compare(*(track.events for track in race.tracks))
+        self.agreement = compare(*(track.events for track in race.tracks))
         self.views = ViewChoice(self._show_view)
 
     def compose(self) -> ComposeResult:
@@ -48,8 +47,7 @@ class RaceScreen(SteadyScreen[None]):
         with Container(id="lanes"):
             for track in self.race.tracks:
                 yield RaceLane(track)
-        yield WhatIfPanel([(track.lane, track.replies) for track in self.race.tracks])
-        yield RaceBar(self.race, self.verdict)
+        yield RaceBar(self.race, self.agreement)
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -98,12 +96,6 @@ class RaceScreen(SteadyScreen[None]):
     def action_wind(self) -> None:
         self.race.go_to(self.race.duration)
         self._show_now()
-
-    def action_toggle_what_if(self) -> None:
-        self.query_one(WhatIfPanel).toggle_class("-shown")
-
-    def action_what_if(self, step: Literal[1, -1]) -> None:
-        self.query_one(WhatIfPanel).move(step)
 
     def action_next_view(self) -> None:
         self.views.choose()
