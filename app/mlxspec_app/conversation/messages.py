@@ -125,6 +125,12 @@ class Reply(Message):
         return is_copy(self.num_copied, self.stats.generated_tokens)
 
     @property
+    def emitted(self) -> list[EmittedToken]:
+        """Its tokens, those of an earlier reply first; text that came with its end is in none."""
+        told = [round_.verdict for round_ in self.rounds]
+        return [token for event in (self.kept, *told) if event is not None for token in event.emit]
+
+    @property
     def is_finished(self) -> bool:
         return self.reason is not None or bool(self.error)
 

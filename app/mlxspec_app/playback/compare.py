@@ -2,103 +2,86 @@
 
 Greedy runs of the same target over the same prompt must agree token for token. Sampled runs need
 not: two samples of the same distribution can differ, though many with one seed agree. Runs with
-different prompts, targets or settings are not compared, and the verdict names the difference.
+different prompts, targets or settings are not compared, and the agreement names the difference.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mlxspec.trace.difference import common_length
-from mlxspec.trace.events import (
-    DraftVerified,
-    EmittedToken,
-    Event,
-    FinishReason,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-    PrefillProgress,
-    TokensKept,
-    TurnStarted,
-)
+from mlxspec.trace.events import EmittedToken, Event, GenerationStarted
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.text.safe_text import safe_line, token_label
 
 _GREEDY = "greedy"
 _MAY_DIFFER = "both keep the target's distribution (sampled): texts may differ"
 _QUOTED_CELLS = 40
+_LIMITS = {"length": "at its length limit", "context": "with a full context"}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Agreement:
     """The result of a comparison; `identical` holds up to the end of the shorter run."""
 
     kind: Literal["identical", "differs", "sampled", "incomparable"]
     line: str
 
 
-@dataclass
-class RecordedReply:
-    """A reply and the turns that it answers.
+class Answer(NamedTuple):
+    """A reply, and the (role, text) of the messages since the reply before it."""
 
-    `turns` are the (role, text) since the previous reply. `started` and `prompt_tokens` are None if
-    they are not recorded. `reason` is None if the recording ends before the reply.
-    """
+    turns: list[tuple[str, str]]
+    reply: Reply
 
-    turns: list[tuple[str, str]] = field(default_factory=list)
-    started: GenerationStarted | None = None
-    prompt_tokens: int | None = None
-    tokens: list[EmittedToken] = field(default_factory=list)
-    reason: FinishReason | None = None
+    @property
+    def prompt_tokens(self) -> int | None:
+        return self.reply.prefill.total if self.reply.prefill is not None else None
 
 
-def replies_of(events: Iterable[Event]) -> list[RecordedReply]:
-    """Return the replies of a recording."""
-    found = [RecordedReply()]
-    for event in events:
-        if isinstance(event, TurnStarted | GenerationStarted) and found[-1].started is not None:
-            found.append(RecordedReply())
-        match event:
-            case TurnStarted():
-                found[-1].turns.append((event.role, event.text))
-            case GenerationStarted():
-                found[-1].started = event
-            case PrefillProgress():
-                found[-1].prompt_tokens = event.total
-            case TokensKept() | DraftVerified() | PlainDecoded():
-                found[-1].tokens += event.emit
-            case GenerationFinished():
-                found[-1].reason = event.reason
-    return [reply for reply in found if reply.started is not None or reply.tokens]
+def answers(events: Iterable[Event]) -> list[Answer]:
+    """Return the replies of a recording that started or have tokens."""
+    found: list[Answer] = []
+    turns: list[tuple[str, str]] = []
+    for message in fold(events).messages:
+        if not isinstance(message, Reply):
+            turns.append((message.role, message.text))
+        elif message.started is not None or message.tokens:
+            found.append(Answer(turns, message))
+            turns = []
+    return found
 
 
-def compare(a: Iterable[Event], b: Iterable[Event]) -> Verdict:
+def compare(a: Iterable[Event], b: Iterable[Event]) -> Agreement:
     """Return whether two recorded runs agree."""
-    ours, theirs = replies_of(a), replies_of(b)
+    ours, theirs = answers(a), answers(b)
     obstacle = _obstacle(ours, theirs)
     if obstacle:
-        return Verdict("incomparable", f"not compared: {obstacle}")
-    metas = [reply.started for reply in ours if reply.started is not None]
-    verdict = _compare_tokens(ours, theirs)
-    if any(meta.lossless != _GREEDY for meta in metas):
-        if verdict.kind != "identical":
-            return Verdict("sampled", _MAY_DIFFER)
-        verdict = Verdict(verdict.kind, verdict.line + _seed_words(ours, theirs))
-    if any(reply.turns for reply in ours):
-        return verdict
+        return Agreement("incomparable", f"not compared: {obstacle}")
+    found = _compare_tokens(ours, theirs)
+    starts = [[answer.reply.started for answer in run] for run in (ours, theirs)]
+    if any(started is not None and started.lossless != _GREEDY for started in starts[0]):
+        if found.kind != "identical":
+            return Agreement("sampled", _MAY_DIFFER)
+        seeds = [[started.seed for started in run if started is not None] for run in starts]
+        words = " (one seed)" if seeds[0] == seeds[1] else ""
+        found = Agreement(found.kind, found.line + words)
+    if any(answer.turns for answer in ours):
+        return found
     tokens = ours[0].prompt_tokens
-    return Verdict(verdict.kind, f"{verdict.line} (prompts not recorded, {tokens} tokens each)")
+    return Agreement(found.kind, f"{found.line} (prompts not recorded, {tokens} tokens each)")
 
 
-def _obstacle(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
+def _obstacle(ours: Sequence[Answer], theirs: Sequence[Answer]) -> str:
     """Return the first difference of prompts, targets or settings as text, or ""."""
-    for lane, replies in (("A", ours), ("B", theirs)):
-        if not any(reply.tokens for reply in replies):
+    for lane, run in (("A", ours), ("B", theirs)):
+        if not any(answer.reply.tokens for answer in run):
             return f"{lane} holds no reply"
     for one, other in zip(ours, theirs, strict=False):
-        found = _different_settings(one, other) or _different_prompts(one, other)
-        if found:
+        found = _different_settings(one.reply.started, other.reply.started)
+        if found := found or _different_prompts(one, other):
             return found
     if len(ours) != len(theirs):
         return f"different prompts, A answers {len(ours)} and B {len(theirs)}"
@@ -108,8 +91,7 @@ def _obstacle(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
     return ""
 
 
-def _different_settings(one: RecordedReply, other: RecordedReply) -> str:
-    ours, theirs = one.started, other.started
+def _different_settings(ours: GenerationStarted | None, theirs: GenerationStarted | None) -> str:
     if ours is None or theirs is None:
         return "a trace does not say which target wrote it"
     for name in ("target", "weights", "cache"):
@@ -130,7 +112,7 @@ def _settings(started: GenerationStarted) -> dict[str, Any]:
     return settings
 
 
-def _different_prompts(one: RecordedReply, other: RecordedReply) -> str:
+def _different_prompts(one: Answer, other: Answer) -> str:
     for mine, yours in zip_longest(one.turns, other.turns):
         if mine != yours:
             texts = [_quoted(turn[1]) if turn is not None else "nothing" for turn in (mine, yours)]
@@ -138,46 +120,33 @@ def _different_prompts(one: RecordedReply, other: RecordedReply) -> str:
     return ""
 
 
-def _compare_tokens(ours: list[RecordedReply], theirs: list[RecordedReply]) -> Verdict:
+def _compare_tokens(ours: Sequence[Answer], theirs: Sequence[Answer]) -> Agreement:
     same = 0
-    total = max(sum(len(r.tokens) for r in replies) for replies in (ours, theirs))
-    for one, other in zip(ours, theirs, strict=True):
-        ours_ids, theirs_ids = ([token.token for token in r.tokens] for r in (one, other))
-        index = common_length(ours_ids, theirs_ids)
+    total = max(sum(len(answer.reply.tokens) for answer in run) for run in (ours, theirs))
+    for (_, one), (_, other) in zip(ours, theirs, strict=True):
+        index = common_length(one.tokens, other.tokens)
         same += index
-        if index < min(len(ours_ids), len(theirs_ids)):
-            return _difference(same, one.tokens[index], other.tokens[index])
-        if len(ours_ids) != len(theirs_ids):
-            return _early_end(same, one, other)
-    return Verdict("identical", f"identical: {same} of {total} tokens")
+        lengths = len(one.tokens), len(other.tokens)
+        if index == min(lengths) and lengths[0] != lengths[1]:
+            shorter = one if index == lengths[0] else other
+            # the end token is a decision of the model, a limit is not
+            if shorter.reason != "stop":
+                lane, ended = "A" if shorter is one else "B", _LIMITS.get(shorter.reason or "")
+                line = f"identical: {same} of {same} tokens, then {lane} ended {ended or 'early'}"
+                return Agreement("identical", line)
+        if index < max(lengths):
+            return Agreement("differs", _parting(same, _named(one, index), _named(other, index)))
+    return Agreement("identical", f"identical: {same} of {total} tokens")
 
 
-def _seed_words(ours: list[RecordedReply], theirs: list[RecordedReply]) -> str:
-    """Return the reason why sampled runs are the same, their common seeds, or ""."""
-    seeds = [
-        [reply.started.seed for reply in replies if reply.started is not None]
-        for replies in (ours, theirs)
-    ]
-    return " (one seed)" if seeds[0] == seeds[1] else ""
+def _parting(same: int, mine: str, yours: str) -> str:
+    """Return where two texts part, after `same` tokens, as text."""
+    return f"the texts part after {same} tokens: A has {mine}, B has {yours}"
 
 
-def _difference(same: int, mine: EmittedToken | None, yours: EmittedToken | None) -> Verdict:
-    names = [f'"{token_label(t.text)}"' if t is not None else "its end" for t in (mine, yours)]
-    line = f"first difference at token {same + 1}: A has {names[0]}, B has {names[1]}"
-    return Verdict("differs", line)
-
-
-def _early_end(same: int, one: RecordedReply, other: RecordedReply) -> Verdict:
-    """Return the verdict on two replies where the shorter one is a prefix of the longer one."""
-    is_a = len(one.tokens) < len(other.tokens)
-    short, long = (one, other) if is_a else (other, one)
-    if short.reason == "stop":  # the end token is a decision of the model, a limit is not
-        following = long.tokens[len(short.tokens)]
-        return _difference(same, None if is_a else following, following if is_a else None)
-    why = {"length": "at its length limit", "context": "with a full context"}
-    ended = why.get(short.reason or "", "early")
-    line = f"identical: {same} of {same} tokens, then {'A' if is_a else 'B'} ended {ended}"
-    return Verdict("identical", line)
+def _named(reply: Reply, index: int) -> str:
+    emitted: list[EmittedToken] = reply.emitted
+    return f'"{token_label(emitted[index].text)}"' if index < len(emitted) else "its end"
 
 
 def _quoted(text: str) -> str:

@@ -66,7 +66,4 @@ def _ending(reply: Reply) -> Iterator[Event]:
 
 def _held_back(reply: Reply) -> str:
     """Return the text that came with the end of the reply, not with a token."""
-    verdicts = [round_.verdict for round_ in reply.rounds]
-    told = verdicts if reply.kept is None else [reply.kept, *verdicts]
-    emitted = sum(len(token.text) for event in told for token in event.emit)
-    return reply.text[emitted:]
+    return reply.text[sum(len(token.text) for token in reply.emitted) :]

@@ -19,8 +19,7 @@ from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.checkpoints import Checkpoints
-from mlxspec_app.playback.playhead import Playhead
-from mlxspec_app.playback.timeline import Timeline, folded_events
+from mlxspec_app.playback.timeline import Playhead, Timeline, folded_events
 from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]

@@ -36,8 +36,7 @@ from mlxspec_app.conversation.session import (
 )
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.checkpoints import Checkpoints
-from mlxspec_app.playback.playhead import Playhead
-from mlxspec_app.playback.timeline import Timeline, Unit, folded_events
+from mlxspec_app.playback.timeline import Playhead, Timeline, Unit, folded_events
 
 SHORTEST_LOOK_S = 0.2
 _EMPTY = "the recording is empty: nothing can be answered"

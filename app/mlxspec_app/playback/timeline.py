@@ -1,4 +1,4 @@
-"""The timeline of a recording: moments, phases and rounds, and the moves between them.
+"""The timeline of a recording: moments, phases and rounds; and its playhead.
 
 A *moment* is the smallest step of a replay. Each event is one moment; a verdict is two: first the
 screen shows it (`verify`), then the text grows by it (`commit`). A *position* is the number of
@@ -6,8 +6,9 @@ moments shown, from 0 to all of them; a move turns a position into another one. 
 rounds start at 1 and run over all replies, plain rounds included.
 """
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -27,6 +28,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.rounds import Round
 
 PAUSE_BETWEEN_REPLIES_S = 1.0
+SPEEDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 Phase = Literal["prefill", "draft", "verify", "commit", "end"]
 """`prefill`: from the user's turn to the end of the prefill; `draft`: the drafter has proposed;
@@ -201,3 +203,34 @@ def _mark(end: int, reply: int, event: Event, draft: DraftProposed | None) -> Ro
 def folded_events(moments: Sequence[Moment]) -> list[Event]:
     """Return the events by which the moments change a state."""
     return [moment.event for moment in moments if moment.is_folded]
+
+
+class Playhead:
+    """Recorded seconds that pass, pause or jump; an infinite speed plays all at once."""
+
+    def __init__(self, clock: Callable[[], float], speed: float = 1.0) -> None:
+        """Start at 0; `clock` is in seconds, `speed` in recorded seconds per second."""
+        self.now = 0.0
+        self.paused = False
+        self.speed = speed
+        self._clock = clock
+        self._last_tick = clock()
+
+    def tick(self, *, running: bool = True) -> float:
+        """Add the time since the last tick, unless paused or not running, and return `now`."""
+        now = self._clock()
+        elapsed, self._last_tick = now - self._last_tick, now
+        if running and not self.paused:
+            self.now += math.inf if math.isinf(self.speed) else elapsed * self.speed
+        return self.now
+
+    def jump(self, seconds: float) -> None:
+        self._last_tick = self._clock()
+        self.now = seconds
+
+    def change_speed(self, direction: Literal["faster", "slower"]) -> None:
+        """Change to the next or the previous one of `SPEEDS`."""
+        if direction == "faster":
+            self.speed = min((s for s in SPEEDS if s > self.speed), default=self.speed)
+        else:
+            self.speed = max((s for s in SPEEDS if s < self.speed), default=self.speed)

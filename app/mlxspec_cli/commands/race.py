@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlxspec_app.playback.compare import Verdict, compare
+from mlxspec_app.playback.compare import Agreement, compare
 from mlxspec_app.playback.race import Race, acceptance, lead, open_race
 from mlxspec_cli.output import can_draw
 
@@ -38,10 +38,10 @@ def show_race(race: Race, *, is_plain: bool) -> int:
         from mlxspec_app.run import open_user_data, run_race
 
         return run_race(race, user_data=open_user_data())
-    verdict = compare(*(track.events for track in race.tracks))
-    for line in outcome_lines(race, verdict):
+    agreement = compare(*(track.events for track in race.tracks))
+    for line in outcome_lines(race, agreement):
         print(line)
-    return 0 if verdict.kind in ("identical", "sampled") else 1
+    return 0 if agreement.kind in ("identical", "sampled") else 1
 
 
 def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
@@ -55,8 +55,8 @@ def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
         raise ValueError(f"{out} already exists: name another file, or add --force") from error
 
 
-def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:
-    """Yield the figures of both runs, which was faster, and the verdict."""
+def outcome_lines(race: Race, agreement: Agreement) -> Iterator[str]:
+    """Yield the figures of both runs, which was faster, and the agreement."""
     race.go_to(race.duration)
     for track, progress in zip(race.tracks, race.progress(), strict=True):
         parts = [
@@ -67,4 +67,4 @@ def outcome_lines(race: Race, verdict: Verdict) -> Iterator[str]:
         ]
         yield f"{track.lane}: {track.target}, {track.name}: {' · '.join(parts)}"
     yield lead(race.progress())
-    yield verdict.line
+    yield agreement.line

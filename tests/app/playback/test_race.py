@@ -10,7 +10,7 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgress, TurnStarted
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.playback.compare import compare, replies_of
+from mlxspec_app.playback.compare import answers, compare
 from mlxspec_app.playback.race import Race, Track, lead, open_race
 from mlxspec_app.playback.timeline import Timeline, folded_events
 from mlxspec_cli.main import main
@@ -21,7 +21,7 @@ from tests.traces import make_fake
 
 CHAT, TREE = make_fake.chat(), make_fake.tree()
 PLAIN = decoded_plainly(TREE)
-NUM_TOKENS = len(replies_of(TREE)[0].tokens)
+NUM_TOKENS = len(answers(TREE)[0].reply.tokens)
 TREE_SEED = 11
 SAMPLED = {"lossless": "sampled", "sampling": {"temperature": 0.7}}
 EXAMPLES = settings(max_examples=40)
@@ -44,7 +44,7 @@ def test_the_plain_fixture_says_what_the_drafted_run_says():
 @pytest.mark.parametrize("name", make_fake.TRACES)
 def test_runs_with_the_same_tokens_are_identical(name):
     events = make_fake.TRACES[name]()
-    total = sum(len(reply.tokens) for reply in replies_of(events))
+    total = sum(len(answer.reply.tokens) for answer in answers(events))
     line = f"identical: {total} of {total} tokens"
     assert said(events, decoded_plainly(events)) == ("identical", line)
 
@@ -53,22 +53,22 @@ def test_runs_with_the_same_tokens_are_identical(name):
 @EXAMPLES
 def test_the_first_difference_is_found_wherever_it_is(place):
     changed = with_token(PLAIN, place, -1, " boat")
-    ours = replies_of(TREE)[0].tokens[place].text.strip(" ").replace("\n", "↵") or "␣"
+    ours = answers(TREE)[0].reply.emitted[place].text.strip(" ").replace("\n", "↵") or "␣"
     kind, line = said(TREE, changed)
     assert kind == "differs"
-    assert line == f'first difference at token {place + 1}: A has "{ours}", B has "boat"'
+    assert line == f'the texts part after {place} tokens: A has "{ours}", B has "boat"'
 
 
 def test_tokens_decide_and_not_how_they_look():
-    same_text = replies_of(PLAIN)[0].tokens[3].text
+    same_text = answers(PLAIN)[0].reply.emitted[3].text
     kind, line = said(TREE, with_token(PLAIN, 3, -1, same_text))
-    assert (kind, line.split(":")[0]) == ("differs", "first difference at token 4")
+    assert (kind, line.split(":")[0]) == ("differs", "the texts part after 3 tokens")
 
 
 def test_a_difference_in_a_later_reply_is_counted_over_all_of_them():
-    first = len(replies_of(CHAT)[0].tokens)
+    first = len(answers(CHAT)[0].reply.tokens)
     changed = with_token(decoded_plainly(CHAT), first + 4, -1, "x")
-    assert f"first difference at token {first + 5}:" in compare(CHAT, changed).line
+    assert f"part after {first + 4} tokens:" in compare(CHAT, changed).line
 
 
 @given(st.integers(1, NUM_TOKENS - 1), st.sampled_from(["length", "cancelled", "context", None]))
@@ -84,7 +84,7 @@ def test_a_run_that_was_cut_short_is_identical_as_far_as_it_goes(num_tokens, rea
 def test_a_run_that_ends_by_itself_where_the_other_goes_on_differs(num_tokens):
     kind, line = said(ended_after(PLAIN, num_tokens, "stop"), TREE)
     assert kind == "differs"
-    assert f"at token {num_tokens + 1}: A has its end, B has " in line
+    assert f"after {num_tokens} tokens: A has its end, B has " in line
 
 
 def test_sampled_runs_may_differ():

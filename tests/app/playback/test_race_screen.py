@@ -79,7 +79,7 @@ async def test_lanes_stand_side_by_side_where_there_is_room(size, is_stacked):
 
 async def test_a_difference_is_shown_from_the_first_moment():
     async with racing(b=with_token(PLAIN, 4, -1, " boat")) as driver:
-        assert "✗ first difference at token 5: A has" in driver.shown
+        assert "✗ the texts part after 4 tokens: A has" in driver.shown
 
 
 async def test_runs_that_cannot_be_compared_say_why():

@@ -24,8 +24,8 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.playback import checkpoints as rewind
 from mlxspec_app.playback.checkpoints import Checkpoints
-from mlxspec_app.playback.strip import cell_of, cells, rounds_at
 from mlxspec_app.playback.timeline import Timeline, folded_events
+from mlxspec_app.widgets.playback.scrubber import cell_of, cells, rounds_at
 from tests.traces import make_fake
 
 RECORDINGS = {name: make() for name, make in make_fake.TRACES.items()}

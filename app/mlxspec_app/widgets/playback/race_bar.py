@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.playback.compare import Verdict
+from mlxspec_app.playback.compare import Agreement
 from mlxspec_app.playback.race import Race, lead
 
 _GAP = "   "
@@ -18,7 +18,7 @@ _STYLES = {
 
 
 class RaceBar(Widget):
-    """Two rows below the lanes; the verdict is visible from the start."""
+    """Two rows below the lanes; the agreement is visible from the start."""
 
     DEFAULT_CSS = """
     RaceBar {
@@ -29,16 +29,16 @@ class RaceBar(Widget):
     }
     """
 
-    def __init__(self, race: Race, verdict: Verdict) -> None:
+    def __init__(self, race: Race, agreement: Agreement) -> None:
         super().__init__()
         self._race = race
-        self._verdict = verdict
+        self._agreement = agreement
 
     def render(self) -> Content:
-        return Content("\n").join([self._position_row(), verdict_row(self._verdict)])
+        return Content("\n").join([self._position_row(), agreement_row(self._agreement)])
 
     def _position_row(self) -> Content:
-        """Return the clock in one row; a second row would move the verdict."""
+        """Return the clock in one row; a second row would move the agreement."""
         race, width = self._race, max(1, self.size.width)
         now = min(race.playhead.now, race.duration)
         sign = "‖ paused" if race.playhead.paused else "▶"
@@ -53,7 +53,7 @@ class RaceBar(Widget):
         return row.truncate(width, ellipsis=True)
 
 
-def verdict_row(verdict: Verdict) -> Content:
-    """Return the verdict with its sign."""
-    style = _STYLES[verdict.kind]
-    return Content.assemble((f"{_SIGNS[verdict.kind]} ", f"{style} bold"), (verdict.line, style))
+def agreement_row(agreement: Agreement) -> Content:
+    """Return the agreement with its sign."""
+    sign, style = _SIGNS[agreement.kind], _STYLES[agreement.kind]
+    return Content.assemble((f"{sign} ", f"{style} bold"), (agreement.line, style))
