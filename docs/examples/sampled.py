@@ -1,4 +1,4 @@
-"""Draw at temperature 0.8: a seed has one text, and `exact_seed` keeps it whoever drafts."""
+"""Draw at temperature 0.8: a seed has one text, and `exact_seed` keeps it for every drafter."""
 
 import mlxspec
 
