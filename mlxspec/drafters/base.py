@@ -103,7 +103,7 @@ class Drafter:
             ValueError: It, or a drafter inside it, needs more than the text.
         """
         raise ValueError(
-            f"the drafter {self.name!r} drafts for one sequence alone, as it cannot be made anew: "
+            f"the drafter {self.name!r} can draft for one sequence only, as it has no copy: "
             "give it a method `fresh` (or `fresh_for`, if it needs more than the text), or set "
             "another drafter, such as 'pool'"
         )

@@ -73,7 +73,7 @@ class GenerationParams:
         num_draft_tokens: The most draft nodes per round; 0 means plain decoding.
         chain_rule: Rule that verifies sampled chains, "block" or "token"; sampled trees have a
             rule of their own. None for the engine's rule.
-        exact_seed: Give the text of plain sampling with this seed, whatever drafts: sampling
+        exact_seed: Give the text of plain sampling with this seed, for every drafter: sampling
             drafters use the noise of the target's draws, and the match rule verifies their drafts
             (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Slightly fewer tokens are
             accepted. At temperature 0 it has no effect.
@@ -162,7 +162,7 @@ class GenerationParams:
     exact_seed: bool = setting(
         False,
         SWITCH,
-        "the text of plain sampling with this seed, whatever drafts; accepts a little less",
+        "the text of plain sampling with this seed, for every drafter; accepts a little less",
         flag="--exact-seed",
         word="exact_seed",
         noun="SWITCH",
