@@ -13,8 +13,7 @@ from mlxspec.device import backend
 from mlxspec.device.bandwidth import measure_bandwidth
 from mlxspec.drafting.auto import forget_verdict, setup_words, stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.drafting.names import TRAINED
-from mlxspec.drafting.registry import HOST_DRAFTERS
+from mlxspec.drafting.names import HOST, TRAINED
 from mlxspec.drafting.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import cache_words
@@ -239,7 +238,7 @@ def _words(files: Mapping[str, DrafterFile], verdict: Verdict | None) -> Iterato
         yield _entry(word, problem, speeds, best)
     for word in _untrained():
         yield _entry(word, "", speeds, best)
-    for name in speeds.keys() - {*TRAINED, *HOST_DRAFTERS}:
+    for name in speeds.keys() - {*TRAINED, *HOST}:
         yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)
 
 
@@ -259,7 +258,7 @@ def _entry(
 
 
 def _untrained() -> Sequence[str]:
-    return [word for word in _MEANINGS if word in HOST_DRAFTERS]
+    return [word for word in _MEANINGS if word in HOST]
 
 
 def _rank(entry: DrafterEntry) -> tuple[bool, bool, float]:

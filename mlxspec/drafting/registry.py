@@ -8,16 +8,20 @@ a, b, ...                     one pool of all of these
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from os.path import expanduser
 from pathlib import Path
+from typing import Any
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
@@ -27,7 +31,6 @@ from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
 from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired, trials_of
-from mlxspec.drafting.trained import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
@@ -49,6 +52,14 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "pool": lambda *table, **more: PoolDrafter([SuffixDrafter(), TableDrafter(*table, **more)]),
 }
 """Drafters that need only the text; table and pool accept rows and memory of a table."""
+
+HEADS: dict[str, tuple[Any, Callable[..., Drafter]]] = {
+    "medusa": (MedusaHeads, MedusaDrafter),
+    "eagle": (EagleNetwork, EagleDrafter),
+    "eagle3": (Eagle3Network, Eagle3Drafter),
+    "exit": (ExitHead, EarlyExitDrafter),
+}
+"""Network and drafter of a trained head, by the kind that its checkpoint declares."""
 
 _READS_TABLE = ("table", "pool")
 
@@ -199,6 +210,21 @@ def _head(source: str, context: DrafterContext, *, is_probed: bool) -> Drafter:
     if isinstance(drafter, EarlyExitDrafter) and context.exit_threshold is not None:
         drafter.threshold = context.exit_threshold
     return drafter
+
+
+def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
+    """Return the drafter of a head, and one more for every other layer convention it may have.
+
+    The config of a format that counts layers in several ways has `capture_alternatives`.
+    """
+    network, drafter = HEADS[head.kind]
+    others = head.config.get("capture_alternatives") or ()
+    ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
+    dtype = target.model.dtype
+    return [
+        drafter(network.from_checkpoint(way.config, way.tensors, dtype), target)
+        for way in (head, *ways)
+    ]
 
 
 def _try_out(

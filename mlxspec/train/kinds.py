@@ -1,7 +1,7 @@
 """The kinds of trained drafters: how each objective is built, and what its file contains.
 
 To add a kind, write its objective, add a function that builds it and one that returns its config
-and tensors, and enter both in `KINDS`. `loading/` must load the file, and `drafting/trained.py`
+and tensors, and enter both in `KINDS`. `loading/` must load the file, and `drafting/registry.py`
 must make the drafter.
 """
 

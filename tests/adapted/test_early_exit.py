@@ -39,7 +39,7 @@ def random_exit(model):
 
 
 def reply(target, head):
-    drafter = EarlyExitDrafter(target, head, threshold=0.01)
+    drafter = EarlyExitDrafter(head, target, threshold=0.01)
     engine = Engine(target, drafter, ToyTokenizer(VOCAB))
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)
     return list(engine.generate(PROMPT, params))
@@ -86,4 +86,4 @@ def test_a_random_exit_leaves_the_greedy_text_of_mlx_lm():
 def test_an_exit_is_refused_where_the_parts_are_not_the_whole(kind):
     model = adapted(kind)
     with pytest.raises(UnsupportedOperationError, match="run as a whole only"):
-        EarlyExitDrafter(Decoder(model), random_exit(model))
+        EarlyExitDrafter(random_exit(model), Decoder(model))

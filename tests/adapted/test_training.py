@@ -16,7 +16,7 @@ from mlx import nn
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafting.trained import head_drafters
+from mlxspec.drafting.registry import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache

@@ -111,7 +111,7 @@ def random_exit(target):
         layer=1, num_blocks=1, hidden_size=target.model.config.hidden_size, intermediate_size=48
     )
     mx.random.seed(3)
-    return EarlyExitDrafter(target, ExitHead(config, None), threshold=0.01)
+    return EarlyExitDrafter(ExitHead(config, None), target, threshold=0.01)
 
 
 def random_trees(target):

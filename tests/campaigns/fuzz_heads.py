@@ -8,7 +8,7 @@ from random import Random
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.trained import head_drafters
+from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file

@@ -67,7 +67,7 @@ def test_a_draft_of_the_lower_layers_is_followed(forwards_of):
     """With the same forwards: a rank would wait for ever for one that another leaves out."""
     followed, prompt = Followed(MODEL), PROMPTS[5]
     target = followed.engine.target
-    drafter = EarlyExitDrafter(target, exit_head(MODEL), threshold=0.05, lookahead=4, samples=True)
+    drafter = EarlyExitDrafter(exit_head(MODEL), target, threshold=0.05, lookahead=4, samples=True)
 
     events = list(followed.engine.generate(prompt, PARAMS, drafter=drafter))
     followed.flush()

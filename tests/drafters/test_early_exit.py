@@ -293,4 +293,4 @@ def test_refuses_what_does_not_fit_the_target(options, message):
 def test_refuses_an_exit_of_another_width():
     head = exit_head(tiny_model(hidden_size=32))
     with pytest.raises(ValueError, match="the exit has hidden size 32; that of the target is 64"):
-        EarlyExitDrafter(Decoder(MODEL), head)
+        EarlyExitDrafter(head, Decoder(MODEL))

@@ -11,7 +11,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.eagle.eagle1 import EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.drafters.medusa.drafter import MedusaHeads
-from mlxspec.drafting.trained import head_drafters
+from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.fetch import sources

@@ -51,7 +51,7 @@ def exit_drafter(
     """An early exit of the decoder's own model."""
     head = exit_head(decoder.model, **head)
     return EarlyExitDrafter(
-        decoder, head, threshold=threshold, lookahead=lookahead, samples=samples
+        head, decoder, threshold=threshold, lookahead=lookahead, samples=samples
     )
 
 

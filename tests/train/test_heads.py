@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafting.trained import head_drafters
+from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file

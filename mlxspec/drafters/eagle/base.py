@@ -15,21 +15,19 @@ from mlx import nn
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.eagle.history import Head, PairHistory
+from mlxspec.drafters.eagle.head import Head
+from mlxspec.drafters.eagle.history import PairHistory
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
-from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import TargetModel
 from mlxspec.params import SamplingParams
 from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
-
-Map = Callable[[mx.array], mx.array]
 
 
 class EagleBase(Drafter):
@@ -154,60 +152,3 @@ class EagleBase(Drafter):
                 on_path = mx.concatenate([on_path[above], itself], axis=1)
                 states, features = self.history.extend(tokens[-1], features[above], on_path)
         return q.draft(self.name, tokens, distributions, shape)
-
-
-class JoinedHead:
-    """A network that uses the target's embedding and output head where it has none.
-
-    The network has `target_ids`, (draft_vocab,) int32 target token of each draft token or None, and
-    may have its own `embed_tokens` and `lm_head`.
-    """
-
-    def __init__(self, network: Any, model: TargetModel, dtype: mx.Dtype) -> None:
-        self.target_ids: mx.array | None = network.target_ids
-        check_vocabulary(self.target_ids, model)
-        self._dtype = dtype
-        self._embed_tokens = embedding_of(network, model)
-        self._output = output_of(network, self.target_ids, model)
-
-    def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings (1, L, D) of (L,) tokens."""
-        return self._embed_tokens(tokens).astype(self._dtype)[None]
-
-    def logits(self, states: mx.array) -> mx.array:
-        """Return (L, V_draft) logits of (L, D) states."""
-        return self._output(states)
-
-
-def embedding_of(network: nn.Module, model: TargetModel) -> Map:
-    """Return a map of (n,) tokens to (n, D): the network's own embedding, else the target's."""
-    if "embed_tokens" not in network:
-        return model.embed
-    last = network.embed_tokens.weight.shape[0] - 1
-    # The target may be padded to more tokens than its tokenizer has.
-    return lambda tokens: network.embed_tokens(mx.minimum(tokens, last))
-
-
-def output_of(network: nn.Module, target_ids: mx.array | None, model: TargetModel) -> Map:
-    """Return a map of (n, D) to (n, V_draft) logits: the network's own head, else the target's.
-
-    With `target_ids`, only these rows of the target's head are used. Logits beyond the target's
-    vocabulary are dropped, since the two heads may be padded differently.
-    """
-    if target_ids is not None:
-        return network.lm_head if "lm_head" in network else model.head_rows(target_ids)
-    if "lm_head" in network:
-        return lambda states: network.lm_head(states)[:, : model.config.vocab_size]
-    return model.logits
-
-
-def check_vocabulary(target_ids: mx.array | None, model: TargetModel) -> None:
-    """Raise `VocabularyMismatchError` if a reduced vocabulary does not fit the target."""
-    if target_ids is None:
-        return
-    last, least, most = model.config.vocab_size - 1, int(target_ids.min()), int(target_ids.max())
-    if least < 0 or most > last:
-        raise VocabularyMismatchError(
-            f"the head has tokens from {least} to {most}; those of the target are 0 to {last}: "
-            "choose the head that was trained for this target"
-        )

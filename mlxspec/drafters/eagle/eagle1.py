@@ -15,12 +15,10 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device.ops import Linear
-from mlxspec.drafters.eagle.base import EagleBase, JoinedHead
-from mlxspec.drafters.eagle.network import LAYER_FIELDS
+from mlxspec.drafters.eagle.base import EagleBase
+from mlxspec.drafters.eagle.head import LAYER_FIELDS, Head
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.models import ModelConfig, TargetModel
 from mlxspec.models.layers import DecoderLayer, StagingCache
@@ -99,10 +97,10 @@ class EagleNetwork(nn.Module):
         cache: StagingCache,
         positions: int | mx.array,
         masks: Masks,
-    ) -> mx.array:
+    ) -> tuple[mx.array, mx.array]:
         """Run (B, L, D) embeddings of the next tokens and final hidden states.
 
-        Returns the (B, L, D) input of the output head. While drafting, it also replaces the
+        Returns the (B, L, D) input of the output head, twice: while drafting, it also replaces the
         target's hidden state of the next token, which does not exist yet.
         """
         if "embedding_layernorm" in self:
@@ -110,16 +108,13 @@ class EagleNetwork(nn.Module):
         x = self.fc(mx.concatenate([embeddings, hidden], axis=-1))
         for layer in self.layers:
             x = layer(x, cache, positions, masks)
-        return self.pre_lm_head_layernorm(x) if "pre_lm_head_layernorm" in self else x
+        if "pre_lm_head_layernorm" in self:
+            x = self.pre_lm_head_layernorm(x)
+        return x, x
 
 
-class EagleHead(JoinedHead):
-    """An EAGLE-1 or EAGLE-2 network, joined to its target.
-
-    `capture` is empty: its only input is the final norm's output.
-    """
-
-    capture: tuple[int, ...] = ()
+class EagleHead(Head):
+    """An EAGLE-1 or EAGLE-2 network, joined to its target: its input is the final norm's output."""
 
     def __init__(self, network: EagleNetwork, model: TargetModel) -> None:
         width = network.config["hidden_size"]
@@ -130,21 +125,6 @@ class EagleHead(JoinedHead):
             )
         super().__init__(network, model, network.layers[0].post_attention_layernorm.weight.dtype)
         self.num_layers = len(network.layers)
-        self._network = network
-
-    def features(self, states: HiddenStates) -> mx.array:
-        return states.final.astype(self._dtype)
-
-    def run(
-        self,
-        tokens: mx.array,
-        features: mx.array,
-        cache: Cache,
-        positions: int | mx.array,
-        masks: Masks,
-    ) -> tuple[mx.array, mx.array]:
-        states = self._network(self.embed(tokens), features[None], cache, positions, masks)[0]
-        return states, states
 
 
 class EagleDrafter(EagleBase):

@@ -13,50 +13,16 @@ of accepted tokens, always from real states of the target. Drafted rows are drop
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import mlx.core as mx
 
 from mlxspec.decoder.hidden import HiddenStates
+from mlxspec.drafters.eagle.head import Head
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.masks import Masks, chain_masks, tree_masks
+from mlxspec.kv.masks import chain_masks, tree_masks
 
 _MAX_UNREAD = 64
 """Pairs that may wait for the next draft; more, as after a prompt, are computed at once."""
-
-
-class Head(Protocol):
-    """The network of a drafter, with the parts of the target that it uses.
-
-    Attributes:
-        capture: Layers of the target whose entering states are its input.
-        num_layers: Layers with keys and values.
-        target_ids: (V_draft,) int32 target token of each of its tokens; None where they are equal.
-    """
-
-    capture: tuple[int, ...]
-    num_layers: int
-    target_ids: mx.array | None
-
-    def features(self, states: HiddenStates) -> mx.array:
-        """Return (L, F) features: the part of the states of L tokens that the drafter stores."""
-
-    def run(
-        self,
-        tokens: mx.array,
-        features: mx.array,
-        cache: Cache,
-        positions: int | mx.array,
-        masks: Masks,
-    ) -> tuple[mx.array, mx.array]:
-        """Run (L,) next tokens and (L, F) features; their rows are staged in `cache`.
-
-        Returns (L, D) states for `logits`, and (L, F) predicted features, which replace those of
-        the next token while drafting.
-        """
-
-    def logits(self, states: mx.array) -> mx.array:
-        """Return (L, V_draft) logits of the token after each pair."""
 
 
 class PairHistory:

@@ -71,14 +71,14 @@ class EarlyExitDrafter(Drafter):
 
     def __init__(
         self,
-        decoder: Decoder,
         head: ExitHead,
+        target: Decoder,
         *,
         threshold: float | None = None,
         lookahead: int = DEFAULT_LOOKAHEAD,
         samples: bool = True,
     ) -> None:
-        """Make a drafter for the decoder with which the engine verifies.
+        """Make a drafter for `target`, the decoder with which the engine verifies.
 
         `threshold` is in (0, 1]; None takes the one in the exit's config.
 
@@ -88,14 +88,14 @@ class EarlyExitDrafter(Drafter):
         """
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
-        _check_fits(decoder, head)
-        self.decoder, self.head = decoder, head
+        _check_fits(target, head)
+        self.decoder, self.head = target, head
         self.lookahead, self.samples = lookahead, samples
         self.threshold = head.config.threshold if threshold is None else threshold
         check_threshold(self.threshold)
         ids = head.target_ids
         self._shared: Noise | None = None
-        self._rows = decoder.model.logits if ids is None else decoder.model.head_rows(ids)
+        self._rows = target.model.logits if ids is None else target.model.head_rows(ids)
 
     def fresh_for(self, target: Decoder) -> "EarlyExitDrafter":
         fresh = copy(self)  # the exit is shared

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device import ops
-from mlxspec.drafters.eagle.network import Eagle3Network
+from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY

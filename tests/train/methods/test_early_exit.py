@@ -138,7 +138,7 @@ def test_a_trained_exit_drafts_what_it_was_judged_by():
     made, given = trained(objective()), features(MODEL, length=20, seed=8)
     decoder = Decoder(MODEL)
     decoder.observe(given.tokens[:9].tolist())
-    drafter = EarlyExitDrafter(decoder, made.network, threshold=1e-6, lookahead=1)
+    drafter = EarlyExitDrafter(made.network, decoder, threshold=1e-6, lookahead=1)
     prompt = given.tokens[:10].tolist()
     drafter.start(prompt, SamplingParams(), mx.random.key(0))
     drafted, _ = made._guesses(given, np.array([9]))
