@@ -15,6 +15,7 @@ from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.events import GenerationFailed, GenerationFinished
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import DRAFTERS, PROMPTS, SAMPLING, VOCAB, one_by_one
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -153,8 +154,7 @@ def first(replies, count=LENGTH):
     return [reply[:count] for reply in replies]
 
 
-@pytest.mark.parametrize("drafter", ["none", "pool"])
-@pytest.mark.parametrize("fault", FAULTS)
+@each_value(fault=FAULTS, drafter=["none", "pool"])
 def test_the_neighbours_of_a_faulty_reply_say_what_the_target_says(fault, drafter):
     assert in_company(opened(drafter), fault, [params_of()] * 7) == first(TRUE["full"])
 
@@ -170,8 +170,7 @@ def test_a_fault_stays_alone_where_sequences_have_decoders_of_their_own(fault):
     assert in_company(batch, fault, [params_of()] * 7) == first(TRUE["rotating"])
 
 
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("fault", FAULTS)
+@each_value(fault=FAULTS, kind=["full", "rotating"])
 def test_a_reply_after_a_faulty_one_that_was_alone_is_right(fault, kind):
     batch = opened(kind=kind, prefix_bytes=1 << 20)
     bad, error = join(batch, fault)

@@ -30,8 +30,7 @@ from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
 
-@pytest.mark.parametrize("family", MODELS)
-@pytest.mark.parametrize("drafter", [name for name in DRAFTERS if "always" not in name])
+@each_value(drafter=[name for name in DRAFTERS if "always" not in name], family=MODELS)
 def test_greedy_replies_are_those_of_the_target_recomputed(drafter, family):
     params = GenerationParams(max_tokens=24)
     assert tokens_of(batch(drafter, params=params, model=MODELS[family])) == REPLIES[family]

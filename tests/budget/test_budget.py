@@ -19,6 +19,7 @@ from mlxspec.budget.curve import DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from tests.support.chip_table import table
+from tests.support.pairwise import pairwise
 
 EDGE = {1: 50.0, 2: 58.0, 4: 78.0, 8: 82.0, 12: 130.0, 16: 78.0, 24: 140.0, 32: 122.0}
 LINEAR = {width: 50.0 * width for width in (1, 2, 4, 8, 16, 32)}
@@ -306,9 +307,11 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("hit", [0.02, 0.3])
-@pytest.mark.parametrize("cost", [EDGE, LINEAR], ids=["edge", "linear"])
+@pairwise(
+    cost=[pytest.param(EDGE, id="edge"), pytest.param(LINEAR, id="linear")],
+    hit=[0.02, 0.3],
+    world=WORLDS,
+)
 def test_a_drafter_that_does_not_pay_costs_next_to_nothing(cost, hit, world):
     assert speed_up(budget_of(cost), cost, hit, **WORLDS[world]) > 0.97
 

@@ -15,6 +15,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain
+from tests.support.pairwise import each_value
 from tests.support.peers import make_pair
 
 PEER = import_module("mlx_lm.generate")  # the package's own attribute is a function
@@ -58,8 +59,7 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("prompt", [PROMPT, "a", [5, 9, 200, 31], np.array([5, 9, 200, 31])])
+@each_value(prompt=[PROMPT, "a", [5, 9, 200, 31], np.array([5, 9, 200, 31])], drafter=DRAFTERS)
 def test_responses_are_those_of_mlx_lm(drafter, prompt):
     pair = make_pair(make_drafter=DRAFTERS[drafter])
     own = mx.array(prompt) if isinstance(prompt, np.ndarray) else prompt

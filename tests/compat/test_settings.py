@@ -19,6 +19,7 @@ from mlxspec.params import SamplingParams
 from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder, save_gguf
+from tests.support.pairwise import each_value
 from tests.support.peers import TEMPLATE, make_pair
 
 GENERATE = import_module("mlx_lm.generate")
@@ -136,8 +137,7 @@ PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize("arguments", PENALTIES, ids=str)
-@pytest.mark.parametrize("length", [1, 5, 60])
+@each_value(length=[1, 5, 60], arguments=PENALTIES)
 def test_processors_do_what_those_of_mlx_lm_do(arguments, length):
     tokens = mx.random.randint(0, 12, (length,), key=mx.random.key(length))  # many of them twice
     results = []

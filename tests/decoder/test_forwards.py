@@ -251,8 +251,7 @@ class Breaks:
         DecoderLayer.__call__ = self._call
 
 
-@pytest.mark.parametrize("error", [RuntimeError(), KeyboardInterrupt()], ids=type)
-@pytest.mark.parametrize("kind", ["full", "rotating"])
+@pairwise(kind=["full", "rotating"], error=[RuntimeError(), KeyboardInterrupt()])
 @pytest.mark.parametrize(("layer", "passes"), [(0, 0), (1, 2), (0, 3), (1, 3), (2, 0)])
 def test_a_pass_that_breaks_off_leaves_no_lower_rows(layer, passes, kind, error):
     whole, other = (decoder_after("llama", kind) for _ in range(2))

@@ -21,6 +21,7 @@ from tests.support.decoders import (
     assert_is_as_if_read_from_nothing,
     make,
 )
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -109,8 +110,7 @@ def test_openblas_uses_the_threads_it_is_given():
 # ---- what runs where ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("height", [0, 1, 2, 7, 64])
-@pytest.mark.parametrize("of", [1, 2, 3])
+@each_value(of=[1, 2, 3], height=[0, 1, 2, 7, 64])
 def test_the_parts_of_a_matrix_are_all_of_it_in_order(height, of):
     parts = [range(height)[Part(core, of).rows(height)] for core in range(of)]
     assert [row for part in parts for row in part] == list(range(height))

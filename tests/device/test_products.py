@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.device import backend, core_split
 from mlxspec.device.ops import Linear, attention_heads, product, swiglu
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value, pairwise
 
 D = 576
 COUNTS = [  # of cores that share work
@@ -61,13 +61,13 @@ def test_a_product_is_the_product(count, shape, height, bias):
     assert layer(x).shape == (*shape, height)
 
 
-@pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 54, 55, 120])
+@each_value(num_rows=[1, 3, 16, 17, 54, 55, 120], count=COUNTS, indirect=["count"])
 def test_rows_are_multiplied_alike_however_many_there_are(count, num_rows):
     layer, x = linear(192), normal(1, num_rows, D)
     assert_close(layer(x), by_hand(layer, x))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (1, 40), (1, 200), (3, 5)])
+@each_value(shape=[(1, 1), (1, 8), (1, 40), (1, 200), (3, 5)], count=COUNTS, indirect=["count"])
 def test_an_embedding_is_a_head(count, shape):
     head, x = nn.Embedding(1500, D), normal(*shape, D)
     assert_close(product(head, x), by_hand(head, x))

@@ -9,6 +9,7 @@ import pytest
 from mlxspec.drafters.search.beam import BeamShape, NextTokens, grow_beam
 from tests.support.drafting import assert_valid
 from tests.support.eagle_reference import beam, best, paths_of
+from tests.support.pairwise import each_value
 
 ROOT = 30
 VOCAB = 6
@@ -46,9 +47,9 @@ class RandomDistribution:
         return grow_beam(ROOT, next_tokens(before), expand, shape, budget, "eagle")
 
 
-@pytest.mark.parametrize("budget", [1, 2, 5, 8, 16, 40])
-@pytest.mark.parametrize(("width", "depth"), [(1, 4), (2, 3), (3, 4), (4, 2), (9, 3), (5, 1)])
-def test_grows_the_tree_that_is_grown_by_hand(width, depth, budget):
+@each_value(budget=[1, 2, 5, 8, 16, 40], shape=[(1, 4), (2, 3), (3, 4), (4, 2), (9, 3), (5, 1)])
+def test_grows_the_tree_that_is_grown_by_hand(budget, shape):
+    width, depth = shape
     distribution = RandomDistribution(width)
     draft = distribution.grow(BeamShape(width, depth), budget)
     expected = beam(distribution.probs, width, depth, budget)

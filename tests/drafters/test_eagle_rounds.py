@@ -18,7 +18,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
-from tests.support.pairwise import each_value
+from tests.support.pairwise import each_value, pairwise
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_heads_eagle import (
     EAGLE_DRAFTERS,
@@ -75,9 +75,7 @@ class DraftSpy:
         return self._verify(draft, distributions, key, chain_rule)
 
 
-@pytest.mark.parametrize("budget", [3, 7])  # a chain; a tree with two branches
-@pytest.mark.parametrize("sampling", SAMPLING)
-@EACH
+@pairwise(name=EAGLE_DRAFTERS, sampling=SAMPLING, budget=[3, 7])
 def test_a_sampled_draft_is_honest_about_its_law(name, sampling, budget, monkeypatch):
     spy = DraftSpy(monkeypatch)
     engine = make(name, lookahead=3)

@@ -12,6 +12,7 @@ from mlxspec.drafts.round import Round
 from mlxspec.params import DraftLimits, GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, GenerationFinished
 from tests.support.adversaries import UniformChain
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -208,8 +209,7 @@ def predictions(right):
     }
 
 
-@pytest.mark.parametrize("drafter", ["none", "pool"])
-@pytest.mark.parametrize("kind", KINDS)
+@each_value(kind=KINDS, drafter=["none", "pool"])
 def test_no_prediction_changes_a_greedy_reply(drafter, kind):
     right = Target(MODEL, kind).greedy(PROMPT, LENGTH)
     for name, tokens in predictions(right).items():

@@ -20,6 +20,7 @@ from tests.support.dict_cache import (
     random_rows,
     stage,
 )
+from tests.support.pairwise import each_value
 
 EXAMPLES = settings(max_examples=60)
 SHAPES = [(None, 0), (8, 0), (8, 3), (7, 6), (12, 2), (1, 0)]  # max_size, keep
@@ -65,11 +66,10 @@ def test_rows_keep_their_dtype_and_shape(dtype):
 # ---- commit and rollback -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("max_size", "keep"), SHAPES)
-@pytest.mark.parametrize("num_before", [0, 5, 7, 8, 9, 30])
-def test_commits_any_branch(max_size, keep, num_before):
+@each_value(num_before=[0, 5, 7, 8, 9, 30], shape=SHAPES)
+def test_commits_any_branch(num_before, shape):
     for branch in ([0], [0, 1, 2], [0, 3], [2, 4, 5], [0, 1, 4, 6, 7]):
-        cache, truth = filled(max_size, keep, n=num_before)
+        cache, truth = filled(*shape, n=num_before)
         rows = random_rows(8, 100)
         stage(cache, rows)
         cache.commit(branch)
@@ -78,10 +78,9 @@ def test_commits_any_branch(max_size, keep, num_before):
         assert_same(content(cache), truth.rows)
 
 
-@pytest.mark.parametrize(("max_size", "keep"), SHAPES)
-@pytest.mark.parametrize("num_before", [0, 7, 8, 9, 30])
-def test_rollback_leaves_what_was_committed(max_size, keep, num_before):
-    cache, truth = filled(max_size, keep, n=num_before)
+@each_value(num_before=[0, 7, 8, 9, 30], shape=SHAPES)
+def test_rollback_leaves_what_was_committed(num_before, shape):
+    cache, truth = filled(*shape, n=num_before)
     stage(cache, random_rows(20, 100))
     cache.rollback()
     assert (cache.offset, cache.num_staged) == (num_before, 0)
@@ -97,10 +96,9 @@ def test_an_empty_commit_is_a_rollback(max_size, keep):
     assert_same(content(cache), truth.rows)
 
 
-@pytest.mark.parametrize(("max_size", "keep"), SHAPES)
-@pytest.mark.parametrize("length", [6, 12, 13, 50])
-def test_a_chunk_larger_than_the_ring_leaves_its_end(max_size, keep, length):
-    cache, truth = filled(max_size, keep, n=4)
+@each_value(length=[6, 12, 13, 50], shape=SHAPES)
+def test_a_chunk_larger_than_the_ring_leaves_its_end(length, shape):
+    cache, truth = filled(*shape, n=4)
     rows = random_rows(length, 100)
     stage(cache, rows)
     cache.commit(range(length))

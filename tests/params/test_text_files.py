@@ -20,6 +20,7 @@ from mlxspec_cli.arguments import read_file
 from mlxspec_cli.commands.generate import _read_prompt
 from mlxspec_cli.output import mend_streams
 from mlxspec_cli.parser import build_parser
+from tests.support.pairwise import each_value
 
 MARK = b"\xef\xbb\xbf"
 
@@ -60,8 +61,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@each_value(end=[b"\n", b"\r\n"], name=READERS)
 def test_a_file_says_the_same_with_a_mark_and_with_other_ends_of_lines(tmp_path, name, end):
     file, text, read = READERS[name]
     (tmp_path / "plain").mkdir()

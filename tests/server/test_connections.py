@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from mlxspec_server.run import _allow_files
+from tests.support.pairwise import pairwise
 from tests.support.served import LENGTH, MESSAGES, listening, true_text
 
 CHAT = {"messages": MESSAGES, "max_tokens": LENGTH}
@@ -254,11 +255,11 @@ def leave_in_the_stream(path, body):
     return request(path, {**body, "stream": True})
 
 
-@pytest.mark.parametrize("is_reset", [False, True], ids=["closes", "resets"])
-@pytest.mark.parametrize(
-    "leave", [leave_in_the_header, leave_in_the_upload, leave_in_the_reply, leave_in_the_stream]
+@pairwise(
+    path=APIS,
+    leave=[leave_in_the_header, leave_in_the_upload, leave_in_the_reply, leave_in_the_stream],
+    is_reset=[pytest.param(False, id="closes"), pytest.param(True, id="resets")],
 )
-@pytest.mark.parametrize("path", APIS)
 def test_a_client_that_leaves_is_no_fault_and_leaves_nothing(path, leave, is_reset, caplog, capfd):
     lengths = {"max_tokens": 100_000, "max_output_tokens": 100_000}
     with bounded() as (port, server), caplog.at_level(logging.INFO):

@@ -14,6 +14,7 @@ from mlxspec_server.tools.calls import ToolCall, ToolFormat
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.tools.demand import demanded_grammar
 from mlxspec_server.tools.splitter import ArgumentsText, ToolSplitter
+from tests.support.pairwise import each_value
 from tests.support.served import MESSAGES, MODEL, data_of, engine, serving, shelf
 from tests.support.tool_templates import JSON_TOOLS, TEMPLATES
 from tests.support.toy_chat import CHATML, byte_tokenizer
@@ -101,8 +102,7 @@ def test_the_grammar_has_what_the_template_writes_and_nothing_against_the_schema
         assert not fits([("go", wrong)], every)
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each_value(size=[1, 7, 1000], kind=TEMPLATES)
 def test_calls_are_heard_as_the_template_writes_them(kind, size):
     tokenizer = byte_tokenizer(TEMPLATES[kind])
     text = "Well. " + written(tokenizer, CALLS)
@@ -141,8 +141,7 @@ def test_a_call_that_is_cut_is_no_text(kind):
     assert heard(format, "a <", 3, is_cut=True) == ([], "a <")  # any text may end so
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each_value(size=[1, 7, 1000], kind=TEMPLATES)
 def test_where_one_call_is_allowed_what_follows_it_is_dropped(kind, size):
     tokenizer = byte_tokenizer(TEMPLATES[kind])
     format, alone = ToolFormat.of(tokenizer), ToolChoice(TOOLS, is_parallel=False)

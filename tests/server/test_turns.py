@@ -16,6 +16,7 @@ from mlxspec_server.body import Body
 from mlxspec_server.prompts import chat_prompt
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.calls import ToolFormat
+from tests.support.pairwise import pairwise
 from tests.support.reasoning import CLOSING, DROPPING, KEEPING, MODEL, OPENING, reasoning_tokenizer
 from tests.support.served import (
     LENGTH,
@@ -263,9 +264,11 @@ def test_a_refusal_of_an_earlier_reply_is_its_text():
 # ---- a reply that goes on -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
-@pytest.mark.parametrize("begun", ['{"colour": "', "ends in spaces  \n", "café"])
-@pytest.mark.parametrize("template", [ONE_SYSTEM, LLAMA3, ALTERNATING])
+@pairwise(
+    template=[ONE_SYSTEM, LLAMA3, ALTERNATING],
+    begun=['{"colour": "', "ends in spaces  \n", "café"],
+    api=["chat", "messages", "responses"],
+)
 def test_a_last_message_of_the_assistant_is_the_beginning_of_the_reply(api, begun, template):
     field = "input" if api == "responses" else "messages"
     text, num_begun = prompt_of(template, api, **{field: [HI, {**OK, "content": begun}]})

@@ -17,7 +17,7 @@ import pytest
 
 from mlxspec.verify.rules import block_rule, token_rule
 from tests.support.exact_distribution import DISTRIBUTION_PAIRS, ContextDistributions
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value, pairwise
 
 RULES = {"token": token_rule, "block": block_rule}
 TOP = 1 - 2.0**-24  # the largest uniform
@@ -153,16 +153,14 @@ def prefixes(case, n):
             ]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
+@each_value(case=CASES, n=[1, 2, 3])
 def test_the_token_rule_accepts_what_both_laws_share(case, n):
     """A prefix stays with the product of min(p, q) over its places (Leviathan et al. 2023)."""
     expected = sum(prod(min(pair) for pair in places) for places in prefixes(case, n))
     assert measured("token", case, n)[1] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
+@each_value(case=CASES, n=[1, 2, 3])
 def test_the_block_rule_accepts_all_that_blocks_allow_and_no_less_than_the_token_rule(case, n):
     """A prefix x stays with q(x) w(x), w = min(1, w p/q) along it (Sun et al. 2024)."""
     expected = 0.0

@@ -16,6 +16,7 @@ from mlxspec.verify.distribution import NodeDistributions, TokenCounts, top_toke
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.verify.on_host import RowDistribution
 from tests.support.draws_by_hand import draw_by_hand
+from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
 
 GOLDENS = json.loads((GOLDENS / "sampling.json").read_text())
@@ -398,8 +399,7 @@ def test_where_a_law_has_too_few_tokens_others_follow_them():
 # ---- the most probable tokens --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [3, 10, 127, 128, 129, 1000, 1024, 4099])
-@pytest.mark.parametrize("k", [1, 3, 8])
+@each_value(k=[1, 3, 8], width=[3, 10, 127, 128, 129, 1000, 1024, 4099])
 def test_the_most_probable_tokens_are_those_of_a_full_sort(width, k):
     k = min(k, width)
     random = np.random.default_rng(width)

@@ -24,7 +24,7 @@ from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
 from tests.support.exact_distribution import ContextDistributions
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value, pairwise
 from tests.support.truth import exact_distribution
 from tests.verify.test_chains import Chains
 from tests.verify.test_traversal import children_of, drafts
@@ -280,8 +280,7 @@ def paths_of(name):
     return paths
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("name", MATCHED)
+@each_value(name=MATCHED, sampling=SAMPLING)
 def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
     """Whatever the noise makes the target say at each depth, where its law allows it."""
     p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)

@@ -16,6 +16,7 @@ from mlxspec.verify.gumbel import BLOCK, gumbel
 from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.support.draws_by_hand import draw_by_hand
+from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
 from tests.support.tiny import make_engine, tiny_model
 from tests.verify.test_distribution import node_distributions
@@ -48,8 +49,7 @@ def test_the_law_is_that_of_mlx_lm_in_its_order(settings, monkeypatch):
         assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
 
 
-@pytest.mark.parametrize("mass", [0.1, 0.5, 0.9, 0.99, 0.999999, 1 - 2**-24])
-@pytest.mark.parametrize("spread", [0.0, 0.01, 3.0, 12.0])
+@each_value(spread=[0.0, 0.01, 3.0, 12.0], mass=[0.1, 0.5, 0.9, 0.99, 0.999999, 1 - 2**-24])
 def test_top_p_keeps_what_a_sort_of_all_tokens_keeps(spread, mass):
     """A flat law too, where nearly all tokens are kept; whole numbers, so that many are tied."""
     random = np.random.default_rng(int(10 * spread))
@@ -82,8 +82,7 @@ def test_of_tied_tokens_top_k_keeps_the_lowest_ids(logits, k, kept):
     assert np.flatnonzero(probs).tolist() == kept
 
 
-@pytest.mark.parametrize("damage", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("sampling", SAMPLING)
+@each_value(sampling=SAMPLING, damage=[np.nan, np.inf, -np.inf])
 def test_what_is_no_number_has_no_probability(sampling, damage):
     row = RowDistribution(SAMPLING[sampling], np.full(300, damage, np.float32))
     token = row.draw(np.zeros(BLOCK + 3, np.float32))
@@ -134,8 +133,7 @@ def forced(tokens, num_levels):
     return rows
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("name", MATCHED)
+@each_value(name=MATCHED, sampling=SAMPLING)
 def test_a_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
     """With the probabilities of NumPy; rows that are not reached hold no numbers."""
     p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)

@@ -19,6 +19,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.verify.noise import Noise
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.draws_by_hand import draw_by_hand
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -92,8 +93,7 @@ def test_drafts_that_are_chosen_leave_the_text_of_the_seed(drafter, sampling, ki
     assert texts(engine, SAMPLING[sampling], budget=6) == plain_texts(sampling, kind)
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("drafter", [*DRAWING, "pool of heads"])
+@each_value(drafter=[*DRAWING, "pool of heads"], sampling=SAMPLING)
 def test_with_an_exact_seed_drafts_that_are_drawn_leave_it_too(drafter, sampling):
     engine = engine_with({**CHOOSING, **DRAWING}[drafter])
     assert texts(engine, SAMPLING[sampling], budget=12, exact_seed=True) == plain_texts(sampling)

@@ -18,6 +18,7 @@ import pytest
 from mlxspec.verify.rules import block_rule
 from mlxspec.verify.traversal import Traversal, traversal_rule, traverse
 from tests.support.exact_distribution import DISTRIBUTION_PAIRS
+from tests.support.pairwise import each_value
 
 SHAPES = [(1,), (2,), (3,), (1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 1, 1)]
 
@@ -98,8 +99,7 @@ def measured(case, shape):
     return distribution, mean
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
+@each_value(case=DISTRIBUTION_PAIRS, shape=SHAPES)
 def test_a_tree_drawn_without_replacement_leaves_the_joint_law_exactly(case, shape):
     p = DISTRIBUTION_PAIRS[case][0]
     distribution = p.continued(measured(case, shape)[0], len(shape) + 1)
