@@ -75,7 +75,7 @@ COMMANDS = (
         is_optional=True,
         aliases=("regenerate",),
         explained={
-            "": "retry the last reply; where chance has a part, with a new seed",
+            "": "retry the last reply; a sampled one with a new seed",
             "same": "retry the last reply with the present seed",
             "new": "retry the last reply with a new seed",
         },

@@ -51,7 +51,7 @@ def manual(parser: argparse.ArgumentParser) -> str:
         _table(("command", "what it does"), map(_command_row, COMMANDS)),
         _SETTINGS,
         _table((*head, "what it does"), map(_setting_row, settings)),
-        "A setting without one of these ways has a reason.",
+        "Some settings lack one of these ways, for a reason.",
         _table(("setting", "has no", "because"), _reasons(settings)),
         _FILE,
         _table(("name", "default", "allowed", "what it does"), _file_rows()),

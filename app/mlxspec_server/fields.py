@@ -15,9 +15,9 @@ _NOTHING: tuple[Any, ...] = (0, False, "", [], {})
 _FILES = "the server answers with the models that it was given"
 _STORE = "nothing is stored: send the whole chat"
 _TEXT = "only text is read and written"
-_TOLD = "a reply is told in the form that docs/serving.md describes"
+_TOLD = "a reply has the form that docs/serving.md describes"
 _SAMPLING = "tokens are drawn by temperature, top_k, top_p, min_p and XTC alone"
-_BOUND = "no token is forbidden but by a schema, a grammar or logit_bias"
+_BOUND = "only a schema, a grammar or logit_bias forbid tokens"
 _PROMPT = "the model's own chat template makes the prompt"
 _WINDOW = "penalties count the whole text"
 
@@ -100,7 +100,7 @@ def refuse_others(body: Body) -> None:
             body.refuse(name, why, allowed=_NOTHING)
     for name, (why, allowed) in _UNLESS.items():
         body.refuse(name, why, allowed=allowed)
-    body.refuse("best_of", "each reply is told: ask for n", allowed=(1, body.get("n")))
+    body.refuse("best_of", "all replies are returned: ask for n", allowed=(1, body.get("n")))
     body.refuse("n_cmpl", "ask for n", allowed=(1,))
     for name, penalty in _PENALTIES.items():
         if body.get(penalty) not in (None, 0, 1 if penalty == "repetition_penalty" else 0):

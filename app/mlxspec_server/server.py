@@ -207,7 +207,7 @@ class Server:
 
     async def _events(self, request: Request) -> Response:
         if self.feed.is_full:
-            message = f"{MOST_WATCHERS} watch already, and no more may: close one"
+            message = f"{MOST_WATCHERS} clients watch already, which is the limit: close one"
             raise Refusal(503, message, retry_s=_ROOM_S)
         lines = self.feed.lines(self.settings.keep_alive_s)
         return StreamingResponse(lines, media_type="text/event-stream", headers=UNBUFFERED)
@@ -231,8 +231,8 @@ class Server:
         if self.settings.is_loopback and name not in (*_THIS_MACHINE, *self.settings.hosts):
             raise Refusal(
                 400,
-                f"this server is called by another name than localhost: {name!r}; start it with "
-                f"--allowed-hosts {name or 'NAME'} where that is right",
+                f"the request calls this server {name!r}, not localhost: if that is right, start "
+                f"it with --allowed-hosts {name or 'NAME'}",
             )
 
     def _check_key(self, request: Request) -> None:

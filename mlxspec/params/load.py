@@ -157,7 +157,7 @@ class Options:
         word="draft",
         file="drafter",
         noun="WORD|FILE|FOLDER|ID|LIST",
-        unset="defaults to auto: whatever is fastest here",
+        unset="defaults to auto: the drafter that is fastest here",
     )
     draft_model: str | PathLike[str] | None = setting(
         None,

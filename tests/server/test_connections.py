@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from mlxspec_server.run import _allow_files
+from mlxspec_server.run import _allow_files, listen
+from tests.support import served
 from tests.support.pairwise import pairwise
 from tests.support.served import LENGTH, MESSAGES, listening, true_text
 
@@ -159,6 +160,23 @@ def test_a_client_that_does_not_read_is_cut():
             connection.sendall(page * 300)  # each answer has 50 kB: more than any buffer on the way
             wait_until(lambda: num_files() == before + 1)
             assert read(connection).count(b"</html>") < 300
+
+
+def test_a_client_that_leaves_less_than_a_buffer_unread_is_cut(monkeypatch):
+    def listen_with_small_buffers(settings):
+        listening = listen(settings)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listening
+
+    monkeypatch.setattr(served, "listen", listen_with_small_buffers)
+    with bounded(stall_s=SOON_S) as (port, _), socket.socket() as connection:
+        before = num_files()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: num_files() > before)
+        wait_until(lambda: num_files() == before, 4)  # it would be idle for longer than this
+        assert b"</html>" not in read(connection)
 
 
 def test_a_stream_that_is_not_read_is_cut_and_its_reply_ends():

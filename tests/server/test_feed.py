@@ -167,7 +167,7 @@ async def test_only_so_many_may_watch():
     client = TestClient(server.app(), base_url="http://localhost")
     found = await asyncio.to_thread(client.get, "/v1/events")
     assert found.status_code == 503
-    assert "16 watch already" in found.json()["error"]["message"]
+    assert "16 clients watch already" in found.json()["error"]["message"]
     await streams[0].aclose()
     assert not server.feed.is_full
 

@@ -32,7 +32,7 @@ def response_ask(body: Body, defaults: GenerationParams) -> Ask:
     body.refuse("prompt", "nothing is stored: send its text as instructions")
     body.refuse("n", "a request has one response", allowed=(1,))
     if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
-        why = f"{_LOGPROBS} is not told: ask /v1/chat/completions for logprobs"
+        why = f"{_LOGPROBS} is not in this API: ask /v1/chat/completions for logprobs"
         raise Refusal(400, why, "include")
     return ask_of(body, defaults)
 
