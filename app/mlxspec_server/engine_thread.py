@@ -15,11 +15,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.batch.jobs import Job
-from mlxspec.batch.sequence import BatchSequence
 from mlxspec.device.backend import values
 from mlxspec.device.memory import give_back_memory
 from mlxspec.errors import MlxspecError, RankLostError
+from mlxspec.reply.job import Job
+from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.figures import Counts
 from mlxspec_server.pieces import TokenLogprob
@@ -95,7 +95,7 @@ class EngineThread:
         self._watch = watch or (lambda model, name, event: None)
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._holds: list[tuple[Offer, Future[Loaded]]] = []
-        self._tickets: dict[BatchSequence, Ticket] = {}
+        self._tickets: dict[Reply, Ticket] = {}
         self._is_stopped = False
         self._gave_back_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine")
@@ -189,29 +189,29 @@ class EngineThread:
             if loaded not in self.shelf.loaded:  # its target was lost since the request held it
                 ticket.tell(GenerationFailed(0.0, f"{loaded.offer.name} is not in memory any more"))
                 continue
-            sequence = loaded.batch.add(ticket.noting_job())
-            self._tickets[sequence] = ticket
+            reply = loaded.batch.add(ticket.noting_job())
+            self._tickets[reply] = ticket
             drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
             started = loaded.engine.started(ticket.job.params, drafter)
             self._watch(loaded.offer.name, ticket.name, started)
 
     def _step(self, loaded: Loaded) -> None:
-        for sequence, ticket in self._tickets.items():
+        for reply, ticket in self._tickets.items():
             if ticket.is_cancelled.is_set():
-                sequence.cancel()
+                reply.cancel()
         try:
             happened = loaded.batch.step()
         except _FAULTS as error:
             self._fail(loaded, str(error) or type(error).__name__)
             return
-        for sequence, event in happened:
-            self._tell(loaded, sequence, event)
+        for reply, event in happened:
+            self._tell(loaded, reply, event)
 
-    def _tell(self, loaded: Loaded, sequence: BatchSequence, event: Event) -> None:
-        ticket = self._tickets[sequence]
+    def _tell(self, loaded: Loaded, reply: Reply, event: Event) -> None:
+        ticket = self._tickets[reply]
         if isinstance(event, GenerationFinished | GenerationFailed):
-            del self._tickets[sequence]
-            ticket.error = sequence.error
+            del self._tickets[reply]
+            ticket.error = reply.error
         if isinstance(event, GenerationFinished):
             self.counts.add_reply(event.stats)
         ticket.tell(event)
@@ -223,9 +223,9 @@ class EngineThread:
         If the target is lost there is no new batch. Nothing of it is freed then: what MLX has
         queued never finishes, and freeing would block this thread.
         """
-        for sequence in loaded.batch.present:
-            if ticket := self._tickets.pop(sequence, None):
-                failed = GenerationFailed(sequence.continuation.seconds(), message)
+        for reply in loaded.batch.present:
+            if ticket := self._tickets.pop(reply, None):
+                failed = GenerationFailed(reply.continuation.seconds(), message)
                 ticket.tell(failed)
                 self._watch(loaded.offer.name, ticket.name, failed)
         try:
@@ -237,10 +237,10 @@ class EngineThread:
         self._is_stopped = True
 
     def _refuse_all(self) -> None:
-        for sequence, ticket in self._tickets.items():
+        for reply, ticket in self._tickets.items():
             ticket.tell(GenerationFailed(0.0, _STOPS))
             ticket.is_cancelled.set()
-            sequence.cancel()
+            reply.cancel()
         for _, future in self._holds:
             if future.set_running_or_notify_cancel():
                 future.set_exception(Refusal(503, _STOPS))

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
-from mlxspec.batch.jobs import Job
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import GrammarError, MlxspecError
 from mlxspec.params import GenerationParams, Grammar
+from mlxspec.reply.job import Job
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished

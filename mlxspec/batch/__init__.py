@@ -1,9 +1,14 @@
-"""Many replies at once: one forward of the target per round for all sequences of a batch."""
+"""Many replies at once: one forward of the target per round for all replies of a batch."""
 
-from mlxspec.batch.jobs import jobs_of
-from mlxspec.batch.open import Alone, OpenBatch
-from mlxspec.batch.replies import BatchReply
-from mlxspec.batch.run import BatchRun
+from mlxspec.batch.open import OpenBatch
+from mlxspec.batch.run import replies_as_they_end, replies_in_order
 from mlxspec.batch.settings import BatchSettings
+from mlxspec.reply.reply import BatchReply
 
-__all__ = ["Alone", "BatchReply", "BatchRun", "BatchSettings", "OpenBatch", "jobs_of"]
+__all__ = [
+    "BatchReply",
+    "BatchSettings",
+    "OpenBatch",
+    "replies_as_they_end",
+    "replies_in_order",
+]

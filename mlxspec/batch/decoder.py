@@ -1,14 +1,13 @@
 """A model over several sequences at once: one forward for a draft tree after each sequence.
 
-One decoder reads all prompts in turn, so a shared prefix is computed once. Then the rows of a
-prompt are copied into a slot, and its hidden-state readers continue with the states of that slot.
+Another decoder reads the prompts. Then the rows of a prompt are copied into a slot, and its
+hidden-state readers continue with the states of that slot.
 """
 
 from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import Audience, HiddenStateReader, HiddenStates
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
@@ -33,7 +32,6 @@ class BatchDecoder:
         self.model = model
         self.cache = BatchCache.like(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
-        self._reader = Decoder(model, like.empty_like())
         self._audiences = [Audience() for _ in range(num_slots)]
         self._staged: list[tuple[list[int], list[int], HiddenStates]] = []  # tokens, parents
 
@@ -42,30 +40,15 @@ class BatchDecoder:
         """Number of slots, one sequence each."""
         return self.cache.num_sequences
 
-    def reader(self) -> Decoder:
-        """Return the decoder that reads the prompts."""
-        return self._reader
-
-    def seat(self, slot: int, reader: Decoder, readers: Sequence[HiddenStateReader] = ()) -> None:
-        """Put the text of a decoder into a slot, or into a new one at the end."""
-        if slot == self.num_slots:
-            self.grow(1)
-        self.join(slot, reader.cache, readers)
-
     def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache.
 
-        The next forward or `settle` copies them. If `lend` comes first, they are not copied at all:
-        a long prompt whose reply is written alone never stores its rows twice. `readers` already
-        have the states of these rows, and will get those of later ones.
+        `readers` already have the states of these rows, and will get those of later ones.
         """
         self._staged = []
         self.cache.fill(slot, cache)
         self._audiences[slot] = Audience(readers)
-
-    def settle(self) -> None:
-        """Make the copy that `join` has postponed, so that the reader can replace its text."""
-        mx.eval(self.cache.arrays)
+        mx.eval(self.cache.arrays)  # now, so that `cache` can get another text without a copy
 
     def detach(self, slot: int) -> None:
         """Pass the states of a slot to no reader."""
@@ -84,21 +67,6 @@ class BatchDecoder:
         self._staged = []
         self.cache.add(count)
         self._audiences += [Audience() for _ in range(count)]
-
-    def lend(
-        self, slot: int, tokens: Sequence[int], readers: Sequence[HiddenStateReader] = ()
-    ) -> Decoder:
-        """Move the text of the only slot to the reader, and return that; `join` moves it back.
-
-        `tokens` are its committed tokens, and `readers` already have their states.
-        """
-        reader = self._reader
-        has_rows = reader.history == tuple(tokens)  # it has just read the prompt
-        cache = reader.cache if has_rows else self.cache.take(slot, reader.cache)
-        reader.adopt(tokens, cache, readers)
-        self.keep([])
-        self.grow(1)
-        return reader
 
     def rows(self, slot: int, start: int, end: int) -> list[mx.array]:
         """Return some rows of a sequence; see `Cache.rows`."""

@@ -2,8 +2,8 @@
 
 A reply is an iterator. Its caller may pause it, resume it in another thread at every step, or start
 another reply in the meantime. So each step takes a turn of the device (`device/turns.py`), and the
-target belongs to the newest reply. An older reply that continues at the same time gets its own
-cache, and gets the engine's target back when the newer reply is over (`seats.py`).
+target belongs to the newest reply. An older reply that continues beside it gets a decoder of its
+own, and the target if the newer reply is over by then.
 """
 
 import weakref
@@ -14,38 +14,29 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from mlxspec.batch import Alone, BatchReply, BatchRun, BatchSettings, OpenBatch, jobs_of
-from mlxspec.batch.jobs import Job, job_of
+from mlxspec.batch import BatchReply, BatchSettings, OpenBatch, replies_in_order
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
-from mlxspec.budget import Budget, FixedBudget
+from mlxspec.budget import Budget, CostCurve, FixedBudget
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device import backend, memory
+from mlxspec.device import memory
 from mlxspec.device.memory import wire
 from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter, as_drafter
-from mlxspec.drafters.grammar.drafter import constrained
-from mlxspec.drafters.prediction.drafter import predicting
-from mlxspec.drafts.round import Round
-from mlxspec.engine.seats import Seats
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import EngineClosedError, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, ChainRule, GenerationParams
 from mlxspec.params.checks import function, token_ids
-from mlxspec.reply.continuation import Continuation, StopWhen, never
+from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.events import started_event
+from mlxspec.reply.job import Job, job_of, jobs_of
 from mlxspec.reply.reply import Reply
+from mlxspec.reply.writer import ReplyWriter, Workspace
 from mlxspec.text.prompt import check_prompt
 from mlxspec.text.tokenizer import Tokenizer
-from mlxspec.trace.events import (
-    EmittedToken,
-    Event,
-    GenerationFinished,
-    GenerationStarted,
-    text_of,
-)
-from mlxspec.trace.stats import GenerationStats
+from mlxspec.trace.events import EmittedToken, Event, GenerationStarted, text_of
 
 _MOST_TEXTS = 64  # contexts of stored prefixes: a gigabyte of a tiny model holds millions of tokens
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
@@ -85,7 +76,7 @@ class Engine:
         self.weights = weights
         self.budget: Budget = budget or FixedBudget()
         self.chain_rule = chain_rule
-        self._seats = Seats()
+        self._newest: Reply | None = None  # it has the target, until it is over
         self._grammars = Grammars(tokenizer)
         self._at_close: list[weakref.finalize[..., Engine]] = []
         with device_turn():  # the wired limit must not change while another reply computes
@@ -141,12 +132,12 @@ class Engine:
         function("stop_when", stop_when)
         if drafter is not None:
             drafter = as_drafter(drafter)
-        begin = partial(self._begin, job, drafter, budget, stop_when)
+        workspace = Workspace(self.target, drafter or self.drafter, budget or self.budget)
         if kept and job.matcher is not None:
             with device_turn():
                 # Refuses kept tokens that the grammar forbids before the iterator starts.
-                self._begin(job, drafter, budget, never)
-        return self._generate(begin, should_stop)
+                Reply(job, self.target, self.tokenizer).raise_error()
+        return self._generate(job, workspace, should_stop, stop_when)
 
     def generate_text(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None
@@ -199,9 +190,8 @@ class Engine:
         function("stop_when", stop_when)
         costs = self.budget.recorded(max((len(job.prompt) for job in jobs), default=0))
         settings = settings.for_prompts(len(jobs))
-        drafter = drafter or self.drafter
-        run = BatchRun(self.target, drafter, self.tokenizer, settings, costs)
-        return run.replies(jobs, should_stop, stop_when)
+        batch = self._batch(drafter, settings, costs)
+        return replies_in_order(batch, jobs, should_stop, stop_when)
 
     def open_batch(
         self,
@@ -229,14 +219,24 @@ class Engine:
             ValueError: An argument is out of range, or the drafter cannot be copied.
         """
         settings = BatchSettings(batch_size, rows_per_round)
+        prefixes = PrefixCache(prefix_bytes, _MOST_TEXTS * (self.context_length or 0))
+        return self._batch(drafter, settings, self.budget.recorded(0), prefixes)
+
+    def _batch(
+        self,
+        drafter: Drafter | None,
+        settings: BatchSettings,
+        costs: CostCurve | None,
+        prefixes: PrefixCache | None = None,
+    ) -> OpenBatch:
         return OpenBatch(
             self.target,
             drafter or self.drafter,
             self.tokenizer,
             settings,
-            self.budget.recorded(0),
-            alone=Alone(self.round, self.budget.fresh()),
-            prefixes=PrefixCache(prefix_bytes, _MOST_TEXTS * (self.context_length or 0)),
+            budget=self.budget,
+            costs=costs,
+            prefixes=prefixes,
             chain_rule=self.chain_rule,
             grammars=self._grammars,
         )
@@ -300,7 +300,7 @@ class Engine:
             # First, because the functions may save what the drafter has learned.
             for finalizer in self._at_close:
                 finalizer()
-            self._seats.clear()
+            self._newest = None
             self._wired.release()
             for name in _GONE_WHEN_CLOSED:
                 self.__dict__.pop(name, None)
@@ -332,64 +332,55 @@ class Engine:
         check_prompt(text, self.target.vocab_size, self.context_length, self.name, name)
         return replace(job, kept=kept)
 
-    def round(self, reply: Reply) -> Round:
-        """Write one round of a reply: one target forward, and one wait for the device."""
-        draft = reply.propose()  # a tree below the last emitted token, as large as pays
-        pending = reply.ahead or reply.verify(draft)  # ONE pass of the target over all its nodes
-        reply.look_ahead(pending)  # begin the next round, where it needs no token of this one
-        round = reply.take(pending)  # wait: which path stays, which token is added
-        reply.commit(round)  # keep the accepted rows, forget the rest
-        return reply.update(round)  # drafter and budget learn what came of it
-
-    def _begin(
+    def _generate(
         self,
         job: Job,
-        drafter: Drafter | None,
-        budget: Budget | None,
+        workspace: Workspace,
+        should_stop: Callable[[], bool],
         stop_when: StopWhen,
-    ) -> Reply:
-        continuation = Continuation(job.prompt, job.params, self.target, self.tokenizer, stop_when)
-        constraint = continuation.constrain(job.matcher, self.tokenizer)
-        continuation.keep(job.kept)
-        return Reply(
-            continuation,
-            constrained(predicting(drafter or self.drafter, job.predicted), constraint),
-            budget or self.budget,
-            self.tokenizer.token_bytes,
-            self.context_length,
-        )
-
-    def _generate(
-        self, begin: Callable[[], Reply], should_stop: Callable[[], bool]
-    ) -> Iterator[Event]:
-        stats = GenerationStats()
-        syncs = backend.host_syncs()
-        for event in self._events(begin, should_stop):
-            stats.add(event)
-            if isinstance(event, GenerationFinished):
-                figures = stats.as_dict() | {"host_syncs": backend.host_syncs() - syncs}
-                figures["peak_memory_gb"] = memory.peak_memory_gb()
-                event = GenerationFinished(event.ts, event.reason, event.text, figures)
-            yield event
-
-    def _events(
-        self, begin: Callable[[], Reply], should_stop: Callable[[], bool]
     ) -> Iterator[Event]:
         with device_turn():
-            reply = begin()
-            started = self.started(reply.params, reply.drafter.name)
+            reply = Reply(job, self.target, self.tokenizer, stop_when)
+            reply.raise_error()
+            reply.draft_with(workspace.drafter)
+            started = self.started(job.params, reply.drafter.name)
+        writer: ReplyWriter | None = None
         try:
             yield started
-            yield from reply.begin()
-            while not reply.is_over:
+            yield from reply.take_events()
+            while not reply.has_ended:
                 # Outside the step: the caller's function may wait, or use this engine itself.
-                is_cancelled = should_stop()
+                if not reply.is_over and should_stop():
+                    reply.cancel()
                 with self._step():
-                    self._seats.seat(reply, self.target)
-                    events = reply.step(self.round, is_cancelled=is_cancelled)
-                yield from events
+                    if not reply.is_over:
+                        writer = self._writer(reply, workspace, writer)
+                        writer.step()
+                    if reply.is_over:
+                        reply.finish()
+                yield from reply.take_events()
         finally:
-            self._leave(reply)
+            self._leave(reply, writer)
+
+    def _writer(
+        self, reply: Reply, workspace: Workspace, writer: ReplyWriter | None
+    ) -> ReplyWriter:
+        """Return the writer of a reply: a new one if its decoder has another text by now.
+
+        The newest reply has the engine's target, where its prompt continues the last text. An older
+        one that continues beside it gets another decoder, and a new drafter if one can be made.
+        """
+        target, newest = self.target, self._newest
+        is_mine = newest is reply or (writer is not None and writer.decoder is not target)
+        if writer is not None and writer.is_intact and is_mine:
+            return writer
+        if writer is not None:
+            if newest is not None and newest is not reply and not newest.is_over:
+                workspace = _beside(workspace)
+            reply.draft_with(workspace.drafter)
+        if workspace.decoder is target:
+            self._newest = reply
+        return ReplyWriter(reply, workspace, is_moved=writer is not None)
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -411,12 +402,23 @@ class Engine:
             finally:
                 self._is_in_step = False
 
-    def _leave(self, reply: Reply) -> None:
+    def _leave(self, reply: Reply, writer: ReplyWriter | None) -> None:
         """Release a reply that is over, failed, or lost its reader.
 
         The garbage collector may call this, in any thread and at any time. If the device is busy
         then, this does nothing, and the next reply rolls the staged rows back.
         """
         with free_turn() as is_free:
-            if is_free:
-                self._seats.free(reply)
+            if is_free and self._newest is reply:
+                self._newest = None
+                if writer is not None:
+                    writer.leave()
+
+
+def _beside(workspace: Workspace) -> Workspace:
+    """Return a workspace for a second text, without a drafter if that serves only one text."""
+    decoder = workspace.decoder.apart()
+    try:
+        return workspace.like(decoder)
+    except ValueError:
+        return Workspace(decoder, NoDrafter(), workspace.budget.fresh())

@@ -40,17 +40,12 @@ class Guard:
         self,
         drafter: Drafter,
         vocab_size: int,
-        on_fault: Callable[[], None] = lambda: None,
         support: DraftSupport = "tree",
     ) -> None:
-        """Start a reply of a target with this vocabulary size and draft support.
-
-        `on_fault` is called when the drafter has failed.
-        """
+        """Start a reply of a target with this vocabulary size and draft support."""
         self.active = NoDrafter() if support == "none" else as_drafter(drafter)
         self.faults: list[str] = []
         self.name, self._vocab_size = drafter.name, vocab_size
-        self._on_fault = on_fault
         self._support = support
 
     @property
@@ -112,5 +107,4 @@ class Guard:
         except _FAULTS as error:
             self.faults.append(str(error) or type(error).__name__)
             self.active = self.active.replaced_by(NoDrafter())
-            self._on_fault()
             return None

@@ -1,326 +1,276 @@
-"""One reply while it is written: the prompt in chunks, then one round at a time.
+"""One reply: its job, text, drafter, events and figures, whoever writes it.
 
-Everything up to the verdict of a round is lazy; only `Reply.take` waits for the device. A round
-that is certain to be plain is launched before the host has the tokens of the previous round.
-
-A reply stores all of its tokens, so other replies may change its target between two steps. Then it
-takes the target again: it prefills the tokens that the cache lacks, and restarts its drafter. Its
-text stays the same, because the random numbers of a token depend only on its position.
+A `ReplyWriter` writes it with a decoder of its own, a `BatchWriter` together with other replies. It
+may move from one to the other between two rounds, and its text stays the same: it stores all of its
+tokens, and the random numbers of a token depend only on the token's position.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
-from mlxspec.budget import Budget
-from mlxspec.budget.cost import quick_costs
-from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.device import backend, memory
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafts.draft import Draft
+from mlxspec.drafters.grammar.drafter import constrained
+from mlxspec.drafters.none import NoDrafter
+from mlxspec.drafters.prediction.drafter import predicting
 from mlxspec.drafts.round import Round
-from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import NumericsError
-from mlxspec.params import GenerationParams
-from mlxspec.reply.certain_round import CertainRound, ending_draft
-from mlxspec.reply.continuation import Continuation
+from mlxspec.errors import RankLostError
+from mlxspec.grammar.constraint import Constraint
+from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
-from mlxspec.reply.pending_round import PendingRound
-from mlxspec.reply.waited_round import WaitedRound
-from mlxspec.trace.difference import common_length
+from mlxspec.reply.job import Job
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import (
     DrafterFailed,
     Event,
+    FinishReason,
+    GenerationFailed,
     GenerationFinished,
     PrefillProgress,
     TokensKept,
 )
+from mlxspec.trace.reply_text import ReplyText
+from mlxspec.trace.stats import GenerationStats
 
-_SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
+_NO_LIMIT = 1 << 30
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BatchReply:
+    """A finished reply.
+
+    Attributes:
+        index: Index of its prompt, counted from 0.
+        tokens: Emitted tokens, including the stop token.
+        text: Their text, without a stop string.
+        reasoning: The text between the marks of reasoning.
+        answer: The text outside of these marks.
+        finish_reason: "stop", "length", "context", "cancelled", "repeating" or "error".
+        stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
+            this reply was in it.
+        fault: Why its drafter failed, after which all rounds were plain; else "".
+        error: The error that ended the reply if `finish_reason` is "error": a grammar that cannot
+            continue, or an exception of a function of the caller. Tokens and text are those before
+            it.
+    """
+
+    index: int
+    tokens: tuple[int, ...]
+    text: str
+    reasoning: str
+    answer: str
+    finish_reason: FinishReason | Literal["error"]
+    stats: Mapping[str, Any]
+    fault: str = ""
+    error: Exception | None = None
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the reply, if there is one."""
+        if self.error is not None:
+            raise self.error
 
 
 class Reply:
-    """Writes one reply, step by step; between two steps other replies may use its target.
+    """One reply while it is written.
 
     Attributes:
-        drafter: The drafter that the caller chose.
-        budget: The budget that the caller chose.
-        ahead: The next round, if it is already launched.
-        is_over: Whether the event of its end was returned.
+        drafter: Its drafter, or `NoDrafter` before it has one.
+        guard: Calls the drafter.
+        stats: The figures of the reply so far.
+        faults: Why its drafter failed; all later rounds are plain.
+        error: The error that ended the reply; other replies continue without it.
+        has_ended: Whether it has reported its end.
     """
 
     def __init__(
-        self,
-        continuation: Continuation,
-        drafter: Drafter,
-        budget: Budget,
-        token_bytes: Callable[[int], bytes],
-        context_length: int | None,
+        self, job: Job, target: Decoder, tokenizer: Tokenizer, stop_when: StopWhen = never
     ) -> None:
-        """Prepare a reply; nothing is computed yet.
-
-        `token_bytes` returns the UTF-8 bytes of a token. `context_length` bounds the tokens of
-        prompt and reply; None for no limit.
-        """
-        self.drafter = drafter
-        self.budget = budget
-        self.ahead: WaitedRound | None = None
-        self.is_over = False
-        self._continuation = continuation
-        self._token_bytes = token_bytes
-        self._context_length = context_length
-        self._target: Decoder | None = None  # the one of the last `sit`
-        self._revision = 0  # of the target after the last step; another value means another text
-        self._num_reused = 0  # prompt tokens whose rows were already in the cache
+        """Prepare a reply; nothing is computed yet. An error here is the reply's own `error`."""
+        self.job = job
+        self.stats = GenerationStats()
+        self.faults: list[str] = []
+        self.error: Exception | None = None
+        self.has_ended = False
+        self._target, self._tokenizer = target, tokenizer
+        self._num_syncs = backend.host_syncs()
+        self._events: list[Event] = []
+        self._tokens: list[int] = []  # those that were reported
+        self._text = ReplyText()
         self._has_read_prompt = False
-        self._was_moved = False  # to another target, or back to one that other replies have used
-        self._is_drafting = False  # whether the drafter was started since the last `sit`
-        self._num_allowed = 0  # draft nodes that the budget allows in this round
-        self._next_allowed: int | None = None  # the same for the next round, if already decided
-        self._begun_at = self._drafted_at = 0.0  # perf_counter seconds in this round
+        self._constraint: Constraint | None = None
+        self.continuation = self._new_continuation()
+        self.continuation.stop_when = self._stop_when = stop_when
+        self.attempt(self._begin)
+        self.draft_with(NoDrafter())
 
     @property
-    def params(self) -> GenerationParams:
-        """Settings of the reply."""
-        return self._continuation.params
+    def is_over(self) -> bool:
+        """Whether it emits no more tokens."""
+        return self.error is not None or self.continuation.finish_reason is not None
 
-    # ---- its target ------------------------------------------------------------------------
+    def _new_continuation(self) -> Continuation:
+        job, begun = self.job, self.job.num_begun
+        return Continuation(job.prompt, job.params, self._target, self._tokenizer, num_begun=begun)
 
-    @property
-    def has_sat(self) -> bool:
-        """Whether it ever had a target."""
-        return self._target is not None
+    def _begin(self) -> None:
+        self._constraint = self.continuation.constrain(self.job.matcher, self._tokenizer)
+        self.continuation.keep(self.job.kept)
+        if kept := self.continuation.kept:
+            self.tell(TokensKept(self.continuation.seconds(), kept))
 
-    @property
-    def is_seated(self) -> bool:
-        """Whether the target's cache is still as the last step left it."""
-        return self._target is not None and self._target.revision == self._revision
+    def begin_again(self) -> None:
+        """Continue from the reported text: an interrupt left everything after it incomplete."""
+        before, told = self.continuation, self._tokens
+        self.continuation = self._new_continuation()
+        self.continuation.begun_at = before.begun_at
+        self.continuation.num_rounds = before.num_rounds
+        self._text = ReplyText()
+        self.attempt(self._continue)
+        was_told = before.num_emitted == len(told)
+        if was_told or before.finish_reason == "cancelled":
+            self.continuation.finish_reason = before.finish_reason
 
-    @property
-    def target(self) -> Decoder:
-        """The target of the last `sit`."""
-        assert self._target is not None, "a reply gets a target before its first step"
-        return self._target
+    def _continue(self) -> None:
+        continuation = self.continuation
+        self._constraint = continuation.constrain(self.job.matcher, self._tokenizer)
+        continuation.keep(self._tokens)
+        # Not earlier, because it has already seen these tokens.
+        continuation.stop_when = self._stop_when
+        self._text.add(TokensKept(0.0, continuation.kept))
 
-    def sit(self, target: Decoder, drafter: Drafter, budget: Budget) -> None:
-        """Use these from now on; cache rows of a prefix of this text are reused."""
-        self._was_moved = self.has_sat
-        self._target, self._budget = target, budget
-        # Hidden-state readers of a drafter that failed would fail too, so they are detached.
-        self._guard = Guard(
-            drafter, target.vocab_size, partial(target.attach, ()), target.draft_support
-        )
-        self._is_drafting, self._next_allowed = False, None
-        self.leave()  # otherwise the rows that another reply left staged would be committed
-        target.attach(self._guard.active.readers)
-        reused = target.reusable(common_length(target.history, self._continuation.tokens[:-1]))
-        target.rollback_to(reused)
-        if not self._has_read_prompt:  # later, the rows of this reply itself would count
-            self._num_reused = reused
-        self._revision = target.revision
+    # ---- its drafter -----------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Drop a launched or interrupted round: roll the staged rows back."""
-        self.ahead = None
-        if self._target is not None:
-            self._target.commit([])
+    def draft_with(self, drafter: Drafter) -> None:
+        """Use a drafter from the next round on, unless an earlier one has failed.
 
-    # ---- a step ----------------------------------------------------------------------------
-
-    def step(
-        self, write_round: Callable[["Reply"], Round], *, is_cancelled: bool = False
-    ) -> list[Event]:
-        """Prefill a chunk of the prompt or write a round; return the events.
-
-        Call it only while the reply is seated and not over. Events are returned after the commit,
-        so an interrupt leaves a cache from which the next reply continues correctly. `is_cancelled`
-        ends the reply instead.
+        The prediction of the job and the grammar draft beside it.
         """
-        try:
-            events = self._step(write_round, is_cancelled)
-        except NumericsError:
-            self.target.reset()  # no row that led to NaN may be reused
-            raise
-        self._revision = self.target.revision
-        return events
+        own = NoDrafter() if self.faults else predicting(drafter, self.job.predicted)
+        self.drafter = constrained(own, self._constraint)
+        self.guard = Guard(self.drafter, self._target.vocab_size, self._target.draft_support)
+        self._is_drafting = False
 
-    def begin(self) -> list[Event]:
-        """Return the events before any step: the kept tokens, and the end if the reply is over.
-
-        A reply of no tokens is over, and so is one whose kept tokens end it.
-        """
-        seconds, kept = self._continuation.seconds(), self._continuation.kept
-        return [*([TokensKept(seconds, kept)] if kept else []), *self.end()]
-
-    def end(self) -> list[Event]:
-        """Return the event of its end, or []."""
-        continuation = self._continuation
-        if not continuation.finish_reason:
-            return []
-        self.is_over = True
-        return [
-            GenerationFinished(
-                continuation.seconds(), continuation.finish_reason, continuation.text.finish()
-            )
-        ]
-
-    def _step(self, write_round: Callable[["Reply"], Round], is_cancelled: bool) -> list[Event]:
-        continuation, target = self._continuation, self.target
-        unread = continuation.tokens[len(target) : -1]
-        if unread and not (is_cancelled or continuation.finish_reason):
-            if not self._was_moved:
-                step = min(PREFILL_CHUNK, continuation.params.prefill_step_size or PREFILL_CHUNK)
-                target.observe(unread[:step])
-                return self._progress()
-            target.observe(unread)  # in one step: another reply could undo it after every chunk
-            unread = []
-        events: list[Event] = [] if unread else self._progress()
-        if not continuation.finish_reason:
-            if is_cancelled:
-                continuation.finish_reason = "cancelled"
-            else:
-                events += self._write(write_round)
-        return events + self.end()
-
-    def _progress(self) -> list[Event]:
-        """Return the progress of the prefill; a prefill after a move is not reported."""
-        if self._has_read_prompt:
-            return []
-        done, total = (
-            len(self.target) + 1,
-            len(self._continuation.tokens),
-        )  # the last is the first root
-        self._has_read_prompt = done == total
-        return [PrefillProgress(self._continuation.seconds(), done, total, self._num_reused)]
-
-    def _write(self, write_round: Callable[["Reply"], Round]) -> list[Event]:
-        continuation, guard, events = self._continuation, self._guard, list[Event]()
+    def start_drafter(self) -> None:
+        """Start the drafter after the text so far, unless it was started already."""
         if not self._is_drafting:
-            self._begin_drafting()
-        if self._room < 0:
-            continuation.finish_reason = "context"
+            self.guard.start(self.continuation.tokens, self.job.params, self.continuation.noise)
+            self._is_drafting = True
+
+    # ---- its end ---------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """End the reply before its next round; a reply that is over does not change."""
+        if not self.is_over:
+            self.continuation.finish_reason = "cancelled"
+
+    def room(self, length: int) -> int:
+        """Return how many tokens fit into the context after `length` rows and the root.
+
+        It is negative when the context is full.
+        """
+        most = self._target.context_length
+        return _NO_LIMIT if most is None else most - length - 1
+
+    def end_if_full(self, length: int) -> None:
+        """End the reply if `length` rows fill the context."""
+        if self.room(length) < 0 and not self.is_over:
+            self.continuation.finish_reason = "context"
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """Run an action of this reply: an error in it ends only this reply.
+
+        After an error it does nothing.
+        """
+        if self.error is None:
+            try:
+                return act()
+            except RankLostError:  # all replies have lost that part of the target
+                raise
+            except Exception as error:  # functions of the caller may raise anything
+                raised_in = error.__traceback__ and error.__traceback__.tb_next
+                self.error = error.with_traceback(raised_in)
+                # Otherwise they would keep the logits of the round in memory.
+                traceback.clear_frames(raised_in)
+        return None
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the reply, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+    def finish(self) -> None:
+        """Report the end, with the figures; call it once, when the reply is over."""
+        seconds, error = self.continuation.seconds(), self.error
+        if error is not None:
+            message, told = str(error) or type(error).__name__, traceback.format_exception(error)
+            self.tell(GenerationFailed(seconds, message, "".join(told)))
         else:
-            events += round_events(write_round(self), self._token_bytes)
-        while guard.faults:
-            events.append(DrafterFailed(continuation.seconds(), guard.name, guard.faults.pop()))
-        if continuation.finish_reason:
-            self._budget.end()
+            reason = self.continuation.finish_reason
+            assert reason, "only a reply that is over ends"
+            end = GenerationFinished(seconds, reason, self.continuation.text.finish())
+            self.stats.add(end)
+            self.tell(replace(end, stats=self._figures()))
+        self.has_ended = True
+
+    def _figures(self) -> dict[str, Any]:
+        machine = {
+            "host_syncs": backend.host_syncs() - self._num_syncs,
+            "peak_memory_gb": memory.peak_memory_gb(),
+        }
+        return self.stats.as_dict() | machine
+
+    def finished(self) -> BatchReply:
+        """Return the reply; call it when it has reported its end."""
+        reason = "error" if self.error is not None else self.continuation.finish_reason
+        assert reason
+        return BatchReply(
+            index=self.job.index,
+            tokens=tuple(self._tokens),
+            text=self._text.text,
+            reasoning=self._text.reasoning,
+            answer=self._text.answer,
+            finish_reason=reason,
+            stats=self.stats.as_dict(),
+            fault="; ".join(self.faults),
+            error=self.error,
+        )
+
+    # ---- its events ------------------------------------------------------------------------
+
+    def has_read(self, done: int, num_reused: int) -> None:
+        """Report how many tokens are read; `num_reused` needed no forward.
+
+        The end of the prompt is reported once: what is read again later is no progress.
+        """
+        if self._has_read_prompt:
+            return
+        total = len(self.continuation.tokens)  # the last one is the first root
+        self._has_read_prompt = done == total
+        self.tell(PrefillProgress(self.continuation.seconds(), done, total, num_reused))
+
+    def has_written(self, round: Round) -> None:
+        """Report a committed round, and the failures of the drafter."""
+        for event in round_events(round, self._tokenizer.token_bytes):
+            self.tell(event)
+        while self.guard.faults:
+            self.faults.append(self.guard.faults.pop(0))
+            seconds = self.continuation.seconds()
+            self.tell(DrafterFailed(seconds, self.guard.name, self.faults[-1]))
+
+    def tell(self, event: Event) -> None:
+        """Add an event of the reply."""
+        self.stats.add(event)
+        self._tokens += [token.token for token in getattr(event, "emit", ())]
+        self._text.add(event)
+        self._events.append(event)
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
         return events
-
-    # ---- the parts of a round, in their order; see `Engine.round` --------------------------
-
-    def propose(self) -> Draft:
-        """Return the draft of this round, cut to the nodes that are worth verifying."""
-        self._begun_at = time.perf_counter()
-        self._num_allowed = self._ask() if self._next_allowed is None else self._next_allowed
-        self._next_allowed = None
-        if run := self._continuation.ending(self._room):
-            self._drafted_at = time.perf_counter()
-            return ending_draft(self._continuation.root, run)
-        most = self._continuation.draft_budget(self._room)
-        certain = self._guard.num_certain(most)
-        self._num_allowed = min(most, self._num_allowed + certain)
-        draft = self._guard.propose(self._continuation.root, self._num_allowed)
-        draft = self._budget.cut(draft) if self._num_allowed else draft
-        self._drafted_at = time.perf_counter()
-        return draft
-
-    def verify(self, draft: Draft, num_pending: int = 0) -> WaitedRound:
-        """Verify a draft with one forward of the target over all of its nodes; all is lazy.
-
-        A draft with which the reply certainly ends needs no forward. `num_pending` counts the
-        tokens of an earlier round that the host does not have yet.
-        """
-        if draft.ends_reply:
-            return CertainRound(draft)
-        target, n_nodes = self.target, draft.tree.n_nodes
-        safe = draft.bounded(target.vocab_size)
-        tree = safe.tree.padded(self._rows(n_nodes))
-        logits = target.logits(target.forward_tree(tree))[:n_nodes]
-        num_top_tokens = self._guard.active.num_top_tokens
-        return self._continuation.verify(draft, logits, num_top_tokens, safe, num_pending)
-
-    def look_ahead(self, pending: WaitedRound) -> None:
-        """Launch the next round if it is certain to follow and to be plain.
-
-        A plain round commits only its root, so the next position is certain before the host has the
-        token. Penalties and functions of the text need that token first, so they exclude this.
-        """
-        continuation, target, self.ahead = self._continuation, self.target, None
-        is_plain = pending.draft.tree.n_nodes == 1 and continuation.may_look_ahead
-        if not (self._budget.looks_ahead and is_plain and continuation.goes_on(self._room)):
-            return
-        assert isinstance(pending, PendingRound), "the host has no token before it has waited"
-        self._next_allowed = self._ask(num_pending=1)
-        if self._next_allowed:
-            return
-        pending.launch()
-        target.commit([0])
-        root = pending.verdict.bonus_token[None]
-        self.ahead = self.verify(Draft(DraftTree.chain(root)), num_pending=1)
-        self.ahead.launch()
-
-    def take(self, pending: WaitedRound) -> Round:
-        """Wait for the device, and emit the tokens of the round.
-
-        Raises:
-            NumericsError: The target computed NaN on the accepted path.
-            ValueError: The draft was no tree below the root; nothing is emitted.
-        """
-        read = pending.wait()  # a lazy draft can be checked only now
-        self._guard.check_nodes(pending.draft, read.tokens, read.parents, self._continuation.root)
-        return self._continuation.emit(read, pending.distributions)
-
-    def commit(self, round: Round) -> None:
-        """Commit the rows of the accepted path, unless `look_ahead` has done so."""
-        if self.ahead is None and round.forwards:
-            self.target.commit(round.path)
-
-    def update(self, round: Round) -> Round:
-        """Update drafter and budget with a round; return it with its times and sizes."""
-        if round.forwards:
-            self._guard.update(round)
-        ended_at = time.perf_counter()
-        took = replace(
-            round,
-            num_allowed=self._num_allowed,
-            num_rows=self._rows(len(round.tokens)) * round.forwards,
-            draft_ms=(self._drafted_at - self._begun_at) * 1e3,
-            target_ms=(ended_at - self._drafted_at) * 1e3,
-            ended_s=self._continuation.seconds(),
-            context=len(self.target),
-        )
-        if round.forwards:
-            self._budget.learn(took)
-        return took
-
-    # ---- the drafter and the budget --------------------------------------------------------
-
-    def _begin_drafting(self) -> None:
-        continuation, params, target = self._continuation, self._continuation.params, self.target
-        self._guard.start(continuation.tokens, params, continuation.noise)
-        measure = partial(quick_costs, target, params.num_draft_tokens + 1)
-        is_worth_it = not self._guard.is_plain and params.max_tokens >= _SHORT_REPLY
-        self._budget.begin(
-            self._guard.active.name,
-            params.sampling.temperature,
-            len(target),
-            measure if is_worth_it and params.num_draft_tokens else None,
-        )
-        self._is_drafting = True
-
-    def _ask(self, num_pending: int = 0) -> int:
-        limit = self._continuation.draft_budget(self._room, num_pending)
-        return 0 if self._guard.is_plain else self._budget.ask(limit)
-
-    def _rows(self, n_nodes: int) -> int:
-        """Return the rows of the forward; rows that widen it would turn a chain into a tree."""
-        return self._budget.rows(n_nodes) if self.target.draft_support == "tree" else n_nodes
-
-    @property
-    def _room(self) -> int:
-        """Tokens that still fit into the context after the root; negative when it is full."""
-        if self._context_length is None:
-            return 1 << 30
-        return self._context_length - len(self.target) - 1

@@ -107,14 +107,11 @@ def test_a_slot_is_taken_over_and_others_are_given_up():
     assert_holds(decoder, [[7, 7, 1, 4], [*TEXTS[0], 11, 3]], truth)
 
 
-def test_a_batch_that_lends_its_only_text_holds_no_rows_of_it():
-    decoder, text = read(TEXTS[2:]), TEXTS[2]
-    alone = decoder.lend(0, text)
-    assert decoder.num_slots == 1
+def test_a_batch_without_sequences_holds_no_rows():
+    decoder = read(TEXTS[2:])
+    decoder.keep([])
+    assert decoder.num_slots == 0
     assert sum(array.nbytes for array in decoder.cache.arrays) == 0
-    assert_close(alone.next_logits(), TRUTHS["llama", "full"](text))
-    decoder.join(0, alone.cache)
-    assert_holds(decoder, [text], TRUTHS["llama", "full"])
 
 
 def test_readers_of_hidden_states_move_with_their_slot():

@@ -7,10 +7,9 @@ replies to one prompt after the other.
 import pytest
 
 from mlxspec.batch.decoder import BatchDecoder
-from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
+from mlxspec.reply.writer import ReplyWriter
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress, text_of
-from mlxspec.verify.noise import Noise
 from tests.support.adversaries import RandomTrees
 from tests.support.batches import (
     DRAFTERS,
@@ -101,7 +100,7 @@ def test_events_of_a_reply_are_its_prompt_its_rounds_and_its_end():
 
 def test_a_reply_that_is_alone_is_written_as_the_engine_writes_it(monkeypatch):
     alone = []
-    monkeypatch.setattr(Engine, "round", counted(Engine.round, alone))
+    monkeypatch.setattr(ReplyWriter, "propose", counted(ReplyWriter.propose, alone))
     found = run(opened("none"), [params_of()] * 2, {0: [0], 5: [1]})
     assert [emitted(events) for events in found] == REPLIES["llama"][:2]
     assert len(alone) == 5 + 5  # before the second one, and after the first one
@@ -185,7 +184,7 @@ def finished(batch, prompts, params):
 
 
 def test_beginnings_are_kept_of_no_more_tokens_than_64_contexts_have():
-    prefixes = opened(prefix_bytes=1 << 40)._reader._prefixes
+    prefixes = opened(prefix_bytes=1 << 40)._prefixes
     assert prefixes.max_tokens == 64 * MODEL.config.max_position_embeddings
 
 
@@ -199,20 +198,15 @@ def test_without_room_for_prefixes_only_the_latest_text_is_reused():
     assert reused == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("joins", "expected"), [({0: [0]}, 0), ({0: [0, 1]}, 1)])
-def test_rows_of_a_prompt_are_copied_only_where_another_text_is_read_after_it(
+@pytest.mark.parametrize(("joins", "expected"), [({0: [0]}, 0), ({0: [0, 1]}, 2)])
+def test_rows_of_a_prompt_are_copied_only_if_its_reply_shares_its_forwards(
     monkeypatch, joins, expected
 ):
     """A long prompt whose reply is written alone waits for no copy before its first token."""
-    held, settle = [], BatchDecoder.settle
-
-    def settled(decoder):
-        held.append(sum(decoder.cache.offsets))
-        settle(decoder)
-
-    monkeypatch.setattr(BatchDecoder, "settle", settled)
+    copies = []
+    monkeypatch.setattr(BatchDecoder, "join", counted(BatchDecoder.join, copies))
     run(opened(), [params_of(max_tokens=3)] * 2, joins)
-    assert sum(map(bool, held)) == expected
+    assert len(copies) == expected
 
 
 @pytest.mark.parametrize("joins", [{0: [0]}, {0: [0, 1]}], ids=["alone", "in company"])
@@ -310,30 +304,25 @@ def test_a_drafter_that_failed_is_not_asked_again_when_its_reply_moves():
     assert sum(isinstance(event, DrafterFailed) for event in events) == 1
 
 
-class NotesKeys(RandomTrees):
-    """Notes after how many tokens a drafter is started, with which key."""
+class CountsStarts(RandomTrees):
+    """Counts how often it is started."""
+
+    num_starts = 0
 
     def start(self, prompt, sampling, key):
         super().start(prompt, sampling, key)
-        self.started = [*getattr(self, "started", []), (len(prompt), tuple(key.tolist()))]
+        self.num_starts += 1
 
 
-def test_each_start_of_a_drafter_has_the_noise_of_its_own_place():
-    """With the noise of an earlier place, a draft would tell what was drawn there."""
-    drafter = for_each_sequence(NotesKeys, 24)
-    batch = make_engine(MODEL, drafter).open_batch(batch_size=3, rows_per_round=24)
-    seed, prompt = 11, PROMPTS[0]
-    first = batch.join(prompt, params_of(seed, sampling=SAMPLING["temperature"]))
-    for _ in range(3):
-        batch.step()
-    batch.join(PROMPTS[1], params_of(max_tokens=2))
+def test_a_drafter_goes_on_when_its_reply_moves():
+    batch = make_engine(MODEL, for_each_sequence(CountsStarts, 24)).open_batch(batch_size=3)
+    first = batch.join(PROMPTS[0], params_of())
+    events = [event for _ in range(3) for _, event in batch.step()]
+    batch.join(PROMPTS[1], params_of(max_tokens=2))  # in company, then alone again
     while batch.num_replies:
-        batch.step()
-    started = first.drafter.started
-    assert len({length for length, _ in started}) >= 3  # alone, in company, alone again
-    for length, key in started:
-        noise = Noise.of_seed(seed).at(length)
-        assert key == tuple(noise.key_for("draft").tolist())
+        events += [event for reply, event in batch.step() if reply is first]
+    assert emitted(events) == REPLIES["llama"][0]
+    assert first.drafter.num_starts == 1
 
 
 def test_more_replies_than_slots_wait_their_turn():

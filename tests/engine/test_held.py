@@ -11,9 +11,10 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.events import GenerationFinished, PrefillProgress
+from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress
+from mlxspec.verify.noise import Noise
 from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
-from tests.support.adversaries import AlwaysRight
+from tests.support.adversaries import AlwaysRight, RandomTrees
 from tests.support.pairwise import pairwise
 from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
@@ -111,6 +112,48 @@ def test_the_newest_reply_keeps_what_the_engine_has_read():
         next(held)  # beside it, in a cache of its own
     assert len(engine.target) >= len(PROMPT) + len(told)
     assert emitted([*newest]) == SHADOWS["full"].greedy([*PROMPT, *told, 4], 14)
+
+
+class NotesKeys(RandomTrees):
+    """Notes after how many tokens it is started, with which key."""
+
+    def start(self, prompt, sampling, key):
+        super().start(prompt, sampling, key)
+        self.started = [*getattr(self, "started", []), (len(prompt), key.tolist())]
+
+
+def test_each_start_of_a_drafter_has_the_noise_of_its_own_position():
+    """With the noise of an earlier position, a draft would tell what was drawn there."""
+    engine, drafter = make_engine(MODEL, NoDrafter()), NotesKeys(24)
+    held = engine.generate(PROMPT, SAMPLED, drafter=drafter)
+    for _ in range(3):
+        for _ in range(3):
+            next(held)
+        list(engine.generate(OTHER, PARAMS))  # takes the target away
+    list(held)
+    assert len({length for length, _ in drafter.started}) >= 3
+    for length, key in drafter.started:
+        assert key == Noise.of_seed(SAMPLED.seed).at(length).key_for("draft").tolist()
+
+
+class Fails(RandomTrees):
+    """Fails whenever it is asked, and counts that."""
+
+    num_asked = 0
+
+    def propose(self, root, budget):
+        self.num_asked += 1
+        raise RuntimeError("broken")
+
+
+def test_a_drafter_that_failed_is_not_asked_again_when_its_reply_moves():
+    engine, drafter = make_engine(MODEL, NoDrafter()), Fails(24)
+    held = engine.generate(PROMPT, PARAMS, drafter=drafter)
+    begun = [next(held) for _ in range(5)]
+    list(engine.generate(OTHER, PARAMS))  # takes the target away
+    events = [*begun, *held]
+    assert drafter.num_asked == sum(isinstance(event, DrafterFailed) for event in events) == 1
+    assert emitted(events) == SHADOWS["full"].greedy(PROMPT, 14)
 
 
 # ---- the engine's end ------------------------------------------------------------------------

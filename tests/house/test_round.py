@@ -1,4 +1,4 @@
-"""The round that the README shows is the round that the engine runs, statement by statement."""
+"""The round that the README shows is the round that runs, statement by statement."""
 
 import ast
 import inspect
@@ -7,16 +7,16 @@ import textwrap
 
 import pytest
 
-from mlxspec.engine.engine import Engine
+from mlxspec.reply.round import write_round
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 (SHOWN,) = (
     block
     for block in re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    if block.startswith("def round(")
+    if block.startswith("def write_round(")
 )
-RUN = textwrap.dedent(inspect.getsource(Engine.round))
+RUN = textwrap.dedent(inspect.getsource(write_round))
 
 
 def statements(source):
@@ -27,7 +27,7 @@ def statements(source):
     return ast.unparse(function)
 
 
-def test_the_round_of_the_readme_is_that_of_the_engine():
+def test_the_round_of_the_readme_is_the_one_that_runs():
     assert statements(SHOWN) == statements(RUN)
 
 
@@ -38,4 +38,4 @@ def test_the_round_is_six_lines():
 @pytest.mark.parametrize("line", SHOWN.splitlines()[1:])
 def test_a_round_that_lacks_a_line_or_has_another_would_be_seen(line):
     assert statements(RUN) != statements(SHOWN.replace(line, "    pass"))
-    assert statements(RUN) != statements(SHOWN.replace(line, line.replace("reply", "other")))
+    assert statements(RUN) != statements(SHOWN.replace(line, line.replace("writer", "other")))

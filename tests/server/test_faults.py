@@ -106,7 +106,7 @@ def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch
     bad, long = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+")), Told(loaded, "long")
     fails(DEAD_END, lambda params: params.grammar is not None)
     batch = loaded.batch
-    leave = batch.leave
+    leave = batch._release
 
     def leaving():
         before = batch.num_replies
@@ -114,7 +114,7 @@ def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch
         if batch.num_replies < before:
             raise RuntimeError("no memory")
 
-    monkeypatch.setattr(batch, "leave", leaving)
+    monkeypatch.setattr(batch, "_release", leaving)
     thread.ask(loaded, [bad.ticket, long.ticket])
     thread.start()
     try:

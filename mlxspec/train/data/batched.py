@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from mlxspec.batch import BatchReply, BatchRun, BatchSettings
-from mlxspec.batch.jobs import Job
+from mlxspec.batch import BatchReply, BatchSettings, OpenBatch, replies_as_they_end
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.reply.job import Job
 from mlxspec.trace.events import EmittedToken
 
 T = TypeVar("T")
@@ -57,10 +57,9 @@ def run_tasks(
 ) -> Iterator[tuple[int, T]]:
     """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends."""
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
-    run = BatchRun(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
+    batch = OpenBatch(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
     asking = _Asking(tasks)
-    replies = run.replies_as_they_end(asking.next_job, lambda index: False, asking.is_last)
-    for reply in replies:
+    for reply in replies_as_they_end(batch, asking.next_job, lambda index: False, asking.is_last):
         reply.raise_error()
         asking.send(reply)
         yield from asking.take_results()
