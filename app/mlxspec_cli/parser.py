@@ -127,9 +127,9 @@ def _add_generate_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
     reports = parser.add_mutually_exclusive_group()
-    text = "measure what only a Mac can tell, in ten minutes, and write a file to send"
+    text = "measure what only a Mac can tell, in about ten minutes, and write a file to send"
     reports.add_argument("--mac-report", metavar="FILE", help=text)
-    text = "compare such a file with what the tests assume"
+    text = "print what such a file says about the assumptions of the code"
     reports.add_argument("--read-report", metavar="FILE", help=text)
     text = "delete what was compared and measured here; the next load does it again"
     reports.add_argument("--forget", action="store_true", help=text)

@@ -2,24 +2,77 @@
 
 A word of `--arms` is a word of `--drafter`; `plain` means `none`, and a plus sign joins drafters to
 a pool. Every conversation starts with a new drafter: one that has seen the reply before would only
-repeat it.
+repeat it. The modes of the bench are lists of arms.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
+from typing import Any, Protocol
 
-from mlxspec.bench.sample import Arm, Reply, Task, Watch
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.auto import choose_drafter
 from mlxspec.drafting.names import check_drafter
-from mlxspec.drafting.registry import DrafterContext, build_drafter
+from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
 from mlxspec.engine.engine import Engine
-from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec.measure.trial import Trial, Watch, run_trial
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Grammar, SamplingParams
 
 PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Task:
+    """The settings of a reply; other projects use only `max_tokens`, `temperature` and `seed`.
+
+    Attributes:
+        max_tokens: Maximum number of tokens, the stop token included.
+        num_draft_tokens: Maximum number of draft nodes per round.
+        ignores_stop: Whether to continue after stop tokens.
+        prediction: The text that the reply is expected to repeat.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
+    ignores_stop: bool = False
+    prediction: str | None = None
+    grammar: Grammar | None = None
+
+    def __post_init__(self) -> None:
+        self.params()  # raises where a value is out of range
+
+    def params(self) -> GenerationParams:
+        """Return the settings as parameters of an engine."""
+        return GenerationParams(
+            max_tokens=self.max_tokens,
+            sampling=SamplingParams(
+                temperature=self.temperature, top_p=self.top_p, min_p=self.min_p
+            ),
+            seed=self.seed,
+            num_draft_tokens=self.num_draft_tokens,
+            ignore_eos=self.ignores_stop,
+            prediction=self.prediction,
+            grammar=self.grammar,
+        )
+
+
+class Arm(Protocol):
+    """A writer of replies: an engine with a drafter, or another project."""
+
+    name: str
+
+    def begin(self) -> None:
+        """Start a conversation: forget all that the drafter learned in earlier ones."""
+
+    def write(self, prompt: Sequence[int], task: Task) -> Trial:
+        """Reply to a prompt that is in no cache."""
 
 
 class OwnArm:
@@ -31,38 +84,29 @@ class OwnArm:
         engine: Engine,
         make_drafter: Callable[[], Drafter],
         budget: Budget | None = None,
+        **settings: Any,
     ) -> None:
-        """Make an arm; if `budget` is None, the engine's own budget decides."""
+        """Make an arm.
+
+        `settings` replace those of every task. If `budget` is None, the engine's own decides.
+        """
         self.name = name
-        self._engine = engine
+        self.engine = engine
         self._make_drafter = make_drafter
         self._budget = budget
+        self._settings = settings
         self._drafter = make_drafter()
 
     def begin(self) -> None:
         self._drafter = self._make_drafter()
 
-    def write(self, prompt: Sequence[int], task: Task) -> Reply:
-        engine = self._engine
-        engine.target.reset()
-        tokens: list[int] = []
-        fault, stats = "", {}
-        watch = Watch()
-        events = engine.generate(
-            list(prompt), task.params(), drafter=self._drafter, budget=self._budget
+    def write(self, prompt: Sequence[int], task: Task) -> Trial:
+        self.engine.target.reset()
+        params = replace(task, **self._settings).params()
+        watch = Watch.after_collecting()
+        return run_trial(
+            self.engine, prompt, params, self._drafter, budget=self._budget, watch=watch
         )
-        for event in events:
-            match event:
-                case DraftVerified() | PlainDecoded():
-                    watch.saw(len(event.emit))
-                    tokens += [token.token for token in event.emit]
-                case DrafterFailed():
-                    fault = event.message
-                case GenerationFinished():
-                    stats = dict(event.stats)
-        forwards = stats["target_forwards"]
-        rows = forwards + stats["drafted"]
-        return watch.reply(tokens, prompt, forwards, rows, stats=stats, fault=fault)
 
 
 def check_arms(names: Sequence[str]) -> None:
@@ -72,18 +116,30 @@ def check_arms(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         raise ValueError(f"an arm stands twice in {', '.join(names)}: name each once")
     for name in names:
-        drafter = _drafter_of(name)
-        check_drafter(drafter, has_draft_model=False)
+        check_drafter(_drafter_of(name), has_draft_model=False)
 
 
 def own_arms(
     names: Sequence[str], context: DrafterContext, budget: Budget | None = None
-) -> list[Arm]:
+) -> list[OwnArm]:
     """Return the arms that these words name; if `budget` is None, the engine's own budget decides.
 
     Raises `MlxspecError` if a drafter is missing, or does not fit this target.
     """
     return [_own_arm(name, context, budget) for name in names]
+
+
+def plain_arm(context: DrafterContext) -> OwnArm:
+    """Return plain decoding; under a grammar too, each token is computed by a forward."""
+    return OwnArm(
+        PLAIN, context.engine, partial(build_drafter, "none", context), num_draft_tokens=0
+    )
+
+
+def drafters_here(context: DrafterContext) -> list[str]:
+    """Return the drafters that need no download, as words of `--arms`."""
+    words = [word.replace(",", "+") for word in candidates(context.files) if word != "none"]
+    return [*words, "model"] if context.draft_model and "model" not in words else words
 
 
 def make_drafter(name: str, context: DrafterContext) -> Drafter:
@@ -92,7 +148,7 @@ def make_drafter(name: str, context: DrafterContext) -> Drafter:
     return build_drafter(choose_drafter(context).drafter if drafter == "auto" else drafter, context)
 
 
-def _own_arm(name: str, context: DrafterContext, budget: Budget | None) -> Arm:
+def _own_arm(name: str, context: DrafterContext, budget: Budget | None) -> OwnArm:
     drafter = _drafter_of(name)
     if drafter == "auto":
         drafter = choose_drafter(context).drafter
@@ -105,3 +161,60 @@ def _drafter_of(name: str) -> str:
     if name == PLAIN:
         return "none"
     return name if Path(expanduser(name)).exists() else name.replace("+", ",")
+
+
+# ---- replies whose text was predicted, such as an edited file ---------------------------------
+
+_LINES, _EDITS = 150, 5
+_NAMES = "alpha beta gamma delta omega north south east west red green blue gold silver"
+_WORDS = tuple(_NAMES.split(" "))
+
+
+class PredictedArm:
+    """An arm that gets a prediction: its plain reply, in which some lines are changed.
+
+    Plain decoding writes that reply before the time of the arm begins.
+    """
+
+    def __init__(self, arm: OwnArm, change: str, plain: OwnArm) -> None:
+        """`change` is a key of `CHANGES`."""
+        self.name = f"{arm.name}, {change}"
+        self._arm, self._plain, self._change = arm, plain, CHANGES[change]
+
+    def begin(self) -> None:
+        self._arm.begin()
+
+    def write(self, prompt: Sequence[int], task: Task) -> Trial:
+        text = self._plain.engine.tokenizer.decode(self._plain.write(prompt, task).tokens)
+        return self._arm.write(prompt, replace(task, prediction=self._change(text)))
+
+
+def predicted_arms(names: Sequence[str], context: DrafterContext, budget: Budget) -> list[Arm]:
+    """Return plain decoding, and every named arm without a prediction and with each of them."""
+    plain = plain_arm(context)
+    arms: list[Arm] = [plain]
+    for arm in own_arms([name for name in names if name != PLAIN], context, budget):
+        arms += [arm, *(PredictedArm(arm, change, plain) for change in CHANGES)]
+    return arms
+
+
+def _changed(text: str, most: int, every: int = 1) -> str:
+    """Return a text in which one of `every` lines, at most `most`, has other words."""
+    words = text.split(" ")
+    size = max(1, len(words) // _LINES)
+    lines = [words[start : start + size] for start in range(0, len(words), size)]
+    every = max(every, len(lines) // most)
+    for number in range(every // 2, len(lines), every):
+        lines[number] = [
+            f"{_WORDS[(number + place) % len(_WORDS)]}{number}"
+            for place in range(len(lines[number]))
+        ]
+    return " ".join(word for line in lines for word in line)
+
+
+CHANGES: Mapping[str, Callable[[str], str]] = {
+    "5 lines": partial(_changed, most=_EDITS),
+    "a third": partial(_changed, most=_LINES, every=3),
+    "all": partial(_changed, most=_LINES * 2),
+}
+"""What is changed in a prediction, by name."""

@@ -25,18 +25,16 @@ from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
-from mlxspec.bench.run import Runner
 from mlxspec.device.core_split import left_to_blas
-from mlxspec.drafters.base import Drafter
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
-from mlxspec.measure.compare import first_difference
+from mlxspec.measure.lossless import first_difference
+from mlxspec.measure.trial import prompt_tokens, rotated, run_trial
 from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.difference import Difference
-from mlxspec.trace.events import DraftVerified, PlainDecoded
 
 SEQUENCES = "1,4,16"
 DRAFTERS = ("none", "pool")
@@ -83,17 +81,10 @@ def make_arms(
 def _one_by_one(context: DrafterContext, drafter: str) -> Write:
     def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
         own = build_drafter(drafter, context)
-        return [_tokens(context.engine, own, prompt, params) for prompt in prompts]
+        replies = (run_trial(context.engine, prompt, params, own) for prompt in prompts)
+        return [list(reply.tokens) for reply in replies]
 
     return write
-
-
-def _tokens(
-    engine: Engine, drafter: Drafter, prompt: list[int], params: GenerationParams
-) -> list[int]:
-    events = engine.generate(prompt, params, drafter=drafter)
-    rounds = [event for event in events if isinstance(event, DraftVerified | PlainDecoded)]
-    return [token.token for event in rounds for token in event.emit]
 
 
 def _batch(context: DrafterContext, drafter: str, rows_per_round: int) -> Write:
@@ -154,8 +145,7 @@ def measure(
     seconds: dict[str, list[float]] = {name: [] for name in names}
     written: dict[str, list[list[int]]] = {}
     for number in range(repeats):
-        first = number % len(names)
-        for name in (*names[first:], *names[:first]):
+        for name in rotated(names, number):
             context.engine.target.reset()
             gc.collect()
             mx.clear_cache()
@@ -257,9 +247,8 @@ def _measure(args: argparse.Namespace) -> int:
 
 def own_prompts(context: DrafterContext, count: int) -> list[list[int]]:
     """Return the first turns of `count` built-in questions; they repeat from the beginning."""
-    runner = Runner(context.engine, [], "")
     questions = islice(cycle(read_questions()), count)
-    return [runner.prompt([{"role": "user", "content": item.turns[0]}]) for item in questions]
+    return [prompt_tokens(context.engine, question.turns[0]) for question in questions]
 
 
 def parse_counts(text: str) -> list[int]:

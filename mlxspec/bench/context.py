@@ -8,23 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from mlxspec.bench.arms import own_arms
+from mlxspec.bench.arms import Task, own_arms
 from mlxspec.bench.prompts import read_questions
-from mlxspec.bench.sample import Task
 from mlxspec.device.backend import GB
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import LoadedModel
+from mlxspec.measure.tables import cell, table
 from mlxspec.params import Options
 from mlxspec.progress import Say
 
 WINDOW = 4096
 """Rows of the rotating cache for contexts that are longer than the model's."""
-
-
-CONTEXT_HEADER = (
-    f"{'arm':<22}{'context':>8}  {'cache':<24}{'first token, s':>15}{'ms/token':>10}"
-    f"{'tokens/forward':>15}{'cache, GB':>11}{'in all, GB':>11}"
-)
 
 
 @dataclass(frozen=True)
@@ -52,10 +46,10 @@ def context_lengths(text: str) -> list[int]:
     """Return the lengths in a list such as "1k,8k", with k as 1024; else raise `ValueError`."""
     lengths = []
     for word in text.lower().split(","):
-        number, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
-        if not number.strip().isdigit() or int(number) < 1:
+        digits, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
+        if not digits.strip().isdigit() or int(digits) < 1:
             raise ValueError(f"lengths are numbers of tokens, like 1k,8k; got {text!r}")
-        lengths.append(int(number) * factor)
+        lengths.append(int(digits) * factor)
     return lengths
 
 
@@ -68,38 +62,38 @@ def measure_context(
     """
     fits = length + task.max_tokens <= loaded.config.max_position_embeddings
     options = replace(options, max_kv_size=None if fits else WINDOW)
-    prompt = list(islice(cycle(_text(loaded)), length))
+    turns = [turn for question in read_questions() for turn in question.turns]
+    prompt = list(islice(cycle(loaded.tokenizer.encode("\n\n".join(turns)) or [0]), length))
     found = []
     for name in arms:
-        drafter_context = make_drafter_context(loaded, options, say)
-        (arm,) = own_arms([name], drafter_context)
+        context = make_drafter_context(loaded, options, say)
+        (arm,) = own_arms([name], context)
         reply = arm.write(prompt, replace(task, ignores_stop=True))
-        later = reply.later_tokens
+        later, cache = reply.later_tokens, context.target.cache
         found.append(
             ContextFigures(
                 arm=arm.name,
                 context=length,
-                cache=drafter_context.target.cache.describe(),
+                cache=cache.describe(),
                 prompt_s=reply.ttft_s,
                 ms_per_token=1e3 * reply.seconds / later if later else None,
                 tokens_per_forward=len(reply.tokens) / reply.forwards,
-                cache_gb=drafter_context.target.cache.nbytes / GB,
+                cache_gb=cache.nbytes / GB,
                 own_memory_gb=reply.own_memory_gb,
             )
         )
     return found
 
 
-def _text(loaded: LoadedModel) -> list[int]:
-    turns = [turn for question in read_questions() for turn in question.turns]
-    tokens = loaded.tokenizer.encode("\n\n".join(turns))
-    return tokens or [0]
-
-
-def context_row(found: ContextFigures) -> str:
-    """Return a row of the table below `CONTEXT_HEADER`."""
-    ms = "-" if found.ms_per_token is None else f"{found.ms_per_token:.1f}"
-    return (
-        f"{found.arm:<22}{found.context:>8}  {found.cache:<24}{found.prompt_s:>15.1f}{ms:>10}"
-        f"{found.tokens_per_forward:>15.2f}{found.cache_gb:>11.3f}{found.own_memory_gb:>11.3f}"
-    )
+def context_table(found: Sequence[ContextFigures]) -> str:
+    """Return a table, one row per arm and length."""
+    head = ["arm", "context", "cache", "first token, s", "ms/token", "tokens/forward"]
+    rows = [
+        [
+            *(one.arm, str(one.context), one.cache, cell(one.prompt_s, 1)),
+            *(cell(one.ms_per_token, 1), cell(one.tokens_per_forward)),
+            *(cell(one.cache_gb, 3), cell(one.own_memory_gb, 3)),
+        ]
+        for one in found
+    ]
+    return table([[*head, "cache, GB", "in all, GB"], *rows])

@@ -7,16 +7,17 @@ token per target forward. Acceptance at a depth is counted per round, and also r
 rounds that reached the depth before.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from statistics import fmean, median, quantiles
 from typing import Any
 
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row
-from mlxspec.bench.sample import Reply
-from mlxspec.trace.stats import mean_acceptance_length
+from mlxspec.measure.trial import Trial
+from mlxspec.trace.stats import FORCED, GenerationStats, total
+
+_FIELDS = [field.name for field in fields(GenerationStats) if field.name[0] != "_"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def arm_figures(rows: Sequence[Row], arm: str, baseline: str) -> ArmFigures:
         mean=fmean(medians) if medians else None,
         replies=len(replies),
         tokens=tokens,
-        tokens_per_s=_speed(replies),
+        tokens_per_s=speed(replies),
         ttft_s=median(reply.ttft_s for reply in replies),
         tokens_per_forward=tokens / sum(reply.forwards for reply in replies),
         rows_per_token=sum(num_rows) / tokens if len(num_rows) == len(replies) else None,
@@ -90,7 +91,7 @@ def _categories(mine: Sequence[Row], standard: dict[Any, Row]) -> dict[str, Spre
     pairs: dict[str, list[tuple[float, float]]] = {}
     for row in mine:
         other = standard.get(row.case)
-        speeds = _speed(row.replies), _speed(other.replies) if other else None
+        speeds = speed(row.replies), speed(other.replies) if other else None
         if speeds[0] is not None and speeds[1] is not None:
             pairs.setdefault(row.case.question.category, []).append((speeds[0], speeds[1]))
     return {name: _spread(found) for name, found in pairs.items()}
@@ -103,42 +104,35 @@ def _spread(pairs: Sequence[tuple[float, float]]) -> Spread:
     return Spread(quartiles[1], quartiles[0], quartiles[2], len(ratios), of_means)
 
 
-def _speed(replies: Sequence[Reply]) -> float | None:
+def speed(replies: Sequence[Trial]) -> float | None:
     """Return tokens/s after the first tokens; None if no tokens came after them."""
     tokens = sum(reply.later_tokens for reply in replies)
     seconds = sum(reply.seconds for reply in replies)
     return tokens / seconds if tokens and seconds > 0 else None
 
 
-def _rounds(replies: Sequence[Reply]) -> dict[str, Any]:
+def _rounds(replies: Sequence[Trial]) -> dict[str, Any]:
     """Return the figures of an engine's rounds: acceptance by depth, shares of time, waits."""
-    stats = [reply.stats for reply in replies if reply.stats]
-    if not stats:
+    own = [reply.stats for reply in replies if reply.stats]
+    if not own:
         return {}
-    rounds, forwards = _sum(stats, "rounds"), _sum(stats, "target_forwards")
-    kept = _sums(stats, "accepted_at_depth")
-    draft_s, target_s = _sum(stats, "draft_s"), _sum(stats, "target_s")
-    decode_s = _sum(stats, "total_s") - _sum(stats, "prefill_s")
+    whole = total(
+        GenerationStats(**{name: one[name] for name in _FIELDS if name in one}) for one in own
+    )
+    decode_s = whole.total_s - whole.prefill_s
+    forwards = max(whole.target_forwards, 1)
     return {
-        "rounds": rounds,
-        "drafted_share": rounds / forwards if forwards else 0.0,
-        "mean_acceptance_length": mean_acceptance_length(_sum(stats, "accepted"), rounds),
-        "acceptance_by_depth": [count / rounds for count in kept],
-        "acceptance_given_reached": [
-            count / base for count, base in zip(kept, [rounds, *kept], strict=False) if base
-        ],
-        "drafted_at_depth": [count / rounds for count in _sums(stats, "drafted_at_depth")],
-        "draft_share": draft_s / decode_s,
-        "target_share": target_s / decode_s,
-        "host_share": (decode_s - draft_s - target_s) / decode_s,
-        "syncs_per_forward": _sum(stats, "host_syncs") / max(forwards, 1),
+        "rounds": whole.rounds,
+        "drafted_share": whole.rounds / forwards,
+        "mean_acceptance_length": whole.mean_acceptance_length,
+        "acceptance_by_depth": whole.acceptance_by_depth,
+        "acceptance_given_reached": whole.acceptance_given_reached,
+        "drafted_at_depth": [count / whole.rounds for count in whole.drafted_at_depth],
+        "draft_share": whole.draft_s / decode_s,
+        "target_share": whole.target_s / decode_s,
+        "host_share": (decode_s - whole.draft_s - whole.target_s) / decode_s,
+        "syncs_per_forward": sum(one["host_syncs"] for one in own) / forwards,
+        "forced_share": whole.kinds.get(FORCED, 0) / max(whole.generated_tokens, 1),
+        "prediction_accepted": whole.accepted_prediction_tokens,
+        "prediction_rejected": whole.rejected_prediction_tokens,
     }
-
-
-def _sum(stats: Sequence[Mapping[str, Any]], name: str) -> float:
-    return float(sum(figures[name] for figures in stats))
-
-
-def _sums(stats: Sequence[Mapping[str, Any]], name: str) -> list[int]:
-    lists: list[list[int]] = [figures[name] for figures in stats]
-    return [sum(counts) for counts in zip_longest(*lists, fillvalue=0)]

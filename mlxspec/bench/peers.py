@@ -15,12 +15,13 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.bench.sample import Arm, Reply, Task, Watch
+from mlxspec.bench.arms import Arm, Task
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import Tokenizer
+from mlxspec.measure.trial import Trial, Watch
 from mlxspec.models import Model, TargetModel
 
 INSTALL = {
@@ -62,12 +63,12 @@ class MlxLmArm:
         """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
-    def write(self, prompt: Sequence[int], task: Task) -> Reply:
+    def write(self, prompt: Sequence[int], task: Task) -> Trial:
         mx.random.seed(task.seed)
         sampler = self._sampling.make_sampler(temp=task.temperature)
         tokens: list[int] = []
         drafted: list[bool] = []
-        watch = Watch()
+        watch = Watch.after_collecting()
         for response in self._generate.stream_generate(
             self._model,
             self._tokenizer,
@@ -83,7 +84,7 @@ class MlxLmArm:
         mx.synchronize(self._generate.generation_stream)
         # each forward ends with a bonus token; only the last one may be cut off before it
         forwards = drafted.count(False) + bool(drafted and drafted[-1])
-        return watch.reply(tokens, prompt, forwards, None if self._options else forwards)
+        return watch.trial(tokens, prompt, forwards, None if self._options else forwards)
 
 
 class DsparkArm:
@@ -105,7 +106,7 @@ class DsparkArm:
         """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
-    def write(self, prompt: Sequence[int], task: Task) -> Reply:
+    def write(self, prompt: Sequence[int], task: Task) -> Trial:
         rows: list[int] = []
 
         def on_text(_: str) -> None:
@@ -116,7 +117,7 @@ class DsparkArm:
             rows.append(drafted + 1)
             watch.saw(committed + (self._drafts and not watch.has_seen))
 
-        watch = Watch()
+        watch = Watch.after_collecting()
         result = self._loop(
             self._target,
             self._tokenizer,
@@ -131,7 +132,7 @@ class DsparkArm:
         forwards = int(result.target_forwards)
         prompt_row = forwards - len(rows)
         tokens = result.token_ids[: task.max_tokens]  # its last round may write one too many
-        return watch.reply(tokens, prompt, forwards, sum(rows) + prompt_row)
+        return watch.trial(tokens, prompt, forwards, sum(rows) + prompt_row)
 
 
 def build_peer(name: str, context: DrafterContext) -> Arm:

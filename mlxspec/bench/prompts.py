@@ -3,7 +3,8 @@
 A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order
 (Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The built-in set has four questions
 in each of its six categories and in `copy`, which asks for edits of a text or extracts from it.
-These favour any drafter that copies, so they are never part of a mean.
+These favour any drafter that copies, so they are never part of a mean. 24 more questions have
+answers that must fit a JSON schema, in four categories, from a flat object to nested arrays.
 """
 
 import json
@@ -13,11 +14,13 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+from mlxspec.params import Grammar
 from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 
 APART = "copy"
 _OWN = Path(__file__).with_name("prompts.jsonl")
+_SCHEMAS = Path(__file__).with_name("schemas.jsonl")
 _MULTI_TURN = "multi-turn"
 _OF_MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem")
 _GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
@@ -27,17 +30,20 @@ _GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
 class Question:
     """The user's side of a conversation.
 
-    `category` is "multi-turn" for all of MT-Bench's categories.
+    `category` is "multi-turn" for all of MT-Bench's categories. Replies must fit `grammar`; None
+    for any text.
     """
 
     id: str
     category: str
     turns: tuple[str, ...]
+    grammar: Grammar | None = None
 
     @property
     def digest(self) -> str:
-        """A short hash of the turns."""
-        return sha256(json.dumps(self.turns).encode()).hexdigest()[:12]
+        """A short hash of the turns and the grammar."""
+        text = json.dumps(self.turns) + (self.grammar.source if self.grammar else "")
+        return sha256(text.encode()).hexdigest()[:12]
 
 
 def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
@@ -57,6 +63,17 @@ def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
     if not questions:
         raise ValueError(f"{source} holds no questions: write one JSON object per line")
     return questions
+
+
+def read_schemas() -> list[Question]:
+    """Return the built-in questions whose answers must fit a schema."""
+    rows = map(json.loads, _SCHEMAS.read_text(encoding="utf-8").splitlines())
+    return [
+        Question(
+            str(row["id"]), row["category"], (row["prompt"],), Grammar.json_schema(row["schema"])
+        )
+        for row in rows
+    ]
 
 
 def choose_questions(

@@ -1,18 +1,19 @@
 """The figures of a run as tables for people, and as a JSON document for programs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mlxspec.bench.figures import ArmFigures, Spread, arm_figures
-from mlxspec.bench.keep import row_dict
-from mlxspec.bench.machine import Setup, cost_line, setup_lines
 from mlxspec.bench.prompts import APART
+from mlxspec.bench.rows import row_dict
 from mlxspec.bench.run import Row
+from mlxspec.bench.setup import Setup, cost_line, setup_lines
 from mlxspec.budget import CostCurve
-from mlxspec.measure.estimate import estimated_tps
+from mlxspec.measure.cost import estimated_tps
+from mlxspec.measure.tables import as_json, cell, table
 
-_FIRST, _CELL = 18, 17
+_ARMS_IN_A_TABLE = 6
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,18 @@ class BenchResult:
 
 def text(result: BenchResult) -> str:
     """Return the report: the setup, a table for each temperature, the agreement of the arms."""
-    parts = ["\n".join(_heading(result))]
+    heading = setup_lines(result.setup) + ([cost_line(result.cost)] if result.cost else [])
+    parts = ["\n".join(heading)]
     for temp in result.temps:
-        parts.append(_table(result, temp))
-        parts.append(_depths(result.figures(temp)))
+        kind = "greedy" if temp == 0 else f"temperature {temp:g}"
+        parts.append(
+            f"{kind}: tokens/s over those of {result.baseline}, prompt by prompt "
+            "(median, and quartiles)"
+        )
+        columns = result.figures(temp)
+        for start in range(0, len(columns), _ARMS_IN_A_TABLE):
+            parts.append(_table(columns[start : start + _ARMS_IN_A_TABLE], result.cost))
+        parts.append(_depths(columns))
     parts.append(_agreement(result))
     parts += [f"! {note}" for note in (*_faults(result.rows), *result.notes)]
     if result.is_partial:
@@ -67,54 +76,39 @@ def text(result: BenchResult) -> str:
 
 def document(result: BenchResult) -> dict[str, Any]:
     """Return all results, ready for JSON; token ids are replaced by their number."""
-    results = {
-        str(temp): [_without_none(asdict(figures)) for figures in result.figures(temp)]
-        for temp in result.temps
-    }
-    return {
-        "setup": dict(result.setup),
+    rows = [row_dict(row) for row in result.rows]
+    for reply in (reply for row in rows for reply in row["replies"]):
+        reply["tokens"] = len(reply["tokens"])
+    cost = result.cost
+    found = {
+        "setup": result.setup,
         "baseline": result.baseline,
-        "forward_cost": _curve_dict(result.cost) if result.cost else None,
+        "forward_cost": cost and {"widths": list(cost.ms), "ms": list(cost.ms.values())},
         "is_partial": result.is_partial,
         "has_real_difference": result.has_real_difference,
-        "notes": list(result.notes),
-        "results": results,
-        "rows": [_row_dict(row) for row in result.rows],
+        "notes": result.notes,
+        "results": {str(temp): result.figures(temp) for temp in result.temps},
+        "rows": rows,
     }
+    return {name: as_json(value) for name, value in found.items()}
 
 
-def _curve_dict(curve: CostCurve) -> dict[str, Any]:
-    return {"widths": list(curve.ms), "ms": list(curve.ms.values())}
-
-
-def _heading(result: BenchResult) -> list[str]:
-    lines = setup_lines(result.setup)
-    return [*lines, cost_line(result.cost)] if result.cost else lines
-
-
-def _table(result: BenchResult, temp: float) -> str:
-    columns = result.figures(temp)
-    kind = "greedy" if temp == 0 else f"temperature {temp:g}"
-    lines = [
-        f"{kind}: tokens/s over those of {result.baseline}, prompt by prompt "
-        "(median, and quartiles)",
-        _line("", [figures.arm for figures in columns]),
-    ]
-    categories = list(dict.fromkeys(name for figures in columns for name in figures.categories))
-    for name in categories:
-        if name != APART:
-            lines.append(_line(name, [_cell(figures.categories.get(name)) for figures in columns]))
-    lines.append(_line("mean of these", [_number(figures.mean) for figures in columns]))
-    if APART in categories:
-        lines.append(_line(APART, [_cell(figures.categories.get(APART)) for figures in columns]))
-    lines += [
-        "",
-        *(_line(name, [show(figures) for figures in columns]) for name, show in _ROWS.items()),
-    ]
-    if (cost := result.cost) is not None:
-        cells = [_number(_estimate(cost, figures), 1) for figures in columns]
-        lines.append(_line("estimate, tokens/s", cells))
-    return "\n".join(line.rstrip() for line in lines)
+def _table(columns: Sequence[ArmFigures], cost: CostCurve | None) -> str:
+    names = list(dict.fromkeys(name for figures in columns for name in figures.categories))
+    means = ["mean of these", *(cell(figures.mean) for figures in columns)]
+    rows = [[name, *(_cell(figures.categories.get(name)) for figures in columns)] for name in names]
+    place = names.index(APART) if APART in names else len(names)
+    rows.insert(place, means)
+    rows.insert(0, ["", *(figures.arm for figures in columns)])
+    rows += [["", *("" for _ in columns)]]
+    rows += [[name, *map(show, columns)] for name, show in _ROWS.items()]
+    for name, figure in _SELDOM.items():
+        values = [figures.rounds.get(figure, 0) for figures in columns]
+        rows += [[name, *map(cell, values)]] if any(values) else []
+    if cost is not None:
+        estimates = (_estimate(cost, figures) for figures in columns)
+        rows.append(["estimate, tokens/s", *(cell(value, 1) for value in estimates)])
+    return table(rows)
 
 
 def _estimate(cost: CostCurve, figures: ArmFigures) -> float | None:
@@ -131,9 +125,9 @@ def _of_rounds(name: str, form: str = "{:.2f}") -> Callable[[ArmFigures], str]:
 
 _ROWS: dict[str, Callable[[ArmFigures], str]] = {
     "tokens/forward": lambda figures: f"{figures.tokens_per_forward:.2f}",
-    "rows/token": lambda figures: _number(figures.rows_per_token),
+    "rows/token": lambda figures: cell(figures.rows_per_token),
     "waits/forward": _of_rounds("syncs_per_forward"),
-    "tokens/s": lambda figures: _number(figures.tokens_per_s, 1),
+    "tokens/s": lambda figures: cell(figures.tokens_per_s, 1),
     "first token, s": lambda figures: f"{figures.ttft_s:.2f}",
     "drafting": _of_rounds("draft_share", "{:.0%}"),
     "target": _of_rounds("target_share", "{:.0%}"),
@@ -141,44 +135,47 @@ _ROWS: dict[str, Callable[[ArmFigures], str]] = {
     "memory, GB": lambda figures: f"{figures.own_memory_gb:.3f}",
 }
 
+_SELDOM = {
+    "forced, share": "forced_share",
+    "predicted, accepted": "prediction_accepted",
+    "predicted, rejected": "prediction_rejected",
+}
+"""Rows of replies under a grammar or with a prediction, and their names among `rounds`."""
+
 
 def _depths(columns: Sequence[ArmFigures]) -> str:
-    lines = []
+    rows = []
     for figures in columns:
         kept = figures.rounds.get("acceptance_by_depth")
         if kept:
             given = figures.rounds["acceptance_given_reached"]
-            lines.append(f"{figures.arm:<{_FIRST}}{_shares(kept)}")
-            lines.append(f"{'  given the last':<{_FIRST}}{_shares(given)}")
-    return "\n".join(["rounds that kept a draft token at depth 1, 2, ...", *lines]) if lines else ""
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return "".join(f"{share:>6.2f}" for share in shares)
+            rows += [[figures.arm, *map(cell, kept)], ["  given the last", *map(cell, given)]]
+    width = max(map(len, rows), default=0)
+    padded = [[*row, *[""] * (width - len(row))] for row in rows]
+    head = "rounds that kept a draft token at depth 1, 2, ...\n"
+    return head + table(padded) if rows else ""
 
 
 def _agreement(result: BenchResult) -> str:
     lines = []
     for arm in result.arms:
-        if arm == result.baseline:
-            continue
         greedy = [row for row in result.rows if row.arm == arm and row.case.temp == 0]
-        if greedy:
+        if greedy and arm != result.baseline:
             lines += _agreement_of(arm, greedy, result.baseline)
     return "\n".join(lines)
 
 
 def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
     found = [
-        (row, turn, difference)
+        (row.case.question, turn, difference)
         for row in rows
         for turn, difference in enumerate(row.differences)
         if difference
     ]
     total = sum(len(row.replies) for row in rows)
     lines = [f"{arm}: {total - len(found)} of {total} greedy replies are those of {baseline}"]
-    for row, turn, difference in found:
-        name = f"{row.case.question.category} {row.case.question.id}, turn {turn + 1}"
+    for question, turn, difference in found:
+        name = f"{question.category} {question.id}, turn {turn + 1}"
         lines.append(f"  {name}: {difference.describe()}")
     return lines
 
@@ -192,26 +189,7 @@ def _faults(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _row_dict(row: Row) -> dict[str, Any]:
-    content = row_dict(row)
-    for reply in content["replies"]:
-        reply["tokens"] = len(reply["tokens"])
-    return content
-
-
-def _without_none(figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in figures.items() if value is not None}
-
-
-def _line(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<{_FIRST}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
-
-
 def _cell(spread: Spread | None) -> str:
     if spread is None:
         return "-"
     return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

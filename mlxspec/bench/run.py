@@ -4,15 +4,16 @@ The prompt of the next turn holds the baseline's reply for all arms. So all arms
 also at temperatures at which their replies differ.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from mlxspec.bench.arms import Arm, Task
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.sample import Arm, Reply, Task
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
-from mlxspec.measure.compare import first_difference
+from mlxspec.measure.lossless import first_difference
+from mlxspec.measure.trial import Trial, prompt_tokens, rotated
 from mlxspec.trace.difference import Difference
 
 _WARM_UP = "Name three colours, and say them again: "
@@ -42,6 +43,15 @@ class Case:
     temp: float
     repeat: int
 
+    def task(self, task: Task) -> Task:
+        """Return the task of this conversation."""
+        return replace(
+            task,
+            temperature=self.temp,
+            seed=task.seed + self.repeat,
+            grammar=self.question.grammar,
+        )
+
 
 @dataclass(frozen=True)
 class Row:
@@ -52,7 +62,7 @@ class Row:
 
     case: Case
     arm: str
-    replies: tuple[Reply, ...]
+    replies: tuple[Trial, ...]
     differences: tuple[Difference | None, ...] = ()
 
 
@@ -69,7 +79,7 @@ class Runner:
 
     def warm_up(self, task: Task, tell: Callable[[str], None]) -> None:
         """Let every arm write a few tokens that do not count."""
-        prompt = self.prompt([{"role": "user", "content": _WARM_UP}])
+        prompt = prompt_tokens(self.engine, _WARM_UP)
         for arm in self.arms:
             tell(arm.name)
             arm.begin()
@@ -86,59 +96,44 @@ class Runner:
         """Return the rows of a conversation, for all arms that are not in `known`.
 
         Args:
-            case: Its temperature replaces that of `task`, and its repeat is added to the seed.
+            case: The conversation.
             number: Number of conversations before it; it decides which arm writes first.
-            task: Settings of the replies.
+            task: Settings of the replies; those of the conversation replace some of them.
             known: Rows of the conversation from an earlier run.
             tell: Called with the name of each arm before it writes.
 
         Raises:
             ContextLengthError: The conversation is longer than the context of the model.
         """
-        done = {row.arm: row for row in known}
-        first = number % len(self.arms)
-        waiting = [arm for arm in (*self.arms[first:], *self.arms[:first]) if arm.name not in done]
-        task = replace(task, temperature=case.temp, seed=task.seed + case.repeat)
-        replies: dict[str, list[Reply]] = {arm.name: [] for arm in waiting}
+        replies = {row.arm: list(row.replies) for row in known}
+        waiting = [arm for arm in rotated(self.arms, number) if arm.name not in replies]
+        replies |= {arm.name: [] for arm in waiting}
+        differences: dict[str, list[Difference | None]] = {arm.name: [] for arm in waiting}
+        task, texts = case.task(task), []
         for arm in waiting:
             arm.begin()
-        differences: dict[str, list[Difference | None]] = {arm.name: [] for arm in waiting}
-        for turn, prompt in enumerate(self._prompts(case.question, replies, done)):
+        for turn, question in enumerate(case.question.turns):
+            texts.append(question)
+            prompt = prompt_tokens(self.engine, *texts)
             self._check_room(len(prompt), task.max_tokens)
             for arm in waiting:
                 tell(arm.name)
                 replies[arm.name].append(arm.write(prompt, task))
-            if case.temp == 0:
-                standard = self._standard(replies, done, turn)
-                for arm in waiting:
-                    found = self._compare(prompt, replies[arm.name][turn], standard)
-                    differences[arm.name].append(found)
+            standard = replies[self.baseline][turn]
+            texts.append(self.engine.tokenizer.decode(standard.tokens))
+            for arm in waiting if case.temp == 0 else ():
+                found = self._compare(prompt, replies[arm.name][turn], standard)
+                differences[arm.name].append(found)
         return [
-            Row(case, name, tuple(written), tuple(differences[name]))
-            for name, written in replies.items()
+            Row(case, arm.name, tuple(replies[arm.name]), tuple(differences[arm.name]))
+            for arm in waiting
         ]
 
-    def _compare(self, prompt: Sequence[int], written: Reply, standard: Reply) -> Difference | None:
+    def _compare(self, prompt: Sequence[int], written: Trial, standard: Trial) -> Difference | None:
         is_foreign = not (written.is_own and standard.is_own)
         return first_difference(
             self.engine, prompt, written.tokens, standard.tokens, is_foreign=is_foreign
         )
-
-    def _prompts(
-        self, question: Question, replies: dict[str, list[Reply]], done: dict[str, Row]
-    ) -> Iterator[list[int]]:
-        """Yield the prompt of each turn; its replies must be in `replies` before the next turn."""
-        messages: list[dict[str, str]] = []
-        for turn, text in enumerate(question.turns):
-            messages.append({"role": "user", "content": text})
-            yield self.prompt(messages)
-            tokens = self._standard(replies, done, turn).tokens
-            reply = self.engine.tokenizer.decode(tokens)
-            messages.append({"role": "assistant", "content": reply})
-
-    def _standard(self, replies: dict[str, list[Reply]], done: dict[str, Row], turn: int) -> Reply:
-        known = done.get(self.baseline)
-        return known.replies[turn] if known else replies[self.baseline][turn]
 
     def _check_room(self, num_prompt: int, max_tokens: int) -> None:
         room = self.engine.context_length
@@ -149,10 +144,3 @@ class Runner:
                 "--max-tokens or shorter prompts",
                 room,
             )
-
-    def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the prompt tokens of a conversation that ends with a user's turn."""
-        tokenizer = self.engine.tokenizer
-        if tokenizer.has_chat_template:
-            return tokenizer.apply_chat_template(messages)
-        return tokenizer.encode("\n\n".join(message["content"] for message in messages))

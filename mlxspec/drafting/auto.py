@@ -20,7 +20,7 @@ from mlxspec.drafting.verdict import SAFE, Verdict, conclude
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.shipped import DrafterFile
-from mlxspec.measure.trial import PROMPTS, Trial, run_trial
+from mlxspec.measure.trial import PROMPTS, short_trial
 from mlxspec.params import DraftLimits
 
 _TOKENS_PER_PROMPT = 48
@@ -174,19 +174,20 @@ def _trials(
 ) -> RunTrial:
     warm: set[str] = set()
 
-    def run(name: str, number: int, max_seconds: float) -> Trial:
+    def run(name: str, number: int, max_seconds: float) -> float:
         if should_stop():
-            return Trial()  # ends the laps
+            return 0.0  # ends the laps
         if name not in warm:  # the first use compiles and loads, which a trial must not time
-            run_trial(context.engine, built[name], _WARM_UP_PROMPT, max_tokens=2)
+            short_trial(context.engine, _WARM_UP_PROMPT, built[name], max_tokens=2)
             warm.add(name)
-        return run_trial(
+        trial = short_trial(
             context.engine,
-            built[name],
             PROMPTS[number],
+            built[name],
             max_tokens=_TOKENS_PER_PROMPT,
-            max_seconds=max_seconds,
+            seconds=max_seconds,
             sampling=context.sampling,
         )
+        return float(trial.stats["generation_tps"])
 
     return run

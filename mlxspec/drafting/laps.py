@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mlxspec.measure.trial import PROMPTS, Trial
+from mlxspec.measure.trial import PROMPTS, rotated
 
 PLAIN = "none"
 MIN_LAPS = 3  # with fewer, no median is safe from one outlier
@@ -22,9 +22,9 @@ _CLEAR_LEAD = 1.1
 _SPREADS = 3  # a lead of this number of spreads needs no further lap
 _LEADING_LAPS = 0.75  # of all laps: a lead in fewer depends on prompts or on luck
 
-RunTrial = Callable[[str, int, float], Trial]
-"""Runs a trial, given a drafter's name, the index of a prompt and the maximum seconds; an empty
-trial ends the laps.
+RunTrial = Callable[[str, int, float], float]
+"""Runs a trial, given a drafter's name, the index of a prompt and the maximum seconds; returns its
+tokens/s. 0 ends the laps.
 """
 
 
@@ -118,8 +118,7 @@ def run_laps(
     end = clock() + max_seconds
     racing, evidence = list(names), Evidence()
     for number in range(len(PROMPTS)):
-        turn = number % len(racing) if racing else 0
-        order = [PLAIN, *racing[turn:], *racing[:turn], PLAIN]
+        order = [PLAIN, *rotated(racing, number), PLAIN]
         lap = _run_lap(order, number, run, clock, end)
         if lap is None:
             break
@@ -135,17 +134,16 @@ def _run_lap(
     order: Sequence[str], number: int, run: RunTrial, clock: Callable[[], float], end: float
 ) -> Lap | None:
     """Return the lap over a prompt, or None if the time ended within it."""
-    trials: list[Trial] = []
+    speeds: list[float] = []
     laps_to_go = max(1, MIN_LAPS - number)
-    for _ in order:
+    for name in order:
         left = end - clock()
         if left <= 0:
             return None
-        to_come = len(order) * laps_to_go - len(trials)
-        trials.append(run(order[len(trials)], number, left / to_come))
-    if not all(trial.tokens_per_s for trial in trials):
-        return None  # the laps were stopped, or the clock stood still
-    speeds = [trial.tokens_per_s for trial in trials]
+        speed = run(name, number, left / (len(order) * laps_to_go - len(speeds)))
+        if not speed:
+            return None  # the laps were stopped, or the clock stood still
+        speeds.append(speed)
     drafted = zip(order[1:-1], speeds[1:-1], strict=True)
     return Lap((speeds[0], speeds[-1]), dict(drafted))
 

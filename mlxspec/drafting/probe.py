@@ -6,13 +6,13 @@ user would not see it. The acceptance rate of its first draft tokens shows it at
 write EAGLE-3 heads count layers in two ways: then both are tried.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlxspec.budget import FixedBudget
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.measure.trial import PROMPTS, Trial, run_trial
+from mlxspec.measure.trial import PROMPTS, short_trial
 
 MIN_ACCEPTANCE_RATE = 0.05
 """Acceptance rate of first draft tokens; a head after minutes of training reaches 0.25, one loaded
@@ -41,45 +41,34 @@ class Probe:
         return f"{self.acceptance_rate:.0%} of {self.rounds} first draft tokens accepted"
 
 
-Run = Callable[[Drafter, str, float], Trial]
-"""Runs a trial, given a drafter, a prompt and the maximum seconds."""
-
-
-def probe(drafter: Drafter, run: Run, *, max_seconds: float = _MAX_SECONDS) -> Probe:
+def probe(engine: Engine, drafter: Drafter, *, max_seconds: float = _MAX_SECONDS) -> Probe:
     """Return how often the target accepts the first draft token of a head.
 
-    `run` is usually `trials_of(engine)`. `max_seconds` is for all prompts; each prompt has at least
-    one round.
+    `max_seconds` is for all prompts; each prompt has at least one round. The content of the
+    target's cache changes.
     """
-    trial = Trial()
+    rounds = hits = 0
     for prompt in PROMPTS[:_NUM_PROMPTS]:
-        trial += run(drafter, prompt, max_seconds / _NUM_PROMPTS)
-    return Probe(trial.first_acceptance_rate, trial.rounds)
+        trial = short_trial(
+            engine,
+            prompt,
+            drafter,
+            max_tokens=_TOKENS_PER_PROMPT,
+            seconds=max_seconds / _NUM_PROMPTS,
+            budget=FixedBudget(),
+            num_draft_tokens=1,  # for top-1 acceptance
+        )
+        rounds += trial.stats["rounds"]
+        hits += trial.stats["accepted"]
+    return Probe(hits / rounds if rounds else 0.0, rounds)
 
 
-def best_wired(drafters: Sequence[Drafter], run: Run) -> tuple[int, Probe]:
+def best_wired(engine: Engine, drafters: Sequence[Drafter]) -> tuple[int, Probe]:
     """Return the index of the drafter whose first tokens are accepted most often, and its probe.
 
     The drafters are the same head with each possible layer convention; at least one.
     """
     seconds = _MAX_SECONDS / len(drafters)
-    probes = [probe(drafter, run, max_seconds=seconds) for drafter in drafters]
+    probes = [probe(engine, drafter, max_seconds=seconds) for drafter in drafters]
     best = max(range(len(drafters)), key=lambda number: probes[number].acceptance_rate)
     return best, probes[best]
-
-
-def trials_of(engine: Engine) -> Run:
-    """Return a function that runs trials with one draft token per round, for top-1 acceptance."""
-
-    def run(drafter: Drafter, prompt: str, max_seconds: float) -> Trial:
-        return run_trial(
-            engine,
-            drafter,
-            prompt,
-            max_tokens=_TOKENS_PER_PROMPT,
-            max_seconds=max_seconds,
-            num_draft_tokens=1,
-            budget=FixedBudget(),
-        )
-
-    return run

@@ -30,7 +30,7 @@ from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
 from mlxspec.drafting.names import TRAINED, parts_of
-from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired, trials_of
+from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
@@ -231,7 +231,7 @@ def _try_out(
     source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], context: DrafterContext
 ) -> int:
     """Return the index of the layer convention that drafts best; warn of problems of the head."""
-    best, probe = best_wired(drafters, trials_of(context.engine))
+    best, probe = best_wired(context.engine, drafters)
     context.target.reset()
     if head.unknown:
         context.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")

@@ -12,6 +12,7 @@ nothing either.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import mlx.core as mx
 import numpy as np
@@ -63,6 +64,8 @@ class Drift:
     `smallest_gap` is the smallest difference of the two best logits of any row alone; `rounding` is
     the largest difference that rounding alone causes (see the function `rounding`).
     """
+
+    DERIVED: ClassVar = ("largest", "is_zero", "near_tie")
 
     widths: tuple[WidthDrift, ...]
     smallest_gap: float

@@ -1,20 +1,25 @@
-"""Short trials of a drafter: timed replies to built-in prompts.
+"""The trial: one reply, timed and counted. All measurements are made of trials.
 
 Greedy replies are the same with every drafter, so trials of the same prompt differ only in speed
-and acceptance. Sampled ones differ in their text, too.
+and acceptance. Trials that are compared alternate (see `rotated`): other work on the machine slows
+down all of them alike.
 """
 
+import gc
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import mlx.core as mx
 
 from mlxspec.budget import Budget
+from mlxspec.device import backend, memory
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GREEDY, GenerationParams, SamplingParams
-from mlxspec.trace.stats import GenerationStats
-
-_SEED = 1
+from mlxspec.params import GenerationParams
+from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 PROMPTS = (
     "Explain in a few sentences why the sea has tides.",
@@ -27,80 +32,192 @@ PROMPTS = (
     "Show as JSON what a shop stores about a customer, with two examples.",
     "What speaks for a bicycle in the city, and what against it? Answer as a list.",
 )
-"""Prompts of different kinds; a prompt that is too long for the context is cut at its end."""
+"""Prompts of different kinds, for short trials."""
+
+_SEED = 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The figures of a short reply; `seconds` do not include the prefill.
+    """One reply, as its reader sees it.
 
-    `rounds` are those with a draft, `hits` those that accepted at least one draft token.
+    Attributes:
+        tokens: Token ids, the stop token included.
+        prompt_tokens: Number of prompt tokens.
+        ttft_s: Seconds from the question to the first tokens.
+        first_tokens: Number of tokens that arrived first, together; drafts can make it more than 1.
+        seconds: Seconds from the first tokens to the last.
+        forwards: Number of target forwards that wrote these tokens.
+        rows: Number of rows that they computed; None if the writer does not count them.
+        peak_memory_gb: Peak memory of MLX in GB, the weights of all arms included.
+        own_memory_gb: Increase of that over the memory before the reply, in GB.
+        stats: Figures of the engine, as in `GenerationStats.as_dict`; empty for other projects.
+        fault: Error of the drafter, or "".
     """
 
-    tokens: int = 0
-    seconds: float = 0.0
-    rounds: int = 0
-    hits: int = 0
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    ttft_s: float
+    first_tokens: int
+    seconds: float
+    forwards: int
+    rows: int | None = None
+    peak_memory_gb: float = 0.0
+    own_memory_gb: float = 0.0
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""
 
     @property
-    def tokens_per_s(self) -> float:
-        """Emitted tokens/s, 0 for an empty trial."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+    def is_own(self) -> bool:
+        """Whether an engine of mlxspec wrote the reply."""
+        return bool(self.stats)
 
     @property
-    def first_acceptance_rate(self) -> float:
-        """Share of the drafts with an accepted token at depth 1; 0 without a draft."""
-        return self.hits / self.rounds if self.rounds else 0.0
+    def later_tokens(self) -> int:
+        """Tokens that came after the first ones, in `seconds`."""
+        return len(self.tokens) - self.first_tokens
 
-    def __add__(self, other: "Trial") -> "Trial":
+
+class Watch:
+    """Measures when tokens arrive and how much memory they take, from its construction on."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._held = mx.get_active_memory()
+        memory.peak_memory_gb(reset=True)
+        self._clock = clock
+        self._start = self._last = clock()
+        self._first: float | None = None
+        self._first_tokens = 0
+
+    @staticmethod
+    def after_collecting() -> "Watch":
+        """Collect garbage first, so that no arm pays for that of another."""
+        gc.collect()
+        mx.clear_cache()
+        return Watch()
+
+    @property
+    def has_seen(self) -> bool:
+        return self._first is not None
+
+    def saw(self, num_tokens: int) -> None:
+        """Record that some tokens arrived together."""
+        self._last = self._clock()
+        if self._first is None:
+            self._first, self._first_tokens = self._last, num_tokens
+
+    def trial(
+        self,
+        tokens: Sequence[int],
+        prompt: Sequence[int],
+        forwards: int,
+        rows: int | None = None,
+        **more: Any,
+    ) -> Trial:
+        first = self._last if self._first is None else self._first
+        peak = memory.peak_memory_gb()
         return Trial(
-            self.tokens + other.tokens,
-            self.seconds + other.seconds,
-            self.rounds + other.rounds,
-            self.hits + other.hits,
+            tokens=tuple(tokens),
+            prompt_tokens=len(prompt),
+            ttft_s=first - self._start,
+            first_tokens=min(self._first_tokens, len(tokens)),
+            seconds=self._last - first,
+            forwards=forwards,
+            rows=rows,
+            peak_memory_gb=peak,
+            own_memory_gb=max(peak - self._held / backend.GB, 0.0),
+            **more,
         )
 
 
 def run_trial(
     engine: Engine,
+    prompt: Sequence[int],
+    params: GenerationParams,
+    drafter: Drafter | None = None,
+    *,
+    budget: Budget | None = None,
+    should_stop: Callable[[int], bool] = lambda num_tokens: False,
+    watch: Watch | None = None,
+) -> Trial:
+    """Return one reply of an engine.
+
+    Args:
+        engine: The content of its target's cache changes.
+        prompt: Token ids.
+        params: Settings of the reply.
+        drafter: The drafter; None for the engine's own.
+        budget: Decides the number of nodes; None for the engine's own.
+        should_stop: Called with the number of tokens so far, once per round.
+        watch: The watch of the reply; None for a new one.
+    """
+    watch = watch or Watch()
+    tokens: list[int] = []
+    fault, stats = "", {}
+    events = engine.generate(
+        prompt, params, drafter=drafter, budget=budget, should_stop=lambda: should_stop(len(tokens))
+    )
+    for event in events:
+        match event:
+            case DraftVerified() | PlainDecoded():
+                watch.saw(len(event.emit))
+                tokens += [token.token for token in event.emit]
+            case DrafterFailed():
+                fault = event.message
+            case GenerationFinished():
+                stats = dict(event.stats)
+    forwards = stats["target_forwards"]
+    return watch.trial(
+        tokens, prompt, forwards, forwards + stats["drafted"], stats=stats, fault=fault
+    )
+
+
+def short_trial(
+    engine: Engine,
+    text: str,
     drafter: Drafter,
-    prompt: str,
     *,
     max_tokens: int,
-    max_seconds: float = float("inf"),
-    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS,
+    seconds: float = math.inf,
     budget: Budget | None = None,
-    sampling: SamplingParams = GREEDY,
     clock: Callable[[], float] = time.perf_counter,
+    **settings: Any,
 ) -> Trial:
-    """Return the figures of one reply; the content of the target's cache changes.
+    """Return a reply of `max_tokens` tokens to a short text, such as one of `PROMPTS`.
 
-    `max_seconds` includes the prefill: no round starts after it, but there is always one round. If
-    `budget` is None, the engine's own budget decides the number of nodes.
+    No round starts after `seconds`, the prefill included, but there is always one round. A text
+    that is too long for the context is cut at its end. `settings` are further settings of the
+    reply.
     """
-    params = GenerationParams(
-        max_tokens, sampling, num_draft_tokens=num_draft_tokens, seed=_SEED, ignore_eos=True
+    prompt, room = prompt_tokens(engine, text), engine.context_length
+    if room is not None:
+        prompt = prompt[: max(room - max_tokens, 1)]
+    params = GenerationParams(max_tokens, seed=_SEED, ignore_eos=True, **settings)
+    end = clock() + seconds
+    return run_trial(
+        engine,
+        prompt,
+        params,
+        drafter,
+        budget=budget,
+        should_stop=lambda n: n > 0 and clock() > end,
     )
-    stats, begun = GenerationStats(), clock()
-
-    def is_over() -> bool:
-        return stats.generated_tokens > 0 and clock() - begun > max_seconds
-
-    tokens = _tokens(engine, prompt, max_tokens)
-    for event in engine.generate(
-        tokens, params, drafter=drafter, budget=budget, should_stop=is_over
-    ):
-        stats.add(event)
-    hits = stats.accepted_at_depth[0] if stats.accepted_at_depth else 0
-    seconds = stats.total_s - stats.prefill_s
-    return Trial(stats.generated_tokens, seconds, stats.rounds, hits)
 
 
-def _tokens(engine: Engine, prompt: str, max_tokens: int) -> list[int]:
+def prompt_tokens(engine: Engine, *texts: str) -> list[int]:
+    """Return the tokens of a conversation: the user's texts and the replies in turn."""
     tokenizer = engine.tokenizer
-    if tokenizer.has_chat_template:
-        tokens = tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
-    else:
-        tokens = tokenizer.encode(prompt)
-    room = len(tokens) if engine.context_length is None else engine.context_length - max_tokens
-    return tokens[: max(room, 1)]
+    if not tokenizer.has_chat_template:
+        return tokenizer.encode("\n\n".join(texts))
+    roles = ("user", "assistant") * len(texts)
+    return tokenizer.apply_chat_template(
+        [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    )
+
+
+def rotated(items: Sequence[T], number: int) -> list[T]:
+    """Return items in turn `number` of a rotation: each of them is first equally often."""
+    turn = number % len(items) if items else 0
+    return [*items[turn:], *items[:turn]]

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxspec.checking.chi_square import Fit, fit
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
+from mlxspec.measure.chi_square import Fit, fit
+from mlxspec.measure.trial import run_trial
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.testing.target import tiny_engine
-from mlxspec.trace.events import DrafterFailed, DraftProposed, DraftVerified, PlainDecoded
+from mlxspec.trace.difference import common_length
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 
 MakeDrafter = Callable[[Decoder], Drafter]
@@ -109,11 +110,9 @@ class _Trial:
         for _ in range(2):
             self._reply(engine, prompt, params, until=1)  # and is cancelled
             said = self._reply(engine, prompt, params)
-            right = _tokens(plain, prompt, params)
+            right = run_trial(plain, prompt, params).tokens
             if said != right:
-                index = next(
-                    i for i, pair in enumerate(zip(said, right, strict=True)) if len({*pair}) > 1
-                )
+                index = common_length(said, right)
                 raise AssertionError(
                     f"at temperature 0, with {num_nodes} draft tokens, token {index + 1} after "
                     f"{list(prompt)} is {said[index]}; plain decoding gives {right[index]}: does "
@@ -182,28 +181,17 @@ class _Trial:
         until: int | None = None,
     ) -> tuple[int, ...]:
         """Return the tokens of a reply; it is cancelled after the first `until` tokens."""
-        emitted: list[int] = []
-        events = engine.generate(
-            prompt, params, should_stop=lambda: until is not None and len(emitted) >= until
-        )
         try:
-            for event in events:
-                match event:
-                    case DraftProposed():
-                        self.num_drafted += len(event.nodes)
-                    case DraftVerified() | PlainDecoded():
-                        emitted.extend(token.token for token in event.emit)
-                        self.num_accepted += sum(token.kind == "accepted" for token in event.emit)
-                    case DrafterFailed():
-                        raise AssertionError(f"the drafter failed: {event.message}")
+            trial = run_trial(
+                engine, prompt, params, should_stop=lambda n: until is not None and n >= until
+            )
         except ValueError as error:
             raise AssertionError(f"a draft is invalid: {error}") from error
-        return tuple(emitted)
-
-
-def _tokens(engine: Engine, prompt: Sequence[int], params: GenerationParams) -> tuple[int, ...]:
-    emitted = (getattr(event, "emit", ()) for event in engine.generate(prompt, params))
-    return tuple(token.token for emit in emitted for token in emit)
+        if trial.fault:
+            raise AssertionError(f"the drafter failed: {trial.fault}")
+        self.num_drafted += trial.stats["drafted"]
+        self.num_accepted += trial.stats["accepted"]
+        return trial.tokens
 
 
 def _joint_distribution(target: Decoder, sampling: SamplingParams) -> dict[tuple[int, ...], float]:

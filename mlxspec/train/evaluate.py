@@ -5,9 +5,10 @@ and temperature. All forwards count, also those without a draft, so that a draft
 proposing seldom. The end of an answer cuts no draft short.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -17,8 +18,9 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
+from mlxspec.measure.tables import cell, table
+from mlxspec.measure.trial import run_trial
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.stats import GenerationStats
 from mlxspec.train.data.corpus import GREEDY, Conversation
 
 Shape = Literal["tree", "chain"]
@@ -42,6 +44,8 @@ class Acceptance:
         draft_s: Seconds spent drafting.
     """
 
+    DERIVED: ClassVar = ("tokens_per_forward", "acceptance_by_depth")
+
     drafter: str
     shape: Shape
     temperature: float
@@ -62,15 +66,6 @@ class Acceptance:
     def acceptance_by_depth(self) -> list[float]:
         """Share of all forwards that accepted a node at depth 1, 2, ..."""
         return [count / self.forwards for count in self.accepted_at_depth]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return every figure, ready for JSON."""
-        return {
-            **vars(self),
-            "accepted_at_depth": list(self.accepted_at_depth),
-            "tokens_per_forward": self.tokens_per_forward,
-            "acceptance_by_depth": self.acceptance_by_depth,
-        }
 
 
 @dataclass(frozen=True)
@@ -141,12 +136,7 @@ def as_table(results: Sequence[Acceptance]) -> str:
     """Return the results as a table in plain text."""
     depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
     head = ["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]
-    lines = [head] + [_cells(result) for result in results]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    )
+    return table([head, *map(_cells, results)])
 
 
 class LikeliestPath(Drafter):
@@ -186,57 +176,45 @@ def _answer(
     temperature: float,
     number: int,
     settings: Settings,
-) -> GenerationStats:
-    stats = GenerationStats()
+) -> Mapping[str, Any]:
     params = GenerationParams(
         max_tokens=settings.max_tokens + number + 1,  # room for a whole draft in every round
         sampling=SamplingParams(temperature=temperature),
         seed=settings.seed,
         num_draft_tokens=number,
     )
-    events = engine.generate(
-        prompt,
-        params,
-        drafter=drafter,
-        should_stop=lambda: stats.generated_tokens >= settings.max_tokens,
-    )
-    for event in events:
-        stats.add(event)
-    return stats
+    most = settings.max_tokens
+    return run_trial(engine, prompt, params, drafter, should_stop=lambda n: n >= most).stats
 
 
 def _total(
-    name: str, shape: Shape, temperature: float, number: int, replies: Sequence[GenerationStats]
+    name: str, shape: Shape, temperature: float, number: int, replies: Sequence[Mapping[str, Any]]
 ) -> Acceptance:
-    depth = max((len(reply.accepted_at_depth) for reply in replies), default=0)
-    padded = [
-        reply.accepted_at_depth + [0] * (depth - len(reply.accepted_at_depth)) for reply in replies
-    ]
+    def total(figure: str) -> Any:
+        return sum(reply[figure] for reply in replies)
+
+    by_depth = zip_longest(*(reply["accepted_at_depth"] for reply in replies), fillvalue=0)
     return Acceptance(
         drafter=name,
         shape=shape,
         temperature=temperature,
         num_draft_tokens=number,
         num_answers=len(replies),
-        num_tokens=sum(reply.generated_tokens for reply in replies),
-        forwards=sum(reply.target_forwards for reply in replies),
-        drafted=sum(reply.drafted for reply in replies),
-        accepted_at_depth=tuple(map(sum, zip(*padded, strict=True))),
-        draft_s=sum(reply.draft_s for reply in replies),
+        num_tokens=total("generated_tokens"),
+        forwards=total("target_forwards"),
+        drafted=total("drafted"),
+        accepted_at_depth=tuple(map(sum, by_depth)),
+        draft_s=total("draft_s"),
     )
 
 
 def _cells(result: Acceptance) -> list[str]:
-    rates = [f"{rate:.2f}" for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
+    rates = [cell(rate) for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
     milliseconds = 1e3 * result.draft_s / result.forwards if result.forwards else 0.0
     return [
-        result.drafter,
-        result.shape,
-        f"{result.temperature:g}",
-        str(result.num_draft_tokens),
-        f"{result.tokens_per_forward:.3f}",
+        *(result.drafter, result.shape, f"{result.temperature:g}", str(result.num_draft_tokens)),
+        cell(result.tokens_per_forward, 3),
         *rates,
         *["-"] * (_DEPTHS_SHOWN - len(rates)),
-        str(result.forwards),
-        f"{milliseconds:.2f}",
+        *(str(result.forwards), cell(milliseconds)),
     ]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.checking.chi_square import fit
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
+from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source

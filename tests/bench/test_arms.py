@@ -1,22 +1,23 @@
 """The arms: ours, mlx-lm's own loop on our weights, and a stand-in for a project not installed."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.bench.arms import check_arms, own_arms
+from mlxspec.bench.arms import CHANGES, PredictedArm, Task, check_arms, own_arms, plain_arm
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
-from mlxspec.bench.sample import Task, Watch
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
 from mlxspec.budget.base import FixedBudget
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
-from mlxspec.params import GenerationParams, Options
+from mlxspec.measure.trial import Watch
+from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.reply.waited_round import WaitedRound
 from tests.support.model_folders import save_folder
 from tests.support.tiny import make_engine, tiny_model
@@ -90,6 +91,45 @@ def test_replies_go_on_after_stop_tokens_where_asked(context):
 def test_arms_that_cannot_be_are_refused(names, message):
     with pytest.raises(ValueError, match=message):
         check_arms(names)
+
+
+# ---- predictions ------------------------------------------------------------------------------
+
+TEXT = " ".join(f"word{n}" for n in range(450))  # lines of three words
+
+
+def changed_words(text):
+    """How many words of a prediction are not those of the text."""
+    return sum(one != other for one, other in zip(text.split(" "), TEXT.split(" "), strict=True))
+
+
+def test_predictions_are_the_text_with_so_many_of_150_lines_changed():
+    five, third, other = (change(TEXT) for change in CHANGES.values())
+    assert changed_words(five) == 5 * 3
+    assert changed_words(third) == 50 * 3
+    assert changed_words(other) == 150 * 3
+
+
+def test_a_text_of_a_few_words_is_changed_too():
+    assert {change("one two") for change in CHANGES.values()} != {"one two"}
+
+
+def test_a_predicted_arm_gets_the_plain_reply_with_some_lines_changed(context, monkeypatch):
+    monkeypatch.setitem(CHANGES, "few", lambda text: text + "!")
+    (arm,) = own_arms(["suffix"], context)
+    plain, asked = plain_arm(context), []
+    monkeypatch.setattr(arm, "write", lambda prompt, task: asked.append(task))
+    PredictedArm(arm, "few", plain).write(PROMPT, TASK)
+    text = context.engine.tokenizer.decode(plain.write(PROMPT, TASK).tokens)
+    assert [task.prediction for task in asked] == [text + "!"]
+
+
+def test_plain_decoding_computes_each_token_of_a_grammar(context):
+    task = replace(TASK, grammar=Grammar.regex("abcabcabc"))
+    (none,) = own_arms(["none"], context)
+    replies = [arm.write(PROMPT, task) for arm in (plain_arm(context), none)]
+    assert replies[0].tokens == replies[1].tokens
+    assert replies[0].forwards == len(replies[0].tokens) > replies[1].forwards
 
 
 # ---- mlx-lm ----------------------------------------------------------------------------------
@@ -187,7 +227,7 @@ def test_a_watch_tells_the_first_tokens_from_the_later_ones():
     watch = Watch(clock=lambda: next(times))
     for count in (3, 1, 2):
         watch.saw(count)
-    reply = watch.reply(range(6), PROMPT, forwards=3)
+    reply = watch.trial(range(6), PROMPT, forwards=3)
     assert (reply.ttft_s, reply.first_tokens, reply.later_tokens) == (2.0, 3, 3)
     assert reply.seconds == 5.0
 
@@ -264,6 +304,6 @@ def test_memory_is_counted_from_the_beginning_of_a_reply(monkeypatch):
     more = mx.zeros((500, 1000))
     mx.eval(more)
     watch.saw(1)
-    reply = watch.reply([1], PROMPT, forwards=1)
+    reply = watch.trial([1], PROMPT, forwards=1)
     assert 0.002 <= reply.own_memory_gb < 0.003
     assert reply.peak_memory_gb >= 0.006

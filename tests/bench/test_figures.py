@@ -9,7 +9,7 @@ from tests.support.bench_arms import case_of, reply_of, row_of
 
 STATS = {
     "rounds": 4,
-    "target_forwards": 5,
+    "plain_forwards": 1,
     "drafted": 12,
     "accepted": 6,
     "accepted_at_depth": [3, 2, 1],

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from mlxspec.bench import run
-from mlxspec.bench.keep import append_rows, read_rows
+from mlxspec.bench.arms import Task
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.run import Plan, Runner
-from mlxspec.bench.sample import Task
+from mlxspec.bench.rows import append_rows, read_rows
+from mlxspec.bench.run import Case, Plan, Runner
 from mlxspec.errors import ContextLengthError
+from mlxspec.params import Grammar
 from mlxspec.trace.difference import Difference
 from tests.support.bench_arms import ScriptedArm, case_of, reply_of, row_of
 from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
@@ -73,6 +74,15 @@ def test_a_repeat_has_a_seed_of_its_own(engine):
             case_of(temp=0.5, repeat=repeat), 0, replace(TASK, seed=7)
         )
     assert seen == [(7, 0.5), (8, 0.5)]
+
+
+def test_a_question_brings_its_grammar(engine):
+    seen = []
+    arm = ScriptedArm("plain", lambda prompt, task: seen.append(task.grammar) or (1,))
+    question = Question("1", "flat", ("ab",), Grammar.regex("ab"))
+    Runner(engine, [arm], "plain").rows(Case(question, 0.0, 0), 0, TASK)
+    assert seen == [question.grammar]
+    assert question.digest != replace(question, grammar=None).digest
 
 
 def test_what_does_not_fit_the_context_is_refused_before_anybody_writes(engine):

@@ -50,12 +50,11 @@ def _begin_again() -> None:
 def measure(args: argparse.Namespace, file: Path) -> None:
     """Measure all arms and delays in turn."""
     from mlxspec import api
-    from mlxspec.bench.machine import forward_cost
     from mlxspec.budget import FixedBudget
     from mlxspec.distributed import ranks
     from mlxspec.drafters.none import NoDrafter
     from mlxspec.drafters.suffix.drafter import SuffixDrafter
-    from mlxspec.measure.estimate import estimated_tps
+    from mlxspec.measure.cost import estimated_tps, forward_cost
     from mlxspec.params import GenerationParams, Options
     from mlxspec.trace.stats import GenerationStats
 
@@ -66,13 +65,15 @@ def measure(args: argparse.Namespace, file: Path) -> None:
     for _ in range(args.repeat):
         for delay in args.delays:
             file.write_text(str(delay))
-            costs, rows = [forward_cost(prepared.context)], {}
+            costs, rows = [forward_cost(prepared.context.engine)], {}
             for drafter in (NoDrafter(), SuffixDrafter()):
                 before, stats = link.num_messages, GenerationStats()
                 for event in engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget()):
                     stats.add(event)
                 rows[drafter.name] = stats, link.num_messages - before
-            costs.append(forward_cost(prepared.context))  # a machine that slows down shows here
+            costs.append(
+                forward_cost(prepared.context.engine)
+            )  # a machine that slows down shows here
             for name, (stats, sent) in rows.items():
                 tokens, speed = args.tokens / stats.target_forwards, stats.generation_tps
                 both = [estimated_tps(cost, tokens, stats.mean_rows) for cost in costs]

@@ -18,7 +18,7 @@ import numpy as np
 from jsonschema import Draft202012Validator
 
 import mlxspec
-from mlxspec.bench.structured import choose_schemas
+from mlxspec.bench.prompts import read_schemas
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.grammar.constraint import Constraint, mask_of
 from mlxspec.params import GenerationParams, SamplingParams
@@ -70,7 +70,7 @@ def compared(masks_below):
 def cases():
     """Yield drafter, question, temperature and number of nodes; a question as often as another."""
     ways = cycle(product((0.0, 1.0), DRAFTERS, (31, 6)))
-    for question, (temperature, drafter, num_nodes) in zip(cycle(choose_schemas()), ways):
+    for question, (temperature, drafter, num_nodes) in zip(cycle(read_schemas()), ways):
         yield drafter, question, temperature, num_nodes
 
 
@@ -99,18 +99,18 @@ def write(engine, drafter, group):
         texts, reasons = [reply.text for reply in found], [reply.finish_reason for reply in found]
     for (_, question, *_), text, reason in zip(group, texts, reasons, strict=True):
         if reason == "stop":
-            Draft202012Validator(question.schema).validate(json.loads(text))
+            Draft202012Validator(json.loads(question.grammar.source)).validate(json.loads(text))
     return reasons
 
 
 def prompt_of(engine, question):
-    return engine.tokenizer.apply_chat_template([{"role": "user", "content": question.prompt}])
+    return engine.tokenizer.apply_chat_template([{"role": "user", "content": question.turns[0]}])
 
 
 def params_of(number, question, temperature, num_nodes):
     return GenerationParams(
         max_tokens=MAX_TOKENS,
-        grammar=dict(question.schema),
+        grammar=question.grammar,
         sampling=SamplingParams(temperature=temperature),
         num_draft_tokens=num_nodes,
         seed=number,

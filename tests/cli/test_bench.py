@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mlxspec.bench.arms import OwnArm
+from mlxspec.bench.arms import CHANGES, OwnArm
 from mlxspec.bench.run import Runner
 from mlxspec_cli.main import main
 from tests.support.model_folders import save_folder
@@ -153,3 +153,11 @@ def test_a_wrong_argument_is_one_line_and_2(bench, arguments, message):
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+def test_predictions_are_arms_beside_plain_decoding(bench):
+    code, last, _ = bench("--predictions", "--max-tokens", "8", as_json=True)
+    assert code == 0
+    figures = {found["arm"]: found for found in last["results"]["0.0"]}
+    assert list(figures) == ["plain", "suffix", *(f"suffix, {change}" for change in CHANGES)]
+    assert not last["has_real_difference"]

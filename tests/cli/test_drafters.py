@@ -5,9 +5,9 @@ import json
 import pytest
 
 from mlxspec.drafting import auto, probe
-from mlxspec.measure.trial import Trial
 from mlxspec_cli.main import main
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.support.machine import trial_of
 from tests.support.model_folders import save_folder
 
 
@@ -17,7 +17,7 @@ def generate(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
     speeds = {"none": 10, "pool": 20}
     monkeypatch.setattr(
-        auto, "run_trial", lambda engine, drafter, *_, **limits: Trial(speeds[drafter.name], 1.0)
+        auto, "short_trial", lambda engine, text, drafter, **_: trial_of(speeds[drafter.name])
     )
     monkeypatch.setattr(probe, "_TOKENS_PER_PROMPT", 12)
     folder = save_folder(tmp_path / "tiny")

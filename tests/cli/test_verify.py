@@ -7,9 +7,10 @@ import mlx.core as mx
 import pytest
 
 import mlxspec.reply.continuation as continuation
-from mlxspec.checking import report
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
+from mlxspec.measure.tables import as_json
+from mlxspec_cli.commands import verify as verify_command
 from mlxspec_cli.main import main
 from tests.support.broken_rules import say_the_second_best
 from tests.support.gguf_files import tiny_config
@@ -30,8 +31,8 @@ def verify(tmp_path, monkeypatch, capsys):
         results.append(result)
         return text(result)
 
-    text = report.text
-    monkeypatch.setattr(report, "text", kept)
+    text = verify_command.text
+    monkeypatch.setattr(verify_command, "text", kept)
 
     def run(*arguments, folder=None, drafters="suffix,model", caches="full", draws="80"):
         folder = folder or save_folder(tmp_path / "tiny")
@@ -41,7 +42,7 @@ def verify(tmp_path, monkeypatch, capsys):
             words += ["--draft-model", str(small_model(tmp_path))]
         code = main([*words, *arguments])
         out, err = capsys.readouterr()
-        last = report.document(results.pop()) if results else None
+        last = as_json(results.pop()) if results else None
         return code, out, last, err
 
     return run
@@ -54,21 +55,19 @@ def small_model(folder):
     return save_folder(folder / "small", weights=arrays)
 
 
-def test_json_is_the_figures_alone(verify, monkeypatch):
-    figures = {"some": "figures"}
-    monkeypatch.setattr(report, "document", lambda result: figures)
+def test_json_is_the_figures_alone(verify):
     code, out, _, _ = verify("--json", drafters="suffix")
     assert code == 0
-    assert json.loads(out) == figures
+    assert json.loads(out)["verdict"] in ("bit-identical", "near-ties")
 
 
 def off(document):
-    return {check["drafter"] for check in document["laws"] if check["is_off"]}
+    return set(document["is_off"])
 
 
 def num_parted(document):
     return sum(
-        len(found["partings"]) for cache in document["caches"] for found in cache["drafters"]
+        len(found["partings"]) for cache in document["caches"] for found in cache["agreements"]
     )
 
 
@@ -81,10 +80,10 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert code == 0
     kinds = [cache["cache"] for cache in last["caches"]]
     assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
-    assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["drafters"])
-    assert [check["drafter"] for check in last["laws"]] == ["plain", "pool"]
-    assert [check["num_draws"] for check in last["laws"]] == [80, 80]
-    assert last["laws"][1]["accepted"] > 20
+    assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["agreements"])
+    assert [check["drafter"] for check in last["distributions"]] == ["plain", "pool"]
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [80, 80]
+    assert last["distributions"][1]["accepted"] > 20
     assert last["least_p_value"] == 5e-5
     assert last["is_lossless"]
     assert last["verdict_text"] == out.splitlines()[-1]
@@ -104,9 +103,9 @@ def test_honest_drafters_pass_under_a_grammar(verify):
     assert last["grammar"] == "a regular expression"
     assert "greedy replies under a regular expression, compared with plain decoding" in out
     assert "3 chosen tokens under a regular expression at temperature 1" in out
-    assert last["caches"][0]["drafters"][0]["num_tokens"] < 3 * 8  # the whole texts
-    assert [check["num_draws"] for check in last["laws"]] == [80] * 3
-    assert last["laws"][2]["freedom"] > 2
+    assert last["caches"][0]["agreements"][0]["num_tokens"] < 3 * 8  # the whole texts
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [80] * 3
+    assert last["distributions"][2]["fit"]["freedom"] > 2
 
 
 def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
@@ -132,7 +131,7 @@ def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
     code, out, last, _ = verify(drafters="", caches="quantised,full")
     assert code == 0
     assert "! a cache is skipped: quantised keys and values need a head size" in out
-    assert [found["drafter"] for found in last["caches"][0]["drafters"]] == ["pool"]
+    assert [found["drafter"] for found in last["caches"][0]["agreements"]] == ["pool"]
     assert len(last["notes"]) == 1
 
 
@@ -187,7 +186,7 @@ def test_a_target_that_rounds_with_the_number_of_rows_is_told_from_a_broken_one(
     assert code == 0
     assert num_parted(last) > 0
     assert last["verdict"] == "near-ties"
-    assert last["caches"][0]["largest_drift"] == pytest.approx(1e-3, rel=0.1)
+    assert last["caches"][0]["drift"]["largest"] == pytest.approx(1e-3, rel=0.1)
     assert out.splitlines()[-1].startswith("identical up to near-ties of at most")
     assert "NOT A NEAR-TIE" not in out
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mlxspec import api
-from mlxspec.measure.compare import first_difference
+from mlxspec.measure.lossless import first_difference
 from mlxspec.trace.near_tie import is_near_tie
 from tests.support.ranks import PROMPT, run_script
 from tests.support.shared_folders import FOLDERS, save_shared

@@ -18,12 +18,12 @@ from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.fetch.profile import read_profile
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.sizes import num_weights
-from mlxspec.measure.trial import Trial
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import Options
 from mlxspec_cli.main import main
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.hub_cache import cached_folder, use_hub_cache
+from tests.support.machine import trial_of
 from tests.support.model_folders import (
     random_model,
     random_weights,
@@ -233,7 +233,7 @@ def timed(monkeypatch):
     """Trials take a second each and give these tokens, by drafter."""
     tokens = {"none": 10, "pool": 20}
     monkeypatch.setattr(
-        auto, "run_trial", lambda engine, drafter, *_, **limits: Trial(tokens[drafter.name], 1.0)
+        auto, "short_trial", lambda engine, text, drafter, **_: trial_of(tokens[drafter.name])
     )
     return tokens
 

@@ -19,12 +19,12 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.measure.trial import Trial
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.occurrences import Occurrences
 from mlxspec.train.methods.table import build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
+from tests.support.machine import trial_of
 from tests.support.model_folders import random_model, save_folder, tiny_config
 from tests.support.tiny import emitted
 
@@ -323,13 +323,13 @@ def trials(monkeypatch):
     speeds = {"none": 10, "pool": 20, "medusa": 30}
     noted, samplings = [], []
 
-    def run(engine, drafter, prompt, **settings):
+    def run(engine, prompt, drafter, **settings):
         noted.append(drafter.name)
         samplings.append(settings.get("sampling"))
         engine.target.reset()  # a real one, too, leaves nothing of the text before
-        return Trial(tokens=speeds[drafter.name], seconds=1.0)
+        return trial_of(speeds[drafter.name])
 
-    monkeypatch.setattr(auto, "run_trial", run)
+    monkeypatch.setattr(auto, "short_trial", run)
     return {"speeds": speeds, "noted": noted, "samplings": samplings}
 
 

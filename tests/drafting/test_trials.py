@@ -6,8 +6,8 @@ import pytest
 
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting import measured
-from mlxspec.drafting.probe import Probe, best_wired, probe, trials_of
-from mlxspec.measure.trial import PROMPTS, run_trial
+from mlxspec.drafting.probe import Probe, best_wired, probe
+from mlxspec.measure.trial import PROMPTS, short_trial
 from tests.support.adversaries import AlwaysRight, AlwaysWrong
 from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
 from tests.support.truth import Target
@@ -65,68 +65,68 @@ def engine_and_text():
     return make_engine(MODEL, NoDrafter(), tokenizer=SaysThree()), TEXT
 
 
-def short_trials(engine):
-    return lambda drafter, prompt, max_seconds: run_trial(
-        engine, drafter, prompt, max_tokens=8, num_draft_tokens=1
-    )
-
-
-def test_a_trial_counts_tokens_and_drafts_whose_first_token_was_kept():
+def test_a_trial_counts_tokens_and_drafts():
     engine, text = engine_and_text()
-    trial = run_trial(engine, AlwaysRight(text), "x", max_tokens=13, num_draft_tokens=3)
-    assert (trial.tokens, trial.rounds, trial.hits) == (13, 3, 3)  # 4 + 4 + 4, and 1 undrafted
-    assert trial.seconds > 0
-    wrong = run_trial(engine, AlwaysWrong(text), "x", max_tokens=13)
-    assert (wrong.tokens, wrong.rounds, wrong.hits) == (13, 12, 0)
+    trial = short_trial(engine, "x", AlwaysRight(text), max_tokens=13, num_draft_tokens=3)
+    figures = [trial.stats[name] for name in ("generated_tokens", "rounds", "accepted_at_depth")]
+    assert figures == [13, 3, [3, 3, 3]]  # 4 + 4 + 4, and 1 undrafted
+    assert list(trial.tokens) == text[3:16]
+    assert (trial.forwards, trial.rows) == (4, 4 + 9)
+    assert trial.stats["generation_tps"] > 0
+    wrong = short_trial(engine, "x", AlwaysWrong(text), max_tokens=13)
+    assert (wrong.tokens, wrong.stats["accepted"]) == (trial.tokens, 0)
 
 
 def test_a_trial_gives_the_engine_its_drafter_back_even_after_an_error():
     engine, text = engine_and_text()
     usual = engine.drafter
-    run_trial(engine, AlwaysRight(text), "x", max_tokens=4)
+    short_trial(engine, "x", AlwaysRight(text), max_tokens=4)
     assert engine.drafter is usual
     with pytest.raises(ValueError, match="drafter must be a drafter"):
-        run_trial(engine, object(), "x", max_tokens=4)
+        short_trial(engine, "x", object(), max_tokens=4)
     assert engine.drafter is usual
 
 
 def test_a_trial_whose_time_is_up_ends_with_the_round():
     engine, _ = engine_and_text()
     ticks = iter(range(100))
-    trial = run_trial(
-        engine, NoDrafter(), "x", max_tokens=50, max_seconds=4.5, clock=lambda: next(ticks)
+    trial = short_trial(
+        engine, "x", NoDrafter(), max_tokens=50, seconds=4.5, clock=lambda: next(ticks)
     )
-    assert 2 <= trial.tokens <= 7
+    assert 2 <= len(trial.tokens) <= 7
 
 
 def test_a_prompt_longer_than_the_context_is_cut():
     engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter())
     engine.tokenizer.encode = lambda text: [5] * 40
-    assert run_trial(engine, NoDrafter(), PROMPTS[0], max_tokens=8).tokens == 8
+    assert len(short_trial(engine, PROMPTS[0], NoDrafter(), max_tokens=8).tokens) == 8
 
 
-def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one():
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("mlxspec.drafting.probe._TOKENS_PER_PROMPT", 8)
+
+
+def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one(short):
     engine, text = engine_and_text()
-    run = short_trials(engine)
-    right, wrong = probe(AlwaysRight(text), run), probe(AlwaysWrong(text), run)
+    right, wrong = probe(engine, AlwaysRight(text)), probe(engine, AlwaysWrong(text))
     assert (right.acceptance_rate, right.is_wired) == (1.0, True)
     assert (wrong.acceptance_rate, wrong.is_wired) == (0.0, False)
     assert (right.rounds, wrong.rounds) == (2 * 4, 2 * 7)  # two prompts, two or one token a round
 
 
-def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept():
+def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(short):
     engine, text = engine_and_text()
     wrong, right = AlwaysWrong(text), AlwaysRight(text)
     for ways in ([wrong, right], [right, wrong]):
-        best, result = best_wired(ways, short_trials(engine))
+        best, result = best_wired(engine, ways)
         assert ways[best] is right
         assert result.acceptance_rate == 1.0
 
 
 def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():
     engine, text = engine_and_text()
-    trial = trials_of(engine)(AlwaysRight(text), "x", 0.0)
-    assert (trial.tokens, trial.rounds, trial.hits) == (2, 1, 1)
+    assert probe(engine, AlwaysRight(text), max_seconds=0.0).rounds == 2  # one for each prompt
 
 
 def test_the_probe_states_its_figure():

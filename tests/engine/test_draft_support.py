@@ -9,13 +9,13 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from mlxspec.checking.chi_square import fit
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import Adversary, DrawnTree, Duplicates, RandomTrees
 from tests.support.limited_targets import LimitedModel, verifying

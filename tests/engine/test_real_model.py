@@ -28,8 +28,7 @@ from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import make_cache
 from mlxspec.loading import load_model
-from mlxspec.measure.compare import first_difference
-from mlxspec.measure.prove import prove
+from mlxspec.measure.lossless import first_difference, prove
 from mlxspec.params import GenerationParams, Options
 from tests.support.adversaries import AlwaysRight
 from tests.support.device_facts import believed

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import mlxspec.reply.continuation as continuation
-from mlxspec.checking.chi_square import fit
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -21,6 +20,7 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.reply.host_round import HostRound
 from tests.adapted.test_joint import FixedTrees, SampledTrees

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from mlxspec.bench.structured import choose_schemas
+from mlxspec.bench.prompts import read_schemas
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
@@ -58,7 +58,10 @@ SCHEMAS = {
             }
         },
     },
-    **{f"bench {n}": question.schema for n, question in enumerate(choose_schemas())},
+    **{
+        f"bench {n}": json.loads(question.grammar.source)
+        for n, question in enumerate(read_schemas())
+    },
 }
 GRAMMARS = Grammars(ByteTokenizer())
 

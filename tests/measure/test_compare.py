@@ -4,8 +4,8 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.measure import compare
-from mlxspec.measure.compare import difference_at, first_difference
+from mlxspec.measure import lossless as compare
+from mlxspec.measure.lossless import difference_at, first_difference
 from mlxspec.trace.difference import Difference, common_length
 from tests.support.reference import reference_logits
 from tests.support.tiny import make_engine, tiny_model

@@ -8,8 +8,8 @@ import pytest
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.measure import compare
-from mlxspec.measure.prove import prove
+from mlxspec.measure import lossless as compare
+from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.difference import Difference
 from mlxspec.trace.proof import Proof

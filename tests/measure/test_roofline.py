@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.measure.roofline import Roofline
+from mlxspec.measure.cost import Roofline
 
 ROOFLINE = Roofline(gb_per_s=20.0, weight_bytes=500_000_000)
 

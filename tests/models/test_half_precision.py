@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.chat.conversation import Conversation
-from mlxspec.measure.prove import prove
+from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams
 from mlxspec_cli.main import main
 from tests.support.adversaries import AlwaysRight, RandomTrees

@@ -2,10 +2,10 @@
 
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.run import Case, Row
-from mlxspec.bench.sample import Reply
+from mlxspec.measure.trial import Trial
 
 
-def reply_of(tokens, seconds=1.0, **more) -> Reply:
+def reply_of(tokens, seconds=1.0, **more) -> Trial:
     """A reply whose tokens but the first came in so many seconds, one per forward."""
     settings = {
         "prompt_tokens": 3,
@@ -14,7 +14,7 @@ def reply_of(tokens, seconds=1.0, **more) -> Reply:
         "forwards": len(tokens),
         **more,
     }
-    return Reply(tokens=tuple(tokens), seconds=seconds, **settings)
+    return Trial(tokens=tuple(tokens), seconds=seconds, **settings)
 
 
 def case_of(number=1, category="qa", temp=0.0, repeat=0, turns=("ab",)) -> Case:

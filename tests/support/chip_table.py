@@ -7,9 +7,9 @@ them none is chosen.
 from itertools import accumulate, repeat
 from operator import mul
 
+from mlxspec.bench.mac import CURVES
 from mlxspec.budget import CostBook, CostCurve, MeasuredBudget, best_count
 from mlxspec.drafters.search.growth import grow
-from mlxspec.report.chips import CURVES
 
 STEP = 0.1  # of a forward of one row: a draft model a tenth as large, per token
 

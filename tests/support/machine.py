@@ -4,6 +4,12 @@ from mlxspec.drafting.laps import run_laps
 from mlxspec.measure.trial import Trial
 
 
+def trial_of(tokens_per_s):
+    """A short trial at a given speed, with no drafts."""
+    stats = {"generation_tps": tokens_per_s, "rounds": 0, "accepted": 0}
+    return Trial((), 0, 0.0, 0, 1.0, 1, stats=stats)
+
+
 class Machine:
     """Runs trials at known speeds; load divides them, and the clock moves on with each.
 
@@ -25,7 +31,7 @@ class Machine:
         seconds = max(min(self.tokens / speed, max_seconds), self.least)
         self.now += seconds
         self.trials.append((number, name))
-        return Trial(tokens=speed * seconds, seconds=seconds)
+        return speed
 
     def laps(self, safe="pool", **settings):
         names = [name for name in self.speeds if name != "none"]

@@ -9,6 +9,7 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
+from mlxspec.measure.tables import as_json
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.evaluate import (
     Acceptance,
@@ -168,7 +169,7 @@ def test_prompts_stand_before_the_greedy_answers_of_heldout_conversations():
 
 def test_figures_are_ready_for_json_and_for_people():
     found = Acceptance("table", "tree", 0.0, 8, 2, 30, 10, 80, (10, 5, 5), draft_s=0.02)
-    figures = json.loads(json.dumps(found.as_dict()))
+    figures = json.loads(json.dumps(as_json(found)))
     assert figures["tokens_per_forward"] == 3.0
     assert figures["acceptance_by_depth"] == [1.0, 0.5, 0.5]
     head, line = as_table([found]).splitlines()

@@ -12,7 +12,6 @@ import itertools
 
 import pytest
 
-from mlxspec.checking.chi_square import fit
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -20,6 +19,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.prediction.drafter import PredictionDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
+from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DrafterFailed
 from tests.support.adversaries import DrawnTree, Duplicates, NoLaw, UniformChain

@@ -13,7 +13,7 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.drafts.draft import Draft
-from mlxspec.measure.prove import prove
+from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise

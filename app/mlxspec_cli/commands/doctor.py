@@ -2,24 +2,23 @@
 
 `examine` collects the facts, `examination_text` formats them; `fastest_drafter` and `measure` run
 the model. A finding is one line: the problem, its cost, and the fix. `--mac-report FILE` writes
-what only a Mac can show to a file. `--read-report FILE` compares such a file with the assumptions
-of the tests. `--forget` deletes the stored findings about models.
+what only a Mac can show to a file. `--read-report FILE` prints what such a file says. `--forget`
+deletes the stored findings about models.
 """
 
 import os
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlxspec.bench.mac_file import Line, is_lossless, read_lines, to_text
 from mlxspec.device import backend, machine_check
 from mlxspec.errors import MlxspecError
 from mlxspec.params import Options
-from mlxspec.report.document import Report, read_report, to_text
-from mlxspec.report.reading import compare, is_lossless
 from mlxspec_cli.arguments import new_file
 from mlxspec_cli.output import harmless, say
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _ASKED = "Repeat these words three times: red, green, blue, red, green, blue."
 _REPLY = 48  # tokens
-_CONTEXT = 256  # tokens in the cache while the cost is measured
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
 
 
@@ -64,7 +62,7 @@ def run(args: Namespace) -> int:
     if args.mac_report is not None:
         return _write_mac_report(new_file(args.mac_report))
     if args.read_report is not None:
-        return _print_comparison(read_report(Path(args.read_report)))
+        return _print_lines(read_lines(Path(args.read_report)))
     if args.forget:
         return _forget()
     if args.hosts is not None:
@@ -192,22 +190,17 @@ def measure(speeds: Mapping[str, float]) -> str:
     from mlxspec.decoder.decoder import Decoder
     from mlxspec.device.bandwidth import measure_bandwidth
     from mlxspec.loading import load_model
-    from mlxspec.measure.roofline import Roofline
+    from mlxspec.measure.cost import CONTEXT, Roofline, cost_table
 
     model = load_model().model
     decoder = Decoder(model)
-    decoder.observe([0] * _CONTEXT)
+    decoder.observe([0] * CONTEXT)
     curve = cost_curve(verify_forward(decoder))
-    roofline = Roofline(measure_bandwidth(), model.nbytes)
-    lines = [
-        f"one forward of the default model over {_CONTEXT} tokens, by rows verified:",
-        "rows    " + "".join(f"{width:>8}" for width in curve.ms),
-        "ms      " + "".join(f"{ms:>8.1f}" for ms in curve.ms.values()),
-        "ratio   " + "".join(f"{ratio:>8.2f}" for ratio in curve.ratios),
-        "",
-        *textwrap.wrap(roofline.describe(speeds), 96),
-    ]
-    return "\n".join(lines)
+    roofline = Roofline(measure_bandwidth(), model.nbytes).describe(speeds)
+    return (
+        f"one forward of the default model over {CONTEXT} tokens, by rows verified:\n"
+        f"{cost_table(curve)}\n\n{textwrap.fill(roofline, 96)}"
+    )
 
 
 def hosts_text(hosts: str, source: str | None = None) -> str:
@@ -222,14 +215,14 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
     """
     backend.check()
     from mlxspec import api
-    from mlxspec.bench.machine import forward_cost
     from mlxspec.device.backend import GB
     from mlxspec.distributed import ranks
     from mlxspec.distributed.probe import measure_link
     from mlxspec.drafters.none import NoDrafter
-    from mlxspec.measure.estimate import estimated_tps
+    from mlxspec.measure.cost import cost_table, estimated_tps, forward_cost
+    from mlxspec.measure.tables import cell, table
+    from mlxspec.measure.trial import run_trial
     from mlxspec.params import GenerationParams
-    from mlxspec.trace.stats import GenerationStats
 
     params = GenerationParams(max_tokens=_REPLY, ignore_eos=True)
     prepared = api.prepare(source, Options(drafter="pool", hosts=hosts), say=say)
@@ -238,45 +231,39 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
     layers = engine.target.num_hidden_layers
     # Each rank of a pipeline sends once, the last one to all of them.
     num_sums = found.group.size() if "pipeline" in engine.weights else 2 * layers
-    cost = forward_cost(prepared.context)
-    sizes = ", ".join(f"{size / GB:.2f}" for size in found.sizes)
-    lines = [
-        f"{engine.name}, {engine.weights}; GB of weights by rank: {sizes}",
-        figures.words(num_sums),
-        "rows    " + "".join(f"{width:>8}" for width in cost.ms),
-        "ms      " + "".join(f"{ms:>8.1f}" for ms in cost.ms.values()),
-        "",
-        f"{'tokens/s':<10}{'estimated':>10}{'measured':>10}{'tokens/forward':>16}",
-    ]
+    cost = forward_cost(engine)
+    rows = [["tokens/s", "estimated", "measured", "tokens/forward"]]
     for drafter in (NoDrafter(), engine.drafter):
-        stats = GenerationStats()
-        for event in engine.generate(_ASKED, params, drafter=drafter):
-            stats.add(event)
-        tokens = stats.generated_tokens / max(stats.target_forwards, 1)
-        estimate, measured = estimated_tps(cost, tokens, stats.mean_rows), stats.generation_tps
-        lines.append(f"{drafter.name:<10}{estimate:>10.1f}{measured:>10.1f}{tokens:>16.2f}")
-    return "\n".join(lines)
+        stats = run_trial(engine, engine.tokenizer.encode(_ASKED), params, drafter).stats
+        tokens = stats["generated_tokens"] / max(stats["target_forwards"], 1)
+        speeds = estimated_tps(cost, tokens, stats["mean_rows"]), stats["generation_tps"]
+        rows.append([drafter.name, *(cell(speed, 1) for speed in speeds), cell(tokens)])
+    sizes = ", ".join(f"{size / GB:.2f}" for size in found.sizes)
+    return (
+        f"{engine.name}, {engine.weights}; GB of weights by rank: {sizes}\n"
+        f"{figures.words(num_sums)}\n{cost_table(cost)}\n\n{table(rows)}"
+    )
 
 
 def _write_mac_report(path: Path) -> int:
     """Measure everything into a file; an interrupt keeps what was measured so far."""
-    from mlxspec.report.collect import collect  # a process less for those who only look
-    from mlxspec.report.plan import SECONDS, parts_for
+    backend.check()
+    from mlxspec.bench import mac
+    from mlxspec_app.bench.startup import median_start
     from mlxspec_app.user.whole_file import replace_file
 
-    backend.check()
     _fetch()
-    say(f"this takes {SECONDS / 60:.0f} minutes at most; Ctrl-C ends it and keeps what there is")
+    say("this takes about ten minutes; Ctrl-C ends it and keeps what there is")
     try:
-        collect(
-            parts_for(is_mac=sys.platform == "darwin"),
-            lambda records: replace_file(path, to_text(records).encode()),
+        found = mac.collect(
+            mac.measurements(lambda: median_start().first_frame_s),
+            lambda findings: replace_file(path, to_text(findings).encode()),
             say,
         )
     finally:
         if path.exists():
             say(f"wrote {path}; it holds figures, no names and no paths: send it as it is")
-    return _print_comparison(read_report(path))
+    return _print_lines([line for finding in found.values() for line in finding.lines])
 
 
 def _fetch() -> None:
@@ -289,8 +276,7 @@ def _fetch() -> None:
         say(f"warning: what needs a model is not measured: {error}")
 
 
-def _print_comparison(report: Report) -> int:
-    lines = compare(report)
+def _print_lines(lines: Sequence[Line]) -> int:
     for line in lines:
         print(harmless(str(line)))
     return int(not is_lossless(lines))

@@ -22,6 +22,7 @@ from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
+from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec.train.data.corpus import GREEDY, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
@@ -139,7 +140,7 @@ def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     prepared = prepare_loaded(loaded, Options(args.drafter), say=say)
     results = _walked(args, prepared, root) if args.walk else _answered(args, prepared, root)
-    figures = {"drafter": prepared.choice.drafter, "figures": [one.as_dict() for one in results]}
+    figures = {"drafter": prepared.choice.drafter, "figures": as_json(results)}
     print(json.dumps(figures) if args.json else as_table(results))
 
 

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from mlxspec.bench.arms import check_arms
 from mlxspec.bench.prompts import choose_questions, read_questions
-from mlxspec.checking import report
-from mlxspec.checking.run import Plan, check
-from mlxspec.checking.verdict import verdict
+from mlxspec.bench.verify import Plan, check
+from mlxspec.bench.verify_result import text
 from mlxspec.loading import load_model
+from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec_cli.arguments import grammar, words_of
 from mlxspec_cli.output import say
@@ -38,8 +38,8 @@ def run(args: Namespace) -> int:
     plan = _plan(args)
     loaded = load_model(args.model, dtype=args.dtype, port=args.port, adapter=args.adapter)
     result = check(loaded, plan, say, _progress)
-    print(json.dumps(report.document(result)) if args.json else report.text(result))
-    return int(not verdict(result).is_lossless)
+    print(json.dumps(as_json(result)) if args.json else text(result))
+    return int(not result.is_lossless)
 
 
 def _plan(args: Namespace) -> Plan:

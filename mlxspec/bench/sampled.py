@@ -20,14 +20,14 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.budget import Budget
-from mlxspec.checking.chi_square import Fit, fit, pooled
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.grammar.constraint import Allowed, Constraint
+from mlxspec.measure.chi_square import Fit, fit, pooled
+from mlxspec.measure.trial import Trial, run_trial
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.trace.difference import common_length
-from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 
 LENGTH = 3
 SAMPLING = SamplingParams(temperature=1.0)
@@ -96,10 +96,6 @@ class DistributionCheck:
     drafted: int
     accepted: int
     num_faults: int = 0
-
-    def is_off(self, num_checks: int) -> bool:
-        """Return whether the distribution is wrong, at the error rate of `num_checks` tests."""
-        return self.fit.p_value < error_rate(num_checks)
 
 
 def error_rate(num_checks: int) -> float:
@@ -190,73 +186,55 @@ def cases_of(
     return cases
 
 
-class Sampler:
-    """Samples the first tokens of replies, and counts draft tokens and failures."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        drafter: Drafter,
-        budget: Budget | None = None,
-        grammar: Grammar | None = None,
-    ) -> None:
-        """Sample with a drafter; the budget decides how many of its nodes are verified."""
-        self._engine, self._drafter, self._budget = engine, drafter, budget
-        self._grammar = grammar
-        self.drafted = self.accepted = self.num_faults = 0
-
-    def draw(self, case: Case, seed: int) -> Tokens:
-        """Return a sample, as long as the longest cell."""
-        length = case.distribution.length
-        params = replace(
-            sample_params(self._grammar),
-            # more than are counted: a draft is never deeper than the rest of the reply
-            max_tokens=length + case.num_nodes,
-            seed=seed,
-            num_draft_tokens=case.num_nodes,
-        )
-        tokens: list[int] = []
-        events = self._engine.generate(
-            case.prompt,
-            params,
-            drafter=self._drafter,
-            budget=self._budget,
-            should_stop=lambda: len(tokens) >= length,
-        )
-        for event in events:
-            match event:
-                case DraftVerified() | PlainDecoded():
-                    tokens += [token.token for token in event.emit]
-                case DrafterFailed():
-                    self.num_faults += 1
-                case GenerationFinished():
-                    self.drafted += event.stats["drafted"]
-                    self.accepted += event.stats["accepted"]
-        return tuple(tokens[:length])
-
-
 def sample_params(grammar: Grammar | None) -> GenerationParams:
     """Return the settings of all samples."""
     return GenerationParams(sampling=SAMPLING, ignore_eos=True, grammar=grammar)
 
 
-def check_distribution(
-    sampler: Sampler,
-    drafter: str,
-    cases: Sequence[Case],
-    watched: Callable[[Case], Iterable[int]],
-) -> DistributionCheck:
-    """Sample with a drafter, and compare with the exact distribution.
+def draw(
+    engine: Engine,
+    drafter: Drafter | None,
+    case: Case,
+    seed: int,
+    *,
+    budget: Budget | None = None,
+    grammar: Grammar | None = None,
+) -> Trial:
+    """Return a reply whose first tokens are a sample, as long as the longest cell.
 
-    The sampler must be new. `watched` yields the seeds of a case, and shows the progress.
+    `drafter` and `budget` are as in `run_trial`.
     """
-    total: Fit | None = None
+    length = case.distribution.length
+    params = replace(
+        sample_params(grammar),
+        # more than are counted: a draft is never deeper than the rest of the reply
+        max_tokens=length + case.num_nodes,
+        seed=seed,
+        num_draft_tokens=case.num_nodes,
+    )
+    return run_trial(
+        engine, case.prompt, params, drafter, budget=budget, should_stop=lambda n: n >= length
+    )
+
+
+def check_distribution(
+    name: str, cases: Sequence[Case], draws: Callable[[Case], Iterable[Trial]]
+) -> DistributionCheck:
+    """Compare samples with the exact distribution.
+
+    `name` is that of their drafter; `draws` yields the samples of a case.
+    """
+    total = Fit(0, 0.0, 0)
+    drafted = accepted = num_faults = 0
     for case in cases:
-        drawn = (sampler.draw(case, seed) for seed in watched(case))
-        found = fit(map(case.distribution.cell_of, drawn), case.distribution.probs)
-        total = found if total is None else total + found
-    assert total is not None
-    return DistributionCheck(drafter, total, sampler.drafted, sampler.accepted, sampler.num_faults)
+        cells = []
+        for trial in draws(case):
+            cells.append(case.distribution.cell_of(trial.tokens[: case.distribution.length]))
+            drafted += trial.stats["drafted"]
+            accepted += trial.stats["accepted"]
+            num_faults += bool(trial.fault)
+        total += fit(cells, case.distribution.probs)
+    return DistributionCheck(name, total, drafted, accepted, num_faults)
 
 
 def _next_probs(logits: np.ndarray, after: Allowed | None = None) -> dict[int, float]:

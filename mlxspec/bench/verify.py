@@ -1,36 +1,42 @@
-"""The whole check: replies and rows with every cache, and samples with the first cache."""
+"""`mlxspec verify`: do drafts change what a model says, on this machine?
+
+Greedy replies are compared with plain decoding token by token, with every cache. Rows in wide
+forwards are compared with the same rows alone (see `measure/drift.py`): that measures how large a
+gap rounding explains. Samples are compared with the exact distribution, with the first cache (see
+`sampled.py`).
+"""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
-from mlxspec.bench.arms import PLAIN, make_drafter, own_arms
-from mlxspec.bench.machine import Setup, setup_of
+from mlxspec.bench.arms import PLAIN, Arm, Task, drafters_here, make_drafter, own_arms
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.run import Runner
-from mlxspec.bench.sample import Task
-from mlxspec.budget import FixedBudget
-from mlxspec.checking.greedy import Agreement, GreedyCase, check_replies
-from mlxspec.checking.sampled import (
+from mlxspec.bench.sampled import (
     LENGTH,
     MOST_FORCED,
     Case,
     DistributionCheck,
-    Sampler,
     cases_of,
     check_distribution,
+    draw,
     sample_params,
 )
+from mlxspec.bench.setup import setup_of
+from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
+from mlxspec.budget import FixedBudget
 from mlxspec.drafting.engines import make_drafter_context
-from mlxspec.drafting.registry import DrafterContext, Say, candidates
+from mlxspec.drafting.registry import DrafterContext, Say
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.loading import LoadedModel
 from mlxspec.measure.drift import Drift, Text, measure_drift
+from mlxspec.measure.lossless import first_difference, proof_of
+from mlxspec.measure.trial import Trial, prompt_tokens
 from mlxspec.params import Grammar, Options
 from mlxspec.params.grammar import GrammarKind
 from mlxspec.reply.continuation import Continuation
@@ -84,37 +90,28 @@ class Plan:
         return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes, grammar=self.grammar)
 
     @property
-    def length(self) -> int:
-        """Maximum number of tokens of a sample that are counted."""
-        return LENGTH if self.grammar is None else LENGTH + MOST_FORCED
+    def num_samples(self) -> int:
+        """Number of samples from one distribution."""
+        return -(-self.num_draws // len(self.num_nodes))
+
+    @property
+    def room(self) -> int:
+        """Number of tokens that a prompt must leave free."""
+        sampled = LENGTH if self.grammar is None else LENGTH + MOST_FORCED
+        return self.max_tokens + sampled + max(self.num_nodes)
 
 
 @dataclass(frozen=True)
-class CacheCheck:
-    """The results with one kind of cache; `agreements` has one entry per drafter."""
+class GreedyCase:
+    """A prompt and its plain reply, which is empty before it is written.
 
-    cache: str
-    drift: Drift
-    agreements: tuple[Agreement, ...]
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The results of a check.
-
-    Attributes:
-        num_nodes: Numbers of draft nodes per round, used in turn.
-        distributions: Samples with the first cache, one entry per drafter, plain decoding first.
-        notes: Messages on caches and questions that were left out.
-        grammar: Description of the grammar of all replies and samples; "" for none.
+    `name` is the category and the number of the question.
     """
 
-    setup: Setup
-    num_nodes: tuple[int, ...]
-    caches: tuple[CacheCheck, ...]
-    distributions: tuple[DistributionCheck, ...]
-    notes: tuple[str, ...]
-    grammar: str = ""
+    name: str
+    prompt: tuple[int, ...]
+    task: Task
+    plain: tuple[int, ...] = ()
 
 
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
@@ -126,17 +123,15 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
     """
     notes: list[str] = []
     contexts = _contexts(loaded, plan.caches, say, notes)
-    first = Checker(contexts[0], plan, progress, notes)
-    clock = Estimate(time.monotonic, say)
+    first, start = Checker(contexts[0], plan, progress, notes), time.monotonic()
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
-    clock.begun(first, len(contexts), len(cases))
+    passed = time.monotonic() - start
+    say(_estimate(passed, first, len(contexts), len(cases)))
     caches = [_said(first.check_replies(), say)]
     distributions = first.check_distributions(cases)
     # one after the other, because each has its own drafters in memory
-    caches += [
-        _said(Checker(context, plan, progress, notes).check_replies(), say)
-        for context in contexts[1:]
-    ]
+    for context in contexts[1:]:
+        caches.append(_said(Checker(context, plan, progress, notes).check_replies(), say))
     return CheckResult(
         setup=setup_of(first.context, plan.task(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
@@ -147,45 +142,27 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
     )
 
 
-class Estimate:
-    """Estimates the duration of the whole check from the time of the plain replies."""
-
-    def __init__(self, clock: Callable[[], float], say: Say) -> None:
-        """Start to count the seconds of `clock`."""
-        self._clock, self._say, self._start = clock, say, clock()
-
-    def begun(self, checker: "Checker", num_caches: int, num_cases: int) -> None:
-        """Report the estimate after each question was answered once, without drafts."""
-        passed = self._clock() - self._start
-        tokens = sum(len(case.plain) for case in checker.greedy_cases) or 1
-        replies = num_caches * (1 + checker.num_drafters) * tokens
-        samples = num_cases * checker.num_samples * (1 + checker.num_drafters) * LENGTH
-        seconds = passed / tokens * (replies + samples)
-        self._say(
-            f"the whole check takes about {duration(seconds)}, at the speed of plain decoding"
-        )
-
-
-def duration(seconds: float) -> str:
-    """Return a text of seconds or minutes, as coarse as an estimate."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} minutes"
+def _estimate(passed: float, checker: "Checker", num_caches: int, num_cases: int) -> str:
+    """Return how long the whole check takes, after `passed` seconds for all plain replies."""
+    tokens = sum(len(case.plain) for case in checker.greedy_cases) or 1
+    arms = 1 + len(checker.drafters)
+    samples = num_cases * checker.plan.num_samples * LENGTH
+    seconds = passed / tokens * arms * (num_caches * tokens + samples)
+    text = f"{round(seconds / 60)} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
+    return f"the whole check takes about {text}, at the speed of plain decoding"
 
 
 def _said(found: CacheCheck, say: Say) -> CacheCheck:
     """Report the verdict on one cache, and return the results."""
-    num_replies = sum(each.num_replies for each in found.agreements)
-    partings = [parting for each in found.agreements for parting in each.partings]
-    real = [parting for parting in partings if not parting.difference.is_near_tie]
-    same = (
-        f"{num_replies - len(partings)} of {num_replies} greedy replies are those of plain decoding"
+    total = sum(each.num_replies for each in found.agreements)
+    same = sum(each.num_same for each in found.agreements)
+    wrong = sum(len(each.mistakes) for each in found.agreements)
+    ties = total - same - wrong
+    say(
+        f"cache {found.cache}: {same} of {total} greedy replies are those of plain decoding"
+        + (f", {ties} differ at a near-tie" if ties else "")
+        + (f", {wrong} differ: NOT lossless" if wrong else "")
     )
-    ties = (
-        f", {len(partings) - len(real)} differ at a near-tie" if len(partings) > len(real) else ""
-    )
-    wrong = f", {len(real)} differ: NOT lossless" if real else ""
-    say(f"cache {found.cache}: {same}{ties}{wrong}")
     return found
 
 
@@ -215,32 +192,24 @@ class Checker:
         if no question fits the model.
         """
         self.context = context
+        self.plan = plan
+        self.drafters = list(plan.drafters) or drafters_here(context)
         self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
-        self._plan = plan
         self._progress = progress
         self._cache = context.target.cache.describe()
-        self._drafters = list(plan.drafters) or _drafters_here(context)
         self._grammars = Grammars(context.engine.tokenizer)
         self._questions = _fitting(context.engine, plan, notes)
-        self._plain, *self._arms = own_arms([PLAIN, *self._drafters], context, self._budget)
-
-    @property
-    def num_drafters(self) -> int:
-        return len(self._drafters)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples from one distribution."""
-        return -(-self._plan.num_draws // len(self._plan.num_nodes))
+        self._plain, *self._arms = own_arms([PLAIN, *self.drafters], context, self._budget)
 
     @cached_property
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
-        write = self._plain.write
         # without nodes a grammar drafts nothing either: a forward for every token
-        plain = self._plan.task(0)
+        plain = self.plan.task(0)
         watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
-        return [replace(found, plain=write(found.prompt, plain).tokens) for found in watched]
+        return [
+            replace(found, plain=self._plain.write(found.prompt, plain).tokens) for found in watched
+        ]
 
     @cached_property
     def drift(self) -> Drift:
@@ -266,7 +235,6 @@ class Checker:
 
         Raises `ValueError` if no distribution is worth a test.
         """
-        num_nodes = self._plan.num_nodes
         prefixes = [
             (*found.prompt, *found.plain[:length])
             for length in _LENGTHS
@@ -274,50 +242,75 @@ class Checker:
             if length < len(found.plain)
         ]
         watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
-        return cases_of(self.context.target, watched, num_nodes, self.num_samples, self._constraint)
+        plan = self.plan
+        return cases_of(
+            self.context.target, watched, plan.num_nodes, plan.num_samples, self._constraint
+        )
 
     def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
-        engine, checks = self.context.engine, []
-        for word in (PLAIN, *self._drafters):
-            drafter = make_drafter(word, self.context)
-            sampler = Sampler(engine, drafter, self._budget, self._plan.grammar)
-            checks.append(check_distribution(sampler, word, cases, partial(self._seeds, word)))
-        return tuple(checks)
+        return tuple(
+            check_distribution(word, cases, self._draws(word)) for word in (PLAIN, *self.drafters)
+        )
+
+    def _draws(self, word: str) -> Callable[[Case], Iterator[Trial]]:
+        drafter = make_drafter(word, self.context)
+        sample = partial(draw, budget=self._budget, grammar=self.plan.grammar)
+
+        def draws(case: Case) -> Iterator[Trial]:
+            doing = f"samples: {word}, {case.num_nodes} nodes a round"
+            for seed in self._progress(case.seeds, doing):
+                yield sample(self.context.engine, drafter, case, seed)
+
+        return draws
 
     def _constraint(self, prompt: Sequence[int]) -> Constraint | None:
         """Return the constraint after a prompt, from a newly compiled grammar."""
-        engine, params = self.context.engine, sample_params(self._plan.grammar)
+        engine, params = self.context.engine, sample_params(self.plan.grammar)
         begun = Continuation(prompt, params, self.context.target, engine.tokenizer)
         return begun.constrain(self._grammars.matchers(params.grammar), engine.tokenizer)
 
-    def _seeds(self, drafter: str, case: Case) -> Iterable[int]:
-        return self._progress(case.seeds, f"samples: {drafter}, {case.num_nodes} nodes a round")
 
+def check_replies(
+    engine: Engine, arm: Arm, cases: Iterable[GreedyCase], near_tie: float
+) -> Agreement:
+    """Compare the replies of a drafter with the plain ones.
 
-def _drafters_here(context: DrafterContext) -> list[str]:
-    """Return the drafters that need no download, as words for `own_arms`."""
-    words = [word.replace(",", "+") for word in candidates(context.files) if word != "none"]
-    return [*words, "model"] if context.draft_model and "model" not in words else words
+    `near_tie` is the largest gap between two logits that rounding explains.
+    """
+    replies, partings = [], []
+    for case in cases:
+        reply = arm.write(case.prompt, case.task)
+        replies.append(reply)
+        found = first_difference(engine, case.prompt, reply.tokens, case.plain, near_tie=near_tie)
+        if found is not None:
+            partings.append(Parting(case.name, proof_of(engine, len(reply.tokens), found)))
+    return Agreement(
+        drafter=arm.name,
+        num_replies=len(replies),
+        num_tokens=sum(len(reply.tokens) for reply in replies),
+        drafted=sum(reply.stats["drafted"] for reply in replies),
+        accepted=sum(reply.stats["accepted"] for reply in replies),
+        partings=tuple(partings),
+        faults=tuple(reply.fault for reply in replies if reply.fault),
+    )
 
 
 def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
     """Return every question that leaves room for a reply, without its plain reply."""
-    needed = plan.max_tokens + plan.length + max(plan.num_nodes)
-    most = None if engine.context_length is None else engine.context_length - needed
+    most = None if engine.context_length is None else engine.context_length - plan.room
     fitting: list[GreedyCase] = []
     for question in plan.questions:
         name = f"{question.category} {question.id}"
-        messages = [{"role": "user", "content": question.turns[0]}]
-        prompt = tuple(Runner(engine, [], PLAIN).prompt(messages))
+        prompt = tuple(prompt_tokens(engine, question.turns[0]))
         if most is not None and len(prompt) > most:
-            notes.append(f"{name} is skipped: it leaves no room for {needed} tokens")
+            notes.append(f"{name} is skipped: it leaves no room for {plan.room} tokens")
             continue
         num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
         fitting.append(GreedyCase(name, prompt, plan.task(num_nodes)))
     if not fitting:
         raise ValueError(
-            f"no question leaves room for {needed} tokens in the context of "
+            f"no question leaves room for {plan.room} tokens in the context of "
             f"{engine.context_length}: give shorter --prompts or a smaller --max-tokens"
         )
     return fitting

@@ -5,9 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mlxspec import __version__
-from mlxspec.bench.sample import Task
+from mlxspec.bench.arms import Task
 from mlxspec.budget import CostCurve
-from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.device import backend
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.params import Options
@@ -15,7 +14,6 @@ from mlxspec.params import Options
 Setup = Mapping[str, Any]
 """Values by name, ready for JSON; only figures of equal setups are comparable."""
 
-_COST_CONTEXT = 256  # tokens in the cache while a forward is timed
 _DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
 _FILTERS = ("top_p", "min_p")
 _OTHERS = ("mlx-lm", "mlx-dspark")
@@ -31,7 +29,7 @@ def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
         "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB",
         "system": facts.system,
         "blas": facts.blas,
-        "versions": versions | {name: found for name in _OTHERS if (found := _version(name))},
+        "versions": versions | {name: found for name in _OTHERS if (found := version_of(name))},
         "max_tokens": task.max_tokens,
         "num_draft_tokens": task.num_draft_tokens,
         "lookahead": context.lookahead,
@@ -76,17 +74,6 @@ def setup_lines(setup: Setup) -> list[str]:
     return [f"{name:<10}{value}" for name, value in rows.items() if value]
 
 
-def forward_cost(context: DrafterContext) -> CostCurve:
-    """Time forwards by their number of rows; the target's cache is empty afterwards."""
-    target = context.engine.target
-    room = context.engine.context_length or _COST_CONTEXT
-    target.reset()
-    target.observe([0] * min(_COST_CONTEXT, room // 2))
-    curve = cost_curve(verify_forward(target))
-    target.reset()
-    return curve
-
-
 def cost_line(cost: CostCurve) -> str:
     """Return a line with the cost of each width, relative to one row."""
     pairs = zip(cost.ms, cost.ratios, strict=True)
@@ -94,7 +81,8 @@ def cost_line(cost: CostCurve) -> str:
     return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[1]:.1f} ms)"
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of a package; "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 _LEAST_EXPECTED = 5.0
 """Least expected count of a cell; rarer cells are pooled, because the test needs large counts."""
@@ -22,6 +22,8 @@ class Fit:
 
     `chi_square` is Pearson's statistic, `freedom` the degrees of freedom.
     """
+
+    DERIVED: ClassVar = ("p_value",)
 
     num_draws: int
     chi_square: float

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlxspec.bench.machine import Setup
 from mlxspec.bench.run import Case, Plan, Row
-from mlxspec.bench.sample import Reply
+from mlxspec.bench.setup import Setup
+from mlxspec.measure.trial import Trial
 from mlxspec.trace.difference import Difference
 
 
@@ -70,7 +70,7 @@ def _is_judged(stated: Mapping[str, Any]) -> bool:
 
 
 def _row(stated: Mapping[str, Any], case: Case) -> Row:
-    replies = [Reply(**{**reply, "tokens": tuple(reply["tokens"])}) for reply in stated["replies"]]
+    replies = [Trial(**{**reply, "tokens": tuple(reply["tokens"])}) for reply in stated["replies"]]
     found: Sequence[Any] = stated["differences"]
     differences = tuple(None if item is None else Difference(**item) for item in found)
     return Row(case, str(stated["arm"]), tuple(replies), differences)

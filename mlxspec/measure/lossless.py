@@ -1,26 +1,33 @@
-"""Compares greedy replies: where two differ first, and whether rounding explains it.
+"""Whether a greedy reply is that of plain decoding: the first difference, and what explains it.
 
 Kernels round a row differently if other rows are in the same forward, and other projects add the
 same numbers in another order. So two greedy replies may differ at a near-tie. The target's logits
 of the row alone distinguish a near-tie from a mistake. The size of a near-tie is measured at the
-same position (see `drift.py`).
+same position (see `drift.py`). A proof decodes a reply again without drafts, up to the first
+difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
 
 from mlxspec.device.turns import device_turn
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.drift import near_tie_after
-from mlxspec.params import SamplingParams
+from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.difference import Difference, common_length
+from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 
 _GREEDY = SamplingParams()
+
+Progress = Callable[[int, int], None]
+"""Called with the number of compared tokens and of all tokens."""
 
 
 def first_difference(
@@ -100,6 +107,59 @@ def proof_of(engine: Engine, num_tokens: int, found: Difference) -> Proof:
     """
     drafted, plain = (_text(engine, token) for token in (found.token, found.expected))
     return Proof(num_tokens, found.index, found, drafted, plain)
+
+
+def prove(
+    engine: Engine,
+    prompt: Sequence[int],
+    reply: Sequence[int],
+    params: GenerationParams,
+    *,
+    num_kept: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_progress: Progress = lambda done, total: None,
+) -> Proof:
+    """Compare a greedy reply with plain decoding.
+
+    The engine's cache is emptied first, because both texts would repeat a fault of an earlier turn;
+    afterwards it holds the plain reply. The first `num_kept` tokens of the reply are kept tokens
+    and count as the same. `should_stop` is called once per token. Raises `ValueError` if the reply
+    is empty, or if it was sampled: a second sample may differ.
+    """
+    if not params.is_greedy:
+        raise ValueError(
+            "a sampled reply is one draw of many, and decoding again gives another: set the "
+            "temperature to 0 and answer again to compare"
+        )
+    if not reply:
+        raise ValueError("the reply is empty: there is nothing to compare")
+    num_same = num_kept
+    plainly = replace(params, max_tokens=len(reply))
+    for token in _plain_tokens(engine, prompt, reply[:num_kept], plainly, should_stop):
+        if token != reply[num_same]:
+            same, pair = reply[:num_same], (reply[num_same], token)
+            found = difference_at(engine, prompt, same, pair, params.sampling)
+            return proof_of(engine, len(reply), found)
+        num_same += 1
+        on_progress(num_same, len(reply))
+    return Proof(len(reply), num_same)
+
+
+def _plain_tokens(
+    engine: Engine,
+    prompt: Sequence[int],
+    kept: Sequence[int],
+    params: GenerationParams,
+    should_stop: Callable[[], bool],
+) -> Iterator[int]:
+    with device_turn():
+        engine.target.reset()
+    events = engine.generate(
+        prompt, params, drafter=NoDrafter(), kept=kept, should_stop=should_stop
+    )
+    for event in events:
+        if isinstance(event, PlainDecoded | DraftVerified):
+            yield from (token.token for token in event.emit)
 
 
 def _text(engine: Engine, token: int | None) -> str:

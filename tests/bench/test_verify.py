@@ -6,26 +6,25 @@ import numpy as np
 import pytest
 
 import mlxspec.verify.rules as verify_module
-from mlxspec.bench.sample import Task
-from mlxspec.checking.chi_square import Fit
-from mlxspec.checking.greedy import Agreement, GreedyCase, Parting, check_replies
-from mlxspec.checking.run import CacheCheck, CheckResult
-from mlxspec.checking.sampled import (
+from mlxspec.bench.arms import Task
+from mlxspec.bench.sampled import (
     OTHER,
     SAMPLING,
     DistributionCheck,
     JointDistribution,
-    Sampler,
     cases_of,
     check_distribution,
+    draw,
     joint_distribution,
     sample_params,
 )
-from mlxspec.checking.verdict import verdict
+from mlxspec.bench.verify import GreedyCase, check_replies
+from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.grammar.compiled import Grammars
+from mlxspec.measure.chi_square import Fit
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.params import Grammar
 from mlxspec.reply.continuation import Continuation
@@ -146,14 +145,22 @@ def test_under_a_grammar_a_whole_text_is_a_cell():
     assert joint.cell_of((0, 2)) == (0, 2)
 
 
+def sampled(engine, cases, grammar=None):
+    """The check of samples with the engine's drafter."""
+
+    def draws(case):
+        return (draw(engine, None, case, seed, grammar=grammar) for seed in case.seeds)
+
+    return check_distribution("any", cases, draws)
+
+
 @pytest.mark.parametrize("is_honest", [True, False])
 def test_samples_under_a_grammar_are_tested_under_its_law(is_honest):
     grammar = Grammar.regex(WORDS.pattern if is_honest else "ab(c|d)(ba|cc|dab)[ab]{2}")
     engine = make_engine(MODEL, RandomTrees(4))
     case = cases_of(engine.target, [PROMPT], [4], 150, constraint)[0]
-    sampler = Sampler(engine, engine.drafter, None, grammar)
-    found = check_distribution(sampler, "random", [case], lambda case: case.seeds)
-    assert found.is_off(num_checks=1) != is_honest
+    found = sampled(engine, [case], grammar)
+    assert (found.fit.p_value < 1e-4) != is_honest
 
 
 def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
@@ -161,10 +168,6 @@ def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
     joint = JointDistribution(dict.fromkeys(cells, 1 / 6))
     draws = [(1, 2, 3), (1, 2, 9), (1, 4, 3), (1, 3, 3), (5, 2, 3), (2, 2, 3)]
     assert [joint.cell_of(draw) for draw in draws] == cells
-
-
-def sampler_of(engine):
-    return Sampler(engine, engine.drafter)
 
 
 @pytest.mark.parametrize("is_honest", [True, False])
@@ -176,8 +179,8 @@ def test_samples_of_another_distribution_are_seen(is_honest):
         total = sum(bent.values())
         joint = JointDistribution({cell: prob / total for cell, prob in bent.items()})
         case = replace(case, distribution=joint)
-    found = check_distribution(sampler_of(engine), "random", [case], lambda case: case.seeds)
-    assert found.is_off(num_checks=1) != is_honest
+    found = sampled(engine, [case])
+    assert (found.fit.p_value < 1e-4) != is_honest
     assert found.drafted > 100
     assert found.fit.num_draws == 150
 
@@ -189,16 +192,16 @@ def test_a_residual_that_is_dropped_is_seen(monkeypatch):
     drafter = DraftModelDrafter(small, target_vocab_size=4, lookahead=2)
     engine = make_engine(tiny_model(vocab_size=4, seed=2), drafter)
     cases = cases_of(engine.target, [[1, 2]], [2], 500)
-    found = check_distribution(sampler_of(engine), "model", cases, lambda case: case.seeds)
-    assert found.is_off(num_checks=2)
+    found = sampled(engine, cases)
+    assert found.fit.p_value < 5e-5
 
 
 def test_draws_come_from_the_whole_width_of_a_draft():
     engine = make_engine(MODEL, UniformChain(24, length=12))
     case = cases_of(engine.target, [PROMPT], [12], 50)[0]
-    sampler = sampler_of(engine)
-    assert len(sampler.draw(case, 1)) == 3
-    assert sampler.drafted >= 12
+    trial = draw(engine, None, case, 1)
+    assert len(trial.tokens) >= 3
+    assert trial.stats["drafted"] >= 12
 
 
 def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
@@ -249,7 +252,6 @@ REAL = parting("qa 2", 1.5, near_tie=0.004)
     ],
 )
 def test_the_verdict_is_a_sentence(found, kind, words):
-    judged = verdict(found)
-    assert judged.kind == kind
-    assert words in judged.text
-    assert judged.is_lossless == (kind != "not lossless")
+    assert found.verdict == kind
+    assert words in found.verdict_text
+    assert found.is_lossless == (kind != "not lossless")

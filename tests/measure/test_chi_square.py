@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mlxspec.checking.chi_square import Fit, fit, pooled, survival
+from mlxspec.measure.chi_square import Fit, fit, pooled, survival
 
 # Upper percentage points, from the table that every textbook of statistics prints.
 TABLE = [

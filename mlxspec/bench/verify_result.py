@@ -1,0 +1,278 @@
+"""The results of `mlxspec verify`: the verdict, and the tables that show it.
+
+Greedy replies must be the same as those of plain decoding, except at near-ties. Sampled replies
+must have the target's distribution. The size of a near-tie is measured, not assumed (see
+`trace/near_tie.py`): if nothing drifts, no difference is excused.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from mlxspec.bench.sampled import LENGTH, SAMPLING, DistributionCheck, error_rate
+from mlxspec.bench.setup import Setup, setup_lines
+from mlxspec.measure.drift import Drift
+from mlxspec.measure.tables import table
+from mlxspec.trace.difference import Difference
+from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
+from mlxspec.trace.proof import Proof
+
+Verdict = Literal["bit-identical", "near-ties", "not lossless"]
+"""Whether speculation is lossless here; near-ties are differences that rounding explains."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A reply that differs from the plain one; `question` is the name of its case."""
+
+    DERIVED: ClassVar = ("is_near_tie",)
+
+    question: str
+    proof: Proof
+
+    @property
+    def difference(self) -> Difference:
+        """The first difference of the two replies."""
+        assert self.proof.difference is not None
+        return self.proof.difference
+
+    @property
+    def is_near_tie(self) -> bool:
+        return self.difference.is_near_tie
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The comparison of one drafter's replies with plain decoding.
+
+    `partings` are the replies that differ from the plain ones. `drafted` and `accepted` count draft
+    nodes. `faults` has one error of the drafter for each reply that had one.
+    """
+
+    DERIVED: ClassVar = ("num_same",)
+
+    drafter: str
+    num_replies: int
+    num_tokens: int
+    drafted: int
+    accepted: int
+    partings: tuple[Parting, ...]
+    faults: tuple[str, ...] = ()
+
+    @property
+    def num_same(self) -> int:
+        """Number of replies that are the same as the plain ones."""
+        return self.num_replies - len(self.partings)
+
+    @property
+    def mistakes(self) -> list[Difference]:
+        """The differences that rounding does not explain."""
+        return [each.difference for each in self.partings if not each.is_near_tie]
+
+
+@dataclass(frozen=True)
+class CacheCheck:
+    """The results with one kind of cache; `agreements` has one entry per drafter."""
+
+    cache: str
+    drift: Drift
+    agreements: tuple[Agreement, ...]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The results of a check.
+
+    Attributes:
+        num_nodes: Numbers of draft nodes per round, used in turn.
+        distributions: Samples with the first cache, one entry per drafter, plain decoding first.
+        notes: Messages on caches and questions that were left out.
+        grammar: Description of the grammar of all replies and samples; "" for none.
+    """
+
+    DERIVED: ClassVar = (
+        "verdict",
+        "verdict_text",
+        "is_lossless",
+        "least_p_value",
+        "is_off",
+        "faults",
+    )
+
+    setup: Setup
+    num_nodes: tuple[int, ...]
+    caches: tuple[CacheCheck, ...]
+    distributions: tuple[DistributionCheck, ...]
+    notes: tuple[str, ...]
+    grammar: str = ""
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether rounding explains every difference."""
+        return self.verdict != "not lossless"
+
+    @property
+    def least_p_value(self) -> float:
+        """The p-value below which samples have another distribution."""
+        return error_rate(len(self.distributions))
+
+    @property
+    def is_off(self) -> list[str]:
+        """The drafters whose samples have another distribution than the target's."""
+        return [each.drafter for each in self.distributions if self._is_off(each)]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._judged[0]
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict in one sentence."""
+        return self._judged[1]
+
+    @property
+    def faults(self) -> list[str]:
+        """Notes on drafters that failed or drafted nothing: plain replies check nothing."""
+        return [*self._greedy_faults(), *self._sampled_faults()]
+
+    def _greedy_faults(self) -> Iterator[str]:
+        for cache in self.caches:
+            for found in cache.agreements:
+                for fault in dict.fromkeys(found.faults):
+                    times = found.faults.count(fault)
+                    yield f"{found.drafter} failed in {times} replies, cache {cache.cache}: {fault}"
+                if not found.drafted:
+                    yield f"{found.drafter} drafted nothing in its replies, cache {cache.cache}"
+
+    def _sampled_faults(self) -> Iterator[str]:
+        for check in self.distributions[1:]:
+            if check.num_faults:
+                yield f"{check.drafter} failed in {check.num_faults} samples"
+            if not check.drafted:
+                yield (
+                    f"{check.drafter} drafted nothing in its samples: only plain decoding was "
+                    "checked"
+                )
+
+    @cached_property
+    def _judged(self) -> tuple[Verdict, str]:
+        reasons = [*self._greedy_reasons(), *self._sampled_reasons()]
+        if reasons:
+            return "not lossless", f"not lossless: {'; '.join(reasons)}"
+        agreements = [found for cache in self.caches for found in cache.agreements]
+        num_replies = sum(found.num_replies for found in agreements)
+        partings = [parting for found in agreements for parting in found.partings]
+        sampled = "sampled ones have the model's distribution"
+        if partings:
+            most = max(parting.difference.gap or 0.0 for parting in partings)
+            return "near-ties", (
+                f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
+                f"{num_replies} greedy replies differ at one; {sampled}"
+            )
+        if all(cache.drift.is_zero for cache in self.caches):
+            return "bit-identical", (
+                f"bit-identical: all {num_replies} greedy replies are those of plain decoding, no "
+                f"logit depends on the other rows of its forward; {sampled}"
+            )
+        most = max(cache.drift.near_tie for cache in self.caches)
+        return "near-ties", (
+            f"identical up to near-ties of at most {most:.2g} (logits), where rounding could "
+            f"decide: none of {num_replies} greedy replies met one; {sampled}"
+        )
+
+    def _is_off(self, check: DistributionCheck) -> bool:
+        return check.fit.p_value < self.least_p_value
+
+    def _greedy_reasons(self) -> Iterator[str]:
+        for cache in self.caches:
+            for found in cache.agreements:
+                gaps = [each.gap for each in found.mistakes if each.gap is not None]
+                where = (
+                    f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
+                    if gaps
+                    else "where one of the two replies ends"
+                )
+                if found.mistakes:
+                    yield (
+                        f"{found.drafter} differs from plain decoding in {len(found.mistakes)} of "
+                        f"{found.num_replies} greedy replies, cache {cache.cache}, {where}"
+                    )
+
+    def _sampled_reasons(self) -> Iterator[str]:
+        for check in filter(self._is_off, self.distributions):
+            yield (
+                f"{check.drafter} samples from another distribution than the model's (p = "
+                f"{check.fit.p_value:.1g}, at least {self.least_p_value:.1g} is allowed)"
+            )
+
+
+def text(result: CheckResult) -> str:
+    """Return the report: the setup, the results and the verdict."""
+    parts = ["\n".join(setup_lines(result.setup))]
+    for cache in result.caches:
+        parts += [_drift(cache), _replies(cache, result)]
+    parts.append(_distributions(result))
+    parts += [f"! {note}" for note in (*result.faults, *result.notes)]
+    parts.append(result.verdict_text)
+    return "\n\n".join(parts)
+
+
+def _drift(cache: CacheCheck) -> str:
+    rows = [["n", "largest drift", "best token flips"]]
+    for width in cache.drift.widths:
+        largest = "bit-identical" if width.largest == 0 else f"{width.largest:.1e}"
+        rows.append([str(width.width), largest, f"{width.num_flips} of {width.num_rows} rows"])
+    return (
+        f"cache {cache.cache}: a row's logits in a forward of n rows, against the row alone\n"
+        f"{table(rows)}\n"
+        f"smallest top-2 gap {cache.drift.smallest_gap:.2g}; {_near_tie(cache.drift)}"
+    )
+
+
+def _near_tie(drift: Drift) -> str:
+    if not drift.near_tie:
+        return "rounding changes nothing, so no gap is a near-tie"
+    return (
+        f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times what "
+        "rounding does to rows that are read in one forward"
+    )
+
+
+def _replies(cache: CacheCheck, result: CheckResult) -> str:
+    nodes = ", ".join(map(str, result.num_nodes))
+    rows = [["", "the same", "tokens", "drafted", "accepted"]]
+    for found in cache.agreements:
+        counts = (found.num_tokens, found.drafted, found.accepted)
+        rows.append([found.drafter, f"{found.num_same} of {found.num_replies}", *map(str, counts)])
+    partings = [
+        f"  {found.drafter}, {each.question}: {each.proof.describe()}"
+        for found in cache.agreements
+        for each in found.partings
+    ]
+    heading = (
+        f"cache {cache.cache}: greedy replies{_under(result)}, compared with plain decoding "
+        f"(drafts of {nodes} nodes, in turn)"
+    )
+    return "\n".join([heading, table(rows), *partings])
+
+
+def _under(result: CheckResult) -> str:
+    return f" under {result.grammar}" if result.grammar else ""
+
+
+def _distributions(result: CheckResult) -> str:
+    checks = result.distributions
+    rows = [["", "chi-square", "freedom", "p", "drafted", "accepted", ""]]
+    for check in checks:
+        fit = check.fit
+        cells = [f"{fit.chi_square:.1f}", str(fit.freedom), f"{fit.p_value:.2g}"]
+        wrong = "WRONG" if check.drafter in result.is_off else ""
+        rows.append([check.drafter, *cells, str(check.drafted), str(check.accepted), wrong])
+    tokens = "chosen tokens" if result.grammar else "tokens"
+    return (
+        f"cache {result.caches[0].cache}: {LENGTH} {tokens}{_under(result)} at temperature "
+        f"{SAMPLING.temperature:g}, {checks[0].fit.num_draws} samples each against the exact "
+        f"distribution\n{table(rows)}\n"
+        f"a p below {result.least_p_value:.1g} means another distribution"
+    )
