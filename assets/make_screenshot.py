@@ -30,8 +30,8 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.race import open_race
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Timeline
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
+from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.chat.prompt import Prompt

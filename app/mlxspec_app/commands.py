@@ -28,7 +28,8 @@ class Command:
     Attributes:
         name: The word after the slash.
         meaning: What it does, in a few words.
-        action: The name of the action, which a screen maps to a function.
+        action: The name of an action of the screen; a screen may lack it.
+        parameters: What the action gets before the argument.
         argument: A word for its argument; "" for a command without one.
         choices: The allowed arguments; empty allows any text.
         is_open: Whether arguments other than `choices` are allowed too.
@@ -45,6 +46,7 @@ class Command:
     rest: str = ""
     is_optional: bool = False
     aliases: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
     explained: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -59,7 +61,9 @@ class Command:
 def _setting(row: Setting) -> Command:
     meaning = f"{row.help}, from the next reply on; with no value, show it"
     choices = ("on", "off") if row.range.kind is bool else row.range.choices
-    return Command(row.word, meaning, "adjust", row.noun, choices, is_optional=True)
+    return Command(
+        row.word, meaning, "adjust", row.noun, choices, is_optional=True, parameters=(row.word,)
+    )
 
 
 COMMANDS = (
@@ -174,9 +178,9 @@ COMMANDS = (
         is_optional=True,
     ),
     Command("stats", "show or hide the figures", "toggle_stats"),
-    Command("up", "scroll up a page", "read_back"),
-    Command("down", "scroll down a page", "read_on"),
-    Command("follow", "scroll to the newest text", "follow"),
+    Command("up", "scroll up a page", "scroll", parameters=("up",)),
+    Command("down", "scroll down a page", "scroll", parameters=("down",)),
+    Command("follow", "scroll to the newest text", "scroll", parameters=("end",)),
     Command("context", "show what fills the context, and the room left", "context"),
     *map(_setting, ADJUSTABLE.values()),
     Command("quit", "leave", "quit", aliases=("exit",)),
@@ -186,8 +190,8 @@ _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *co
 
 
 @dataclass(frozen=True)
-class Order:
-    """A command and its argument; "" for none."""
+class CommandLine:
+    """A command that was typed, and its argument; "" for none."""
 
     command: Command
     argument: str = ""
@@ -197,7 +201,7 @@ class CommandError(ValueError):
     """The command does not exist, or its argument is wrong."""
 
 
-def parse(line: str) -> Order | None:
+def parse(line: str) -> CommandLine | None:
     """Return the command of a line, or None for a message.
 
     Raises:
@@ -213,7 +217,7 @@ def parse(line: str) -> Order | None:
         hint = f"did you mean /{close[0]}?" if close else "/help lists them"
         raise CommandError(f"{word} is not a command; {hint}")
     _check(command, argument)
-    return Order(command, argument)
+    return CommandLine(command, argument)
 
 
 def command_named(name: str) -> Command | None:

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol, cast
+from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from mlxspec_app.commands import COMMANDS
-
-
-class Commanded(Protocol):
-    """A screen that accepts commands."""
-
-    def enter(self, line: str, *, is_complete: bool) -> None:
-        """Run a line, or put a line without its argument into the prompt."""
 
 
 class CommandProvider(Provider):
@@ -32,7 +25,7 @@ class CommandProvider(Provider):
                 yield Hit(score, matcher.highlight(line), entering, help=meaning)
 
     def _entering(self, line: str, is_complete: bool) -> partial[None]:
-        screen = cast(Commanded, self.screen)
+        screen: Any = self.screen  # a `ConversationScreen`, which imports this module
         return partial(screen.enter, line, is_complete=is_complete)
 
 

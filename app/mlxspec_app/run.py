@@ -16,10 +16,10 @@ from textual.screen import Screen
 
 from mlxspec_app.app import THEME_NAMES, MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
-from mlxspec_app.conversation.session import Session
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.servers.items import FeedItem
+from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.word_wrap import wrapped
@@ -59,7 +59,7 @@ def run_chat(
         continues: Whether to open the last chat.
         introduce: Finds the facts for the cards of the first run; called in a thread.
     """
-    from mlxspec_app.screens.chat import ChatScreen
+    from mlxspec_app.screens.chat.screen import ChatScreen
 
     session = make_session()
     screens: list[ChatScreen] = []

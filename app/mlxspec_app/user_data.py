@@ -10,9 +10,10 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mlxspec.trace.events import Event
-from mlxspec_app.conversation.session import Session, SessionEvent
+from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.picker.catalogue import Catalogue
 from mlxspec_app.picker.fetching import Fetching
+from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings, SettingsError, change_settings, read_settings
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.settings.values import with_value

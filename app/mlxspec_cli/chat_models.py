@@ -7,19 +7,22 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.params import SamplingParams
 from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.sessions.driver import ConversationLike, ShouldStop
+from mlxspec_app.sessions.driver import ShouldStop
 from mlxspec_cli.arguments import options
 from mlxspec_cli.chat_facts import IMPORTING
 
+if TYPE_CHECKING:
+    from mlxspec import Conversation
+
 
 class SessionModels:
-    """The loaded models of a session; see `LoadedModels`.
+    """The loaded models of a session; see `engine_session.Models`.
 
     Attributes:
         say: Called with a notice for the user.
@@ -38,7 +41,7 @@ class SessionModels:
 
     def open_conversation(
         self, choice: ModelChoice, on_progress: ProgressCallback
-    ) -> ConversationLike:
+    ) -> "Conversation":
         with IMPORTING:
             backend.check()
             from mlxspec.chat.conversation import Conversation

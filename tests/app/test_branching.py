@@ -19,6 +19,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Branch, FindAlternatives
 from mlxspec_app.conversation.session import AlternativesFound, ChatCut, ReplyDiscarded
 from mlxspec_app.conversation.token_facts import facts_of
 from mlxspec_app.export import animation, film, html, markdown, picture
@@ -29,6 +30,7 @@ from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.widgets.chat.inspector import Inspector
 from tests.support.adversaries import RandomTrees
 from tests.support.app_driver import running
+from tests.support.app_live import FakeModels
 from tests.support.scripted_session import ScriptedSession
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.toy_chat import ToyChat
@@ -64,7 +66,7 @@ def open_toy(choice, on_progress):
 @asynccontextmanager
 async def live_chat(folder, *, continues=False):
     """A chat with a tiny model in a thread of its own, kept in a folder."""
-    live = EngineSession(open_toy, PARAMS)
+    live = EngineSession(FakeModels(open_toy), PARAMS)
     try:
         async with kept_chat(folder, live, continues=continues, size=(80, 24)) as driver:
             yield driver
@@ -136,7 +138,7 @@ async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
     session = ScriptedSession(*EVENTS)
     async with running(session, size=(80, 24)) as driver:
         await press(driver, "tab", "left", "enter")
-        assert session.orders[-1] == ("find_alternatives", 0, 4)
+        assert session.orders[-1] == FindAlternatives(0, 4)
         session.news.append(AlternativesFound(0, 4, FOUND))
         await driver.settle()
         inspector = driver.screen.query_one(Inspector)
@@ -145,7 +147,7 @@ async def test_arrows_mark_a_token_in_the_x_ray_alone_and_scroll_without_any():
         await press(driver, "f2", "down", "down", "up")
         assert inspector.chosen == FOUND[0]
         await press(driver, "enter")
-        assert session.orders[-1] == ("branch", 0, 4, 5)
+        assert session.orders[-1] == Branch(0, 4, 5)
         session.news.append(AlternativesFound(0, 4, message="the grammar forbids token 5"))
         await driver.settle()
         assert "the grammar forbids token 5" in driver.shown
@@ -163,7 +165,7 @@ async def test_a_click_marks_a_token_and_a_second_one_branches():
         for _ in range(2):
             await driver.pilot.click(offset=(column, row))
             await driver.settle()
-        assert session.orders[-1] == ("branch", 0, 4, 6)
+        assert session.orders[-1] == Branch(0, 4, 6)
 
 
 async def test_while_a_reply_is_written_nothing_branches_and_one_is_told():
@@ -177,7 +179,7 @@ async def test_while_a_reply_is_written_nothing_branches_and_one_is_told():
         await driver.settle()
         await press(driver, "enter")
         assert "Esc stops it, then try again" in driver.shown
-        assert not any(order[0] == "branch" for order in session.orders)
+        assert not any(isinstance(order, Branch) for order in session.orders)
 
 
 def test_kept_tokens_can_be_pointed_at_and_are_in_no_figure():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -78,7 +79,7 @@ async def test_one_message_is_on_its_way_at_a_time():
     async with running(session) as driver:
         await driver.say("one")
         await driver.say("two")
-        assert [order for order in session.orders if order[0] == "send"] == [("send", "one")]
+        assert session.orders[1:] == [Say("one")]
 
 
 async def test_regenerating_replaces_the_reply():

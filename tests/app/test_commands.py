@@ -7,10 +7,11 @@ from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.proof import Proof
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
+from mlxspec_app.conversation.orders import Prove
 from mlxspec_app.conversation.session import ProofFinished, SessionReady
 from mlxspec_app.palette import CommandProvider
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
+from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.text.code_blocks import code_blocks
 from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
@@ -64,7 +65,7 @@ def test_names_are_not_given_twice():
 
 
 def test_every_command_has_its_action():
-    assert ChatScreen(ScriptedSession()).commander.commands == list(COMMANDS)
+    assert [c.name for c in COMMANDS if not hasattr(ChatScreen, f"action_{c.action}")] == []
 
 
 def test_what_is_typed_so_far_finds_the_commands():
@@ -107,14 +108,11 @@ async def test_inks_and_themes_are_chosen_by_name():
         assert driver.app.theme == THEMES[0].name
 
 
-async def test_a_setting_goes_to_the_session(monkeypatch):
-    given = []
-    async with chat() as driver:
-        monkeypatch.setattr(
-            driver.session, "adjust", lambda *pair: given.append(pair), raising=False
-        )
+async def test_a_setting_goes_to_the_session():
+    session = ScriptedSession(SessionReady())
+    async with running(session) as driver:
         await driver.say("/temp 0.7")
-        assert given == [("temp", "0.7")]
+        assert session.orders == ["start", ("adjust", "temp", "0.7")]
         assert "temp is 0.7 from the next reply on" in driver.shown
 
 
@@ -140,7 +138,7 @@ async def test_a_proof_stands_below_its_reply():
     session = ScriptedSession(*news)
     async with running(session) as driver:
         await driver.say("/verify")
-        assert session.orders[-1] == "prove"
+        assert session.orders[-1] == Prove()
         session.news += [ProofFinished(Proof(7, 7))]
         await driver.settle()
         assert "= identical to plain decoding: 7 of 7 tokens" in driver.shown

@@ -8,6 +8,7 @@ from mlxspec.drafting.entries import ModelEntry
 from mlxspec.drafting.names import HOST, WORDS
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec_app.completions import completions
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.screens.help import HelpScreen
@@ -102,7 +103,7 @@ async def test_enter_takes_the_marked_argument_and_runs_the_command(tmp_path, mo
 async def test_the_arrows_walk_the_menu_and_enter_takes_where_they_stop():
     async with chat() as driver:
         await driver.press(*"/st", "down", "enter")
-        assert driver.screen.surroundings._stats._choice is not None  # /stats, not /stop
+        assert driver.screen.panels._stats._choice is not None  # /stats, not /stop
         await driver.press(*"/theme ", "up")
         assert driver.screen.query_one(CommandHints).marked.line == "/theme terminal-light"
         await driver.press("down", "enter")
@@ -144,7 +145,7 @@ async def test_a_name_of_a_file_is_taken_by_enter_only_once_it_is_marked(tmp_pat
     (tmp_path / "notes.txt").write_text("x")
     async with running(ScriptedSession(SessionReady())) as driver:
         await driver.press(*"hi @no", "enter")
-        assert driver.session.orders[-1] == ("send", "hi @no")
+        assert driver.session.orders[-1] == Say("hi @no")
         await driver.press(*"hi @no", "down", "enter")
         assert driver.screen.query_one(Prompt).text == "hi @notes.txt "
 

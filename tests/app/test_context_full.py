@@ -16,6 +16,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
 from mlxspec_app.conversation.session import (
     ChatOpened,
     ContextFull,
@@ -25,15 +26,15 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.context_full import ContextFullScreen, TickBox
+from mlxspec_app.screens.chat.context_full import ContextFullScreen, TickBox
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.status_bar import status_parts
 from tests.support.app_driver import running
-from tests.support.app_live import PATIENCE_S
+from tests.support.app_live import PATIENCE_S, FakeModels
 from tests.support.scripted_session import ScriptedSession
 from tests.support.toy_chat import toy_target
 
@@ -71,9 +72,9 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
 @pytest.mark.parametrize(
     ("downs", "policy", "orders"),
     [
-        (0, "drop", [("forget_oldest", True), "regenerate"]),
-        (1, "rotate", [("load", ModelChoice("t", "pool", 8)), "regenerate"]),
-        (2, "new", ["new_chat", ("send", "second")]),
+        (0, "drop", [ForgetOldest(True), Regenerate()]),
+        (1, "rotate", [Load(ModelChoice("t", "pool", 8)), Regenerate()]),
+        (2, "new", [NewChat(), Say("second")]),
     ],
 )
 async def test_the_answer_is_carried_out_and_kept(user_data, downs, policy, orders):
@@ -90,7 +91,7 @@ async def test_an_answer_is_for_once_where_nothing_is_ticked(user_data):
     async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         await driver.press("enter")
         driver.app.change("ink", "off")
-        assert driver.session.orders == ["start", ("forget_oldest", True), "regenerate"]
+        assert driver.session.orders == ["start", ForgetOldest(True), Regenerate()]
         await driver.app.workers.wait_for_complete()
     assert read_settings(user_data.paths.settings).settings.context_full == "ask"
 
@@ -106,13 +107,13 @@ async def test_what_was_answered_for_good_is_not_asked_again(user_data):
     user_data.settings = Settings(context_full="new")
     async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ChatScreen)
-        assert driver.session.orders == ["start", "new_chat", ("send", "second")]
+        assert driver.session.orders == ["start", NewChat(), Say("second")]
 
 
 async def test_dropping_is_told_before_anything_is_said(user_data):
     user_data.settings = Settings(context_full="drop")
     async with running(session(), user_data=user_data) as driver:
-        assert driver.session.orders == [("forget_oldest", True), "start"]
+        assert driver.session.orders == [ForgetOldest(True), "start"]
 
 
 @pytest.mark.parametrize("policy", ["ask", "drop", "new"])
@@ -131,7 +132,7 @@ async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(use
     scripted = session(*REFUSED)
     async with running(scripted, user_data=user_data) as driver:
         rotating = replace(LOADED, max_kv_size=8)
-        assert scripted.orders[1:] == [("load", rotating), "regenerate"]
+        assert scripted.orders[1:] == [Load(rotating), Regenerate()]
         scripted.news = [
             SessionOpening("t", "pool", rotating),
             LoadFailed(rotating, "no room"),
@@ -165,7 +166,7 @@ async def until(driver, condition):
 async def test_every_way_ends_in_an_answer_of_a_real_engine(user_data, policy):
     user_data.settings = Settings(context_full=policy)
     earlier = ChatOpened((Message("user", [Span("abc" * 5)]), Reply(spans=[Span("def" * 4)])))
-    live = EngineSession(open_toy, GenerationParams(max_tokens=4))
+    live = EngineSession(FakeModels(open_toy), GenerationParams(max_tokens=4))
     try:
         async with running(live, user_data=user_data) as driver:
             live.open_chat(earlier)

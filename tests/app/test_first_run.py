@@ -8,7 +8,7 @@ import pytest
 from mlxspec_app.conversation.session import LoadProgress, SessionOpening, SessionReady
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback import demo
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_paths

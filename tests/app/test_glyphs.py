@@ -11,7 +11,7 @@ from rich.cells import cell_len
 import mlxspec_app
 from mlxspec.trace.file import read_trace
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.text.glyphs import terminal_takes_unicode, to_ascii
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage

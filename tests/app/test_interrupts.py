@@ -13,8 +13,9 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.controllers import leaving
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.screens.chat import leaving
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import find_user_data
@@ -102,7 +103,7 @@ async def test_an_unsent_text_and_what_waits_are_in_the_prompt_at_the_next_start
     async with running(ScriptedSession(SessionReady()), user_data=user_data) as driver:
         assert typed(driver) == "queued\nhalf a"
         await driver.press("enter")
-        assert driver.session.orders[-1] == ("send", "queued\nhalf a")
+        assert driver.session.orders[-1] == Say("queued\nhalf a")
     assert not file.exists()
 
 

@@ -7,6 +7,7 @@ import sys
 from itertools import takewhile
 
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Regenerate, SetSystem
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
@@ -32,7 +33,7 @@ async def main():
             await driver.wait(0.05)
             reply = driver.screen.state.reply
             if reply is not None and reply.rounds:
-                await driver.screen.storage.query_store(lambda recorder: None)
+                await driver.screen.chats.query_store(lambda recorder: None)
                 tell(reply.text.encode().hex())
                 if len(reply.rounds) > 5:
                     tell("enough")
@@ -81,12 +82,12 @@ async def test_without_a_chat_to_go_on_with_an_empty_one_begins(tmp_path):
 
 async def test_an_opened_chat_brings_its_system_prompt(tmp_path):
     async with kept_chat(tmp_path) as driver:
-        driver.session.set_system("Be brief")
+        driver.session.send(SetSystem("Be brief"))
         await enter(driver, "Hello")
     session = ScriptedSession(SessionReady())
     async with kept_chat(tmp_path, session) as driver:
         await enter(driver, "/continue")
-        (opened,) = [order[1] for order in session.orders if order[0] == "open_chat"]
+        (opened,) = session.opened
         assert (opened.system, opened.chat, opened.leaf) == ("Be brief", 1, 2)
 
 
@@ -232,12 +233,12 @@ async def test_a_click_on_its_mark_shows_another_version_of_a_reply(tmp_path):
 async def test_only_a_new_seed_is_drawn_anew(tmp_path):
     seeds = []
     session = ScriptedSession(SessionReady())
-    session.adjust = lambda name, value: seeds.append((name, int(value)))
+    session.settings.adjust = lambda name, value: seeds.append((name, int(value)))
     async with kept_chat(tmp_path, session) as driver:
         for command, num_seeds in (("/retry", 0), ("/retry same", 0), ("/retry new", 1)):
             driver.screen.feed.state = fold([SessionReady(), *exchange("One", "1")])
             await enter(driver, command)
-            assert session.orders.pop() == "regenerate"
+            assert session.orders.pop() == Regenerate()
             assert len(seeds) == num_seeds
         assert seeds[0][0] == "seed"
         assert 0 <= seeds[0][1] < 2**32

@@ -5,6 +5,7 @@ import re
 import pytest
 from textual import events
 
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
@@ -26,7 +27,7 @@ async def test_a_long_paste_is_one_line_and_is_sent_whole():
         await paste(driver, LONG)
         assert driver.screen.query_one(Prompt).text == "a [Pasted 212 lines]"
         await driver.press("enter")
-        assert driver.session.orders[-1] == ("send", f"a {LONG}")
+        assert driver.session.orders[-1] == Say(f"a {LONG}")
         await driver.press("up")
         assert driver.screen.query_one(Prompt).text == "[Pasted 212 lines, 2]"
 

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Race, Stop
 from mlxspec_app.conversation.session import RaceFinished, RaceProgress, SessionReady
-from mlxspec_app.screens.live_race import LiveRaceScreen
+from mlxspec_app.screens.race import LiveRaceScreen
 from tests.support.app_driver import running
 from tests.support.app_live import Live
 from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE
@@ -17,7 +18,7 @@ async def test_the_prompt_after_the_word_is_raced_and_escape_comes_back():
     session = ScriptedSession(SessionReady())
     async with running(session) as driver:
         await driver.say("/race why is it blue?")
-        assert ("race", "why is it blue?") in session.orders
+        assert Race("why is it blue?") in session.orders
         session.news += [RaceProgress("none")]
         await driver.settle()
         assert "race: recording the run with drafter none" in driver.shown
@@ -36,7 +37,7 @@ def test_a_race_is_no_part_of_the_chat_and_of_its_trace(tmp_path):
     live = Live(tmp_path / "trace.jsonl")
     try:
         live.until_a(SessionReady)
-        live.session.race("hello")
+        live.session.send(Race("hello"))
         found = live.until_a(RaceFinished)
         assert [event.drafter for event in live.news if isinstance(event, RaceProgress)] == [
             "none",
@@ -59,9 +60,9 @@ def test_a_race_that_was_stopped_is_no_trouble():
     try:
         live.until_a(SessionReady)
         live.conversation.gate = threading.Semaphore(8)
-        live.session.race("hello")
+        live.session.send(Race("hello"))
         live.until_a(RaceProgress)
-        live.session.stop()
+        live.session.send(Stop())
         live.conversation.gate.release(1_000_000)
         assert live.until_a(RaceFinished) == RaceFinished()
         assert fold(live.news).news == ["the race was stopped; the chat is as it was"]
@@ -82,7 +83,7 @@ def test_why_there_is_no_race_is_said(error, message):
     try:
         live.until_a(SessionReady)
         live.conversation.error = error
-        live.session.race("")
+        live.session.send(Race(""))
         assert live.until_a(RaceFinished).message == message
     finally:
         live.session.close()

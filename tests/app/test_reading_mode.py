@@ -3,8 +3,8 @@
 import pytest
 from textual.widgets import Static
 
+from mlxspec_app.screens.chat.context_full import ContextFullScreen
 from mlxspec_app.screens.context import ContextScreen
-from mlxspec_app.screens.context_full import ContextFullScreen
 from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.widgets.chat.key_footer import KeyFooter, shown_bindings

@@ -220,6 +220,6 @@ async def test_the_note_of_unseen_text_names_a_way_that_is_there():
         await driver.wait(0.3)
         assert "new tokens · Ctrl+End or /follow" in driver.shown
     async with replay(make_fake.chat(), size=(60, 18)) as driver:
-        driver.screen.surroundings.show_unseen(5)
+        driver.screen.panels.show_unseen(5)
         await driver.pilot.pause(0)
         assert "5 new tokens · Ctrl+End or G" in driver.shown

@@ -23,8 +23,8 @@ from mlxspec_app.conversation.session import (
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.context_full import ContextFullScreen
+from mlxspec_app.screens.chat.context_full import ContextFullScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.screens.models import ModelsScreen

@@ -7,6 +7,7 @@ import pytest
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import apply, fold
+from mlxspec_app.conversation.orders import SetSystem
 from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.export.markdown import render
 from mlxspec_app.export.recording import Recording
@@ -18,7 +19,7 @@ from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from tests.support.app_driver import chat, running, texts
-from tests.support.app_live import PATIENCE_S, FakeConversation
+from tests.support.app_live import PATIENCE_S, FakeConversation, FakeModels
 from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import exchange, open_writer, path, record
 
@@ -46,7 +47,7 @@ async def test_a_dash_returns_to_the_models_own():
     session = ScriptedSession(SessionReady(), BRIEF)
     async with running(session) as driver:
         await driver.say("/system -")
-        assert session.orders == ["start", ("set_system", "")]
+        assert session.orders == ["start", SetSystem("")]
 
 
 async def test_the_first_page_stays_until_something_is_said_and_shows_the_system_prompt():
@@ -94,7 +95,7 @@ def test_a_prompt_of_the_command_line_is_told_like_one_that_was_typed(tmp_path):
         raise AssertionError
 
     trace = tmp_path / "trace.jsonl"
-    live = EngineSession(refuse, None, trace, system="Be brief.")
+    live = EngineSession(FakeModels(refuse), None, trace, system="Be brief.")
     live.start()
     live.close()
     assert BRIEF in live.drain()
@@ -108,7 +109,7 @@ def test_a_model_that_is_loaded_takes_the_prompt_over(tmp_path):
         opened.append(FakeConversation(on_progress))
         return opened[-1]
 
-    live = EngineSession(open_one, None, system="Be brief.")
+    live = EngineSession(FakeModels(open_one), None, system="Be brief.")
     live.start()
     deadline = time.monotonic() + PATIENCE_S
     while live.busy and time.monotonic() < deadline:

@@ -18,7 +18,7 @@ from mlxspec.trace.events import PrefillProgress
 from mlxspec.trace.file import read_trace
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.support.app_driver import running
-from tests.support.app_live import PATIENCE_S
+from tests.support.app_live import PATIENCE_S, FakeModels
 from tests.support.reasoning import DROPPING, reasoning_tokenizer
 from tests.support.zoo import build
 
@@ -99,7 +99,7 @@ async def test_twenty_turns_are_those_of_mlx_lm(kind, tmp_path, monkeypatch):
         return Conversation(mlxspec.wrap(model, TOKENIZER, drafter="pool"))
 
     trace = tmp_path / "trace.jsonl"
-    live = EngineSession(open_chat, PARAMS, trace)
+    live = EngineSession(FakeModels(open_chat), PARAMS, trace)
     try:
         async with running(live, size=(50, 12)) as driver:
             said = [await answered(driver, text, turn) for turn, text in enumerate(messages, 1)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from mlxspec.drafters.table import memory
 from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec_app.conversation.orders import NewChat, OpenChat, Regenerate, Say, Stop
 from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.run import open_user_data
 from mlxspec_app.store.queries import find_last, fork_at
@@ -94,7 +95,7 @@ class Chat:
     def say(self, *, stops: bool = False) -> None:
         text = f"{self.draw.choice(('Tell me', 'Why is', 'ü 你'))} {self.draw.random():.4f}"
         tell("saying", text=text)
-        self.session.send(text)
+        self.session.send(Say(text))
         self.reply(text, stops=stops)
 
     def stop(self) -> None:
@@ -104,7 +105,7 @@ class Chat:
         path = self.ask(lambda recorder: recorder.path())
         if path and path[-1].role == "assistant":
             tell("again", text=path[-2].text)
-            self.session.regenerate()
+            self.session.send(Regenerate())
             self.reply(path[-2].text)
 
     def reply(self, turn: str, *, stops: bool = False) -> None:
@@ -112,7 +113,7 @@ class Chat:
         self.reason = ""
         if stops:
             self.until(rounds=self.draw.randrange(1, 5))
-            self.session.stop()
+            self.session.send(Stop())
         if not self.reason:
             self.until()
         chat, numbers = self.ask(lambda keeper: (keeper.chat, [m.id for m in keeper.path()[-2:]]))
@@ -121,7 +122,7 @@ class Chat:
 
     def new(self) -> None:
         tell("new")
-        self.session.new_chat()
+        self.session.send(NewChat())
         self.rest()
 
     def switch(self) -> None:
@@ -139,7 +140,7 @@ class Chat:
             messages = restore(found.path, self.user_data.paths.traces)
             leaf = found.path[-1].id if found.path else None
             chat_opened = ChatOpened(messages, found.chat.system, found.chat.id, leaf)
-            self.session.open_chat(chat_opened)
+            self.session.send(OpenChat(chat_opened))
             self.until(ChatOpened)
         self.rest()
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from textual.pilot import WaitForScreenTimeout
 
 from mlxspec_app.run import collect_rarely, open_user_data
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.chat_facts import ChatCatalogue
 from mlxspec_cli.commands import chat
@@ -123,7 +123,7 @@ class Soaker:
         if self._driver.session._loaded.model != self._models[0].replace(DEFAULT, ""):
             await self._enter(f"/model {self._models[0]}")
         await self._enter("/new")
-        before = self._driver.session.adjustable()
+        before = self._driver.session.settings.adjustable()
         for line in ("/temp 0", "/top_p 1", "/k 0", "/max 24", "/system -"):
             await self._enter(line)
         self.times = Times()
@@ -176,7 +176,7 @@ class Soaker:
         """Leave whatever screen is in front of the chat, and what is being edited."""
         await self._until(self._leave)
         await self._idle()
-        if self._driver.screen.editor.is_editing:
+        if self._driver.screen.outbox.is_editing:
             await self._press("escape")
 
     async def _leave(self) -> bool:

@@ -10,6 +10,7 @@ from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import without_system
+from mlxspec_app.conversation.orders import Edit, NewChat, OpenChat, Regenerate, Say
 from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
@@ -87,17 +88,20 @@ class Chatting:
         apply(self.state, event)
         self.recorder.apply(event)
 
+    def do(self, order, ending=None):
+        self.driver.carry_out(order, ending, None)
+
     def take(self, step, number, ending):
         shown = without_system(self.state.messages)
         turns = [message for message in shown if message.role == "user"]
         if step == "say":
-            self.driver.reply(f"turn {number}", ending, None)
+            self.do(Say(f"turn {number}"), ending)
         elif step == "retry" and turns:
-            self.driver.regenerate(ending, None)
+            self.do(Regenerate(), ending)
         elif step == "edit" and turns:
-            self.driver.edit(number % len(turns), f"edit {number}", ending, None)
+            self.do(Edit(number % len(turns), f"edit {number}"), ending)
         elif step == "new":
-            self.driver.new_chat()
+            self.do(NewChat())
         elif step == "open":
             chats = self.recorder.writer.reader.recent()
             if chats:
@@ -111,7 +115,7 @@ class Chatting:
         if found is not None:
             messages = restore(found.path, self.folder)
             leaf = found.path[-1].id if found.path else None
-            self.driver.open_chat(ChatOpened(messages, None, found.chat.id, leaf))
+            self.do(OpenChat(ChatOpened(messages, None, found.chat.id, leaf)))
 
 
 @given(STEPS)

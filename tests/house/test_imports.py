@@ -41,7 +41,7 @@ FLOORS = {
         {"store", "settings", "export"},
         {"commands", "user_data", "frames"},
         {"app", "completions"},
-        {"widgets", "controllers", "palette"},
+        {"widgets", "palette"},
         {"screens"},
         {"run"},
         {"bench"},
@@ -266,13 +266,6 @@ def test_imports_are_absolute_name_by_name_and_of_public_names():
         or (found.name.startswith("_") and found.name != "__version__")
     ]
     assert bad == []
-
-
-def test_the_controllers_of_screens_know_no_textual():
-    controllers = [name for name in modules() if name.startswith("mlxspec_app.controllers.")]
-    found = {package_of(found.module) for name in controllers for found in imports_of(name)}
-    assert "mlxspec_app" in found
-    assert "textual" not in found
 
 
 # ---- without MLX ---------------------------------------------------------------------------

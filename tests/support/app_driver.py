@@ -10,12 +10,12 @@ from textual.screen import Screen
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.session import Session
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.screens.chat import ChatScreen
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
+from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.replay import ReplayScreen
+from mlxspec_app.sessions.session import Session
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.traces import make_fake

@@ -90,24 +90,38 @@ class FakeConversation:
             yield event
 
 
+class FakeModels:
+    """Opens a fake conversation, or what a test wants opened."""
+
+    def __init__(self, open_conversation=lambda choice, progress: FakeConversation(progress)):
+        self.conversation, self._open = None, open_conversation
+
+    def open_conversation(self, choice, on_progress):
+        self.conversation = self._open(choice, on_progress)
+        return self.conversation
+
+    def change_drafter(self, choice, on_progress):
+        pass
+
+    def note_reply(self, speedup, is_sampled):
+        return ""
+
+    def release(self):
+        pass
+
+
 class Live:
     """A started session and the conversation inside it."""
 
-    def __init__(self, trace=None, open_conversation=None, models=None):
-        self.conversation = None
-        self.session = EngineSession(
-            open_conversation or self._open,
-            PARAMS,
-            trace,
-            choice=ModelChoice("t", ""),
-            models=models,
-        )
+    def __init__(self, trace=None, models=None):
+        self.models = models or FakeModels()
+        self.session = EngineSession(self.models, PARAMS, trace, choice=ModelChoice("t", ""))
         self.news = []
         self.session.start()
 
-    def _open(self, choice, on_progress):
-        self.conversation = FakeConversation(on_progress)
-        return self.conversation
+    @property
+    def conversation(self):
+        return self.models.conversation
 
     def until(self, condition):
         """Drain until an event is found and return it."""

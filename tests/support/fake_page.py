@@ -1,4 +1,4 @@
-"""A page without Textual: what a controller asks of a screen, noted instead of shown."""
+"""A screen without Textual: what the classes of the chat ask of it, noted instead of shown."""
 
 from concurrent.futures import Future
 
@@ -35,8 +35,8 @@ class FakeTranscript:
     """Notes what is to be seen; a test points at a message."""
 
     def __init__(self):
-        self.pointed_message, self.pointed_character = None, 0
-        self.seen, self.versions, self.rendered = [], {}, []
+        self.pointed_message = None
+        self.seen, self.versions = [], {}
 
     def follow(self):
         self.seen.append("end")
@@ -46,9 +46,6 @@ class FakeTranscript:
 
     def show_versions(self, versions):
         self.versions = versions
-
-    def toggle_rendered(self, reply):
-        self.rendered.append(reply)
 
 
 class FakeChoices:
@@ -62,20 +59,18 @@ class FakeChoices:
 
 
 class FakePage:
-    """A page that notes what it is told. What runs beside it waits for `settle`."""
+    """A screen that notes what it is told. What runs beside it waits for `settle`."""
 
     def __init__(self, **chosen):
         self.prompt, self.transcript = FakePrompt(), FakeTranscript()
         self.choices = FakeChoices(**chosen)
-        self.told, self.offered, self.refused, self.overviews = [], [], [], []
-        self.impossible = set()
-        self.num_orders = 0
+        self.told, self.overviews = [], []
         self._beside = []
 
     def notify(self, message, *, title="", severity="information", timeout=None):
         self.told.append(message)
 
-    def run_beside(self, work, *, group="default", exit_on_error=True, exclusive=False):
+    def run_beside(self, work, *, group="default", exclusive=False):
         if exclusive:
             self._beside = [item for item in self._beside if item[0] != group]
         self._beside.append((group, work))
@@ -85,8 +80,11 @@ class FakePage:
         while self._beside:
             await self._beside.pop(0)[1]()
 
-    def after_order(self):
-        self.num_orders += 1
+    def query_one(self, kind):
+        return {"Prompt": self.prompt, "Welcome": self}[kind.__name__]
+
+    def show_now(self):
+        pass
 
     def refresh_bindings(self):
         pass
@@ -96,16 +94,6 @@ class FakePage:
 
     def show_chats(self, chats):
         self.overviews.append(chats)
-
-    def check_action(self, action, parameters):
-        return action not in self.impossible
-
-    def offer(self, line):
-        self.offered.append(line)
-
-    def refuse(self, line, reason):
-        self.told.append(reason)
-        self.refused.append(line)
 
 
 class DirectStore:

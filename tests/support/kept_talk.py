@@ -1,13 +1,10 @@
-"""A chat that is kept, without a screen: a feed, a store that answers at once, the controllers."""
+"""A chat that is kept, without a screen: a feed, a store that answers at once."""
 
-from mlxspec_app.controllers.branches import Branches
-from mlxspec_app.controllers.chats import ChatSwitch
-from mlxspec_app.controllers.feed import Feed
-from mlxspec_app.controllers.outbox import Outbox
-from mlxspec_app.controllers.sampling import SamplingSwitch
-from mlxspec_app.controllers.storage import ChatStorage
-from mlxspec_app.controllers.turn_editor import TurnEditor
 from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.screens.chat.chats import Chats
+from mlxspec_app.screens.chat.next_reply import NextReply
+from mlxspec_app.screens.chat.outbox import Outbox
+from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
@@ -17,28 +14,25 @@ from tests.support.store_files import open_writer
 
 
 class KeptTalk:
-    """The controllers of a chat screen, on a page that notes what it is told."""
+    """The classes of the chat screen, on a screen that notes what it is told."""
 
     def __init__(self, folder):
         self.page, self.session = FakePage(), ScriptedSession()
         self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
         self.user_data = UserData(find_paths(folder))
         self.user_data.store = DirectStore(self.recorder)
-        self.feed = Feed(self.session)
+        self.feed = Feed(self.session, lambda order: None)
         self.outbox = Outbox(self.feed, self.page)
-        self.storage = ChatStorage(self.feed, self.page, self.outbox, self.user_data)
-        self.editor = TurnEditor(self.feed, self.page, self.outbox)
-        self.chats = ChatSwitch(self.feed, self.page, self.outbox, self.storage)
-        sampling = SamplingSwitch(self.feed, self.page)
-        self.branches = Branches(self.feed, self.page, self.storage, sampling)
-        self.feed.listen(self.storage.handle, self.editor.handle)
+        self.chats = Chats(self.feed, self.page, self.outbox, self.user_data)
+        self.next_reply = NextReply(self.feed, self.page, lambda part: True)
+        self.feed.listen(self.chats.handle, self.outbox.handle)
 
     async def hear(self, *groups):
         """Let the session tell events, and groups of them, and all that follows happen."""
         for group in groups:
             self.session.news += [group] if hasattr(group, "__dataclass_fields__") else group
         if self.feed.update().has_new_phase:
-            self.storage.follow_phase()
+            self.chats.follow_phase()
             self.outbox.follow_phase()
         await self.page.settle()
 
@@ -49,8 +43,7 @@ class KeptTalk:
     async def opened(self):
         """Let the session go on with the chat that it was given last; return the texts of that."""
         await self.page.settle()
-        chat = next(order[1] for order in reversed(self.session.orders) if order[0] == "open_chat")
-        await self.hear(chat)
+        await self.hear(self.session.opened[-1])
         return self.texts
 
     @property

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_user_data

@@ -18,7 +18,7 @@ from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, TextKind, conversation, rounds_of
 from mlxspec_app.run import collect_rarely
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 
 UPDATES_PER_PANELS = 6
 FRAMES_PER_S = 30
@@ -68,7 +68,7 @@ class BenchScreen(ChatScreen):
     def tick(self) -> None:
         """Do nothing: the measurement calls the frames."""
 
-    def update_panels(self) -> None:
+    def update_panels(self, charts: bool = True) -> None:
         """Do nothing: the measurement updates the panels."""
 
     async def _measure(self) -> None:

@@ -1,7 +1,7 @@
-"""How events change the state of a screen: only `apply` changes a `ChatState`.
+"""How events and orders change the state of a screen: nothing else changes a `ChatState`.
 
-An event comes from the session, from a recording, or from the screen, ahead of the session's own
-report. The result depends neither on where an event comes from nor on the clock.
+An event comes from the session, from a recording, or from the screen. An order changes the state
+before the session reports. The result depends neither on the origin nor on the clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,29 +11,27 @@ from mlxspec.trace.events import Event, TurnStarted
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.copies import EarlierReplies
 from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span
+from mlxspec_app.conversation.orders import Awaited, Order, Stop
 from mlxspec_app.conversation.reply_events import REPLY_EVENTS
-from mlxspec_app.conversation.screen_events import (
-    MessageQueued,
-    OrderGiven,
-    OrderWithdrawn,
-    QueuedSent,
-    QueueEmptied,
-    ScreenEvent,
-    StopAsked,
-)
 from mlxspec_app.conversation.session import (
     AlternativesFound,
     ChatCleared,
     ChatCut,
+    ChatNotFound,
     ChatOpened,
+    ChatSought,
     ContextFull,
     LoadFailed,
     LoadProgress,
+    MessageQueued,
     ProofFinished,
     ProofProgress,
+    QueuedSent,
+    QueueEmptied,
     RaceFinished,
     RaceProgress,
     ReplyDiscarded,
+    ScreenEvent,
     SessionEvent,
     SessionFailed,
     SessionNotice,
@@ -92,20 +90,24 @@ def _fail_session(state: ChatState, event: SessionFailed) -> None:
     state.choice = None if event.is_over else state.choice
 
 
-# ---- events of the screen ------------------------------------------------------------------
+# ---- orders, and events of the screen -------------------------------------------------------
 
 
-def _order(state: ChatState, event: OrderGiven) -> None:
+def note_order(state: ChatState, order: Order) -> None:
+    """Change the state by an order: until its first event comes, no message can be sent."""
+    if isinstance(order, Stop):
+        state.is_stopping = True
+    elif isinstance(order, Awaited):
+        _wait(state)
+
+
+def _wait(state: ChatState, event: ChatSought | None = None) -> None:
     if state.phase != "loading":  # the session reports when that is over
         state.phase = "busy"
     state.is_stopping = False
 
 
-def _stop(state: ChatState, event: StopAsked) -> None:
-    state.is_stopping = True
-
-
-def _withdraw(state: ChatState, event: OrderWithdrawn) -> None:
+def _not_found(state: ChatState, event: ChatNotFound) -> None:
     if state.phase == "busy":
         state.phase = event.phase
 
@@ -262,9 +264,8 @@ _APPLY: dict[type, Callable[[ChatState, Any], None]] = {
     SessionReady: _ready,
     LoadFailed: _fail_load,
     SessionFailed: _fail_session,
-    OrderGiven: _order,
-    OrderWithdrawn: _withdraw,
-    StopAsked: _stop,
+    ChatSought: _wait,
+    ChatNotFound: _not_found,
     MessageQueued: _queue,
     QueuedSent: _send_queued,
     QueueEmptied: _empty_queue,

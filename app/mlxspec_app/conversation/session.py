@@ -1,12 +1,8 @@
-"""The protocol of a session, live or replayed, and the events it adds to those of the engine.
-
-A session owns the model, or a recording of one. It accepts orders without blocking and returns its
-events when it is drained. The app draws these events and has no other view of the session.
-"""
+"""The events that a session, or the screen itself, adds to those of the engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal
 
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event
@@ -15,6 +11,11 @@ from mlxspec_app.conversation.messages import Message
 
 ProgressCallback = Callable[[int, int], None]
 """Called during a download with the bytes done and the bytes in all."""
+
+
+Phase = Literal["loading", "ready", "busy", "failed"]
+"""`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
+carried out, such as a reply; `failed`: there is no model."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class LoadFailed:
 class SessionFailed:
     """There is no model, most likely because the first one could not be loaded.
 
-    If the session is not over, `load` accepts another model.
+    If the session is not over, `Load` accepts another model.
     """
 
     message: str
@@ -210,100 +211,34 @@ SessionEvent = (
 )
 
 
-class Session(Protocol):
-    """A conversation with a model that the app can drive.
+@dataclass(frozen=True)
+class ChatSought:
+    """The store looks for a chat to open; no message can be sent until it is open."""
 
-    No method blocks, except `close`. Orders are carried out in sequence.
-    """
 
-    @property
-    def busy(self) -> bool:
-        """Whether an order is running or waiting."""
+@dataclass(frozen=True)
+class ChatNotFound:
+    """The store has no such chat; `phase` is the one before it was sought."""
 
-    def start(self) -> None:
-        """Start to load; `SessionReady` or `SessionFailed` follows."""
+    phase: Phase
 
-    def send(self, text: str) -> None:
-        """Send a message; the events of the reply follow, `TurnStarted` first."""
 
-    def regenerate(self) -> None:
-        """Write the last reply again; `ReplyDiscarded` comes first."""
+@dataclass(frozen=True)
+class MessageQueued:
+    """A message waits until the session is ready."""
 
-    def new_chat(self) -> None:
-        """Start an empty conversation; `ChatCleared` follows."""
+    text: str
 
-    def edit(self, turn: int, text: str) -> None:
-        """Replace a user turn and all that followed; `ChatCut` comes first.
 
-        `turn` is an index among the user turns of the conversation.
-        """
+@dataclass(frozen=True)
+class QueuedSent:
+    """The oldest queued message was sent."""
 
-    def open_chat(self, chat: ChatOpened) -> None:
-        """Continue an earlier chat; `chat` itself follows as an event."""
 
-    def set_system(self, text: str) -> None:
-        """Set the system prompt from the next reply on; "" is the model's own.
+@dataclass(frozen=True)
+class QueueEmptied:
+    """The queued messages went back into the prompt."""
 
-        `TurnStarted` with the role "system" follows.
-        """
 
-    def forget_oldest(self, allowed: bool) -> None:
-        """Allow or forbid to leave out the oldest turns when the context is full.
-
-        A turn that does not fit then gives `TurnsForgotten` if allowed, else `ContextFull`.
-        """
-
-    def load(self, choice: ModelChoice) -> None:
-        """Load other models for the same conversation; `SessionOpening` comes first.
-
-        `stop` ends a download. Then, and after an error, `LoadFailed` follows and the earlier
-        models return; `SessionFailed` if there were none.
-        """
-
-    def prove(self) -> None:
-        """Decode the last reply once more without drafts; `ProofFinished` comes last."""
-
-    def find_alternatives(self, turn: int, position: int) -> None:
-        """Find the most probable tokens for a position of a reply; `AlternativesFound` follows.
-
-        `turn` is the index of the user turn that the reply answers; `position` is the index of the
-        token in the reply.
-        """
-
-    def branch(self, turn: int, position: int, token: int) -> None:
-        """Write a reply again from a position on, with another token id there.
-
-        `turn` and `position` are those of `find_alternatives`. `ChatCut` and `ReplyDiscarded` come
-        first; if only `AlternativesFound` comes, it says why this is impossible.
-        """
-
-    def race(self, text: str) -> None:
-        """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last.
-
-        The prompt "" stands for the last one of the chat.
-        """
-
-    def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on; "" returns to its default in this chat.
-
-        Raises:
-            ValueError: There is no such setting, or it cannot have this value.
-        """
-
-    def adjustable(self) -> dict[str, str]:
-        """Return the settings of the next reply that `adjust` can change, by name."""
-
-    def origins(self) -> dict[str, str]:
-        """Return the origins, as text by name, of those settings that the user did not give."""
-
-    def notify(self, message: str) -> None:
-        """Send a notice as an event; safe from any thread."""
-
-    def stop(self) -> None:
-        """End the running reply after its round, and waiting replies at once."""
-
-    def close(self) -> None:
-        """Stop, free the model and wait until that is done; safe to call twice."""
-
-    def drain(self) -> list[Event | SessionEvent]:
-        """Return the events since the last call, oldest first."""
+ScreenEvent = ChatSought | ChatNotFound | MessageQueued | QueuedSent | QueueEmptied
+"""Events of the screen, which change the state before the session reports."""

@@ -5,18 +5,13 @@ from a trace. So a replay looks like the recorded chat, and tests of the app nee
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.copies import EarlierReplies
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice
-
-Phase = Literal["loading", "ready", "busy", "failed"]
-"""`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
-carried out, such as a reply; `failed`: there is no model."""
+from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice, Phase
 
 
 @dataclass

@@ -22,12 +22,21 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.orders import (
+    Edit,
+    NewChat,
+    OpenChat,
+    Order,
+    Regenerate,
+    Say,
+    SetSystem,
+    Stop,
+)
 from mlxspec_app.conversation.read_only import ReadOnly
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
-    ChatOpened,
     ReplyDiscarded,
     SessionEvent,
     SessionNotice,
@@ -43,7 +52,7 @@ _EMPTY = "the recording is empty: nothing can be answered"
 
 
 class ReplaySession(ReadOnly):
-    """A session over recorded events; `conversation.session.Session` documents its methods.
+    """A session over recorded events; `sessions.session.Session` documents its methods.
 
     `position` is the number of moments that were shown.
     """
@@ -111,7 +120,29 @@ class ReplaySession(ReadOnly):
         if self._autoplay:
             self._end = len(self.timeline)
 
-    def send(self, text: str) -> None:
+    def send(self, order: Order) -> None:
+        match order:
+            case Say(text):
+                self._say(text)
+            case Regenerate():
+                self._regenerate()
+            case Edit(turn, text):
+                self.news.append(ChatCut(turn))
+                self._say(text)
+            case NewChat():
+                self.position = self._end = 0
+                self.news.append(ChatCleared())
+            case OpenChat(chat):
+                self._end = self.position
+                self.news.append(chat)
+            case SetSystem(text):
+                self.news.append(TurnStarted("system", text))
+            case Stop():
+                self._stop()
+            case _:
+                super().send(order)
+
+    def _say(self, text: str) -> None:
         if not len(self.timeline):
             self.notify(_EMPTY)
             return
@@ -128,7 +159,7 @@ class ReplaySession(ReadOnly):
             self.position += 1
         self._play_reply(self.position)
 
-    def regenerate(self) -> None:
+    def _regenerate(self) -> None:
         if not len(self.timeline):
             self.notify(_EMPTY)
             return
@@ -136,22 +167,7 @@ class ReplaySession(ReadOnly):
         self.news.append(ReplyDiscarded())
         self._play_reply(started[-1] if started else 0)
 
-    def new_chat(self) -> None:
-        self.position = self._end = 0
-        self.news.append(ChatCleared())
-
-    def edit(self, turn: int, text: str) -> None:
-        self.news.append(ChatCut(turn))
-        self.send(text)
-
-    def open_chat(self, chat: ChatOpened) -> None:
-        self._end = self.position
-        self.news.append(chat)
-
-    def set_system(self, text: str) -> None:
-        self.news.append(TurnStarted("system", text))
-
-    def stop(self) -> None:
+    def _stop(self) -> None:
         if not self.busy:
             return
         self.playhead.tick()

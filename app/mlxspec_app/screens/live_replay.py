@@ -50,8 +50,8 @@ class LiveReplayScreen(ReplayScreen):
         others = [binding for binding in REPLAY if binding.id != "replay.quit"]
         return [Key(*row) for row in key_list((_BACK, *others), self.choices.keys)]
 
-    def update_panels(self) -> None:
-        super().update_panels()
+    def update_panels(self, charts: bool = True) -> None:
+        super().update_panels(charts)
         missed = self._count_rounds() - len(self.recording.timeline.rounds)
         self.query_one(Transport).show(f"live +{missed} rounds" if missed > 0 else "")
 

@@ -4,18 +4,18 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.app import choices_of
-from mlxspec_app.controllers.view import ViewChoice
 from mlxspec_app.conversation.inks import Ink, ink_named
 from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
+from mlxspec_app.screens.conversation.views import ViewChoice
 from mlxspec_app.screens.figures import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
@@ -97,7 +97,7 @@ class RaceScreen(SteadyScreen[None]):
         self.race.go_to(self.race.duration)
         self._show_now()
 
-    def action_next_view(self) -> None:
+    def action_view(self) -> None:
         self.views.choose()
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
@@ -144,3 +144,18 @@ class RaceScreen(SteadyScreen[None]):
             (safe_line(" against ".join(sorted(targets))), "$foreground"),
             (" · recorded in turn, played on one clock", "$spec-muted"),
         )
+
+
+class LiveRaceScreen(RaceScreen):
+    """Plays a race over the chat; Escape and q go back to it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "escape,q",
+            "dismiss(None)",
+            "Back",
+            priority=True,
+            id="race.back",
+            tooltip="back to the conversation",
+        )
+    ]

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from mlxspec_app.conversation.views import XRAY, View
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.go_to import GoToScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.file import Settings
@@ -57,8 +57,10 @@ class ReplayScreen(ConversationScreen):
             self.refresh_bindings()
         super().tick()
 
-    def update_panels(self) -> None:
-        super().update_panels()
+    def update_panels(self, charts: bool = True) -> None:
+        super().update_panels(charts)
+        if not charts:
+            return
         view = self.recording.view if self.recording.lingers else None
         self.query_one(PhaseLane).show_phase(view)
         self.query_one(PhaseTree).show_phase(view)

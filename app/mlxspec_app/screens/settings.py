@@ -14,7 +14,7 @@ from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.press_key import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
+from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings
 from mlxspec_app.settings.file import KEYS, Settings
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import Rule, Value
@@ -45,17 +45,11 @@ class SettingsScreen(SteadyScreen[None]):
         Binding("ctrl+c", "leave", "Back", show=False, priority=True),
     ]
 
-    def __init__(
-        self, now: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None
-    ) -> None:
-        """Make the screen.
-
-        `now` has the settings of the next reply, and `origins` the source of those that the user
-        did not set. Both are by slash word.
-        """
+    def __init__(self, next_reply: ReplySettings | None = None) -> None:
+        """Make the screen; without `next_reply` it does not show the settings of the next reply."""
         super().__init__()
-        self._now = now or {}
-        self._origins = origins or {}
+        self._now = next_reply.adjustable() if next_reply is not None else {}
+        self._origins = next_reply.origins() if next_reply is not None else {}
         self._bindings_by_id = all_bindings()
         self._themes = tuple(theme.name for theme in THEMES)
 

@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from mlxspec_app.conversation.views import XRAY, View
-from mlxspec_app.screens.conversation import ConversationScreen
+from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.watching import WatchSession
 from mlxspec_app.settings.file import Settings
@@ -43,25 +43,18 @@ class WatchScreen(ConversationScreen):
         state = self.watched.other_state()
         if state is not None:
             self.feed.state = state
-            self.surroundings.look_at(None, None)
+            self.panels.look_at(None, None)
             self.update_views()
             self.refresh_bindings()
 
-    def update_panels(self) -> None:
-        super().update_panels()
-        self._show_list()
-
-    def update_rows(self) -> None:
-        super().update_rows()
-        self._show_list()
+    def update_panels(self, charts: bool = True) -> None:
+        super().update_panels(charts)
+        if self.is_current:
+            self.query_one(WatchedReplies).show()
 
     def action_move(self, direction: Literal[1, -1]) -> None:
         self.watched.move(direction)
         self.show_now()
-
-    def _show_list(self) -> None:
-        if self.is_current:
-            self.query_one(WatchedReplies).show()
 
     def _keep_view(self, name: str, value: str) -> None:
         """Store nothing: the view of a watched server is not that of the chats."""

@@ -5,8 +5,7 @@ Other programs change the load of the machine, so it is valid for some minutes.
 """
 
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from mlxspec.trace.events import (
     CostMeasured,
@@ -26,16 +25,6 @@ from mlxspec_app.conversation.copies import EarlierReplies, is_copy
 from mlxspec_app.conversation.figures import GREEDY
 
 _VALID_S = 600.0
-
-
-class CostCurveLike(Protocol):
-    """The part of `mlxspec.budget.CostCurve` that is used here.
-
-    Attributes:
-        ms: Milliseconds by number of rows, ascending from 1.
-    """
-
-    ms: dict[int, float]
 
 
 class CostMeter:
@@ -97,13 +86,13 @@ class CostMeter:
             at > valid_from and are_similar(context, now) for context, at in self._tried.items()
         )
 
-    def note(self, curve: CostCurveLike) -> CostMeasured:
-        """Return a measurement as an event."""
+    def note(self, ms: Mapping[int, float]) -> CostMeasured:
+        """Return a measurement as an event: milliseconds by number of rows, ascending from 1."""
         assert self._ended is not None, "nothing is measured before a reply"
         self.give_up()
         ts, ended = self._ended
         now = ts + self._clock() - ended
-        event = CostMeasured(now, self._context, tuple(curve.ms), tuple(curve.ms.values()))
+        event = CostMeasured(now, self._context, tuple(ms), tuple(ms.values()))
         self._costs = self._costs.after(event)
         return event
 

@@ -1,4 +1,4 @@
-"""Runs the orders for a conversation and publishes the events that result.
+"""Carries out the orders for a conversation and publishes the events that result.
 
 It records which turns of the screen are part of the conversation. A refused turn is on the screen,
 with the reason below it, but is not part of the conversation until the user sends it again.
@@ -6,22 +6,33 @@ with the reason below it, but is not part of the conversation until the user sen
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.params import GenerationParams
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
-from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import turns_of
+from mlxspec_app.conversation.orders import (
+    Branch,
+    Edit,
+    FindAlternatives,
+    ForgetOldest,
+    NewChat,
+    OpenChat,
+    Order,
+    Prove,
+    Race,
+    Regenerate,
+    Say,
+    SetSystem,
+)
 from mlxspec_app.conversation.session import (
     AlternativesFound,
     ChatCleared,
     ChatCut,
     ChatOpened,
     ContextFull,
-    ProgressCallback,
     ProofFinished,
     ProofProgress,
     RaceFinished,
@@ -31,80 +42,26 @@ from mlxspec_app.conversation.session import (
     SessionNotice,
     TurnsForgotten,
 )
-from mlxspec_app.sessions.cost_meter import CostCurveLike, CostMeter
-from mlxspec_app.sessions.no_model import NoModel
+from mlxspec_app.sessions.cost_meter import CostMeter
+
+if TYPE_CHECKING:
+    from mlxspec import Conversation
 
 ShouldStop = Callable[[], bool]
 
 
-class ConversationLike(Protocol):
-    """The part of `mlxspec.chat.conversation.Conversation` that is used here."""
+@dataclass
+class NoModel:
+    """Stores the turns while no model is loaded, until a `Conversation` continues them."""
 
-    system: str | None
-    forgets_oldest: bool
-
-    @property
-    def turns(self) -> list[tuple[str, str]]:
-        """Messages of the user and their replies."""
-
-    @property
-    def reply_tokens(self) -> Sequence[Sequence[int]]:
-        """Token ids of each reply; empty where only its text is stored."""
-
-    @property
-    def num_forgotten(self) -> int:
-        """Number of turns that the last prompt left out."""
-
-    def reply(
-        self, text: str, params: GenerationParams, *, should_stop: ShouldStop = lambda: False
-    ) -> Iterator[Event]:
-        """Yield the events of the reply to `text`, `TurnStarted` first."""
-
-    def regenerate(
-        self, params: GenerationParams, *, should_stop: ShouldStop = lambda: False
-    ) -> Iterator[Event]:
-        """Yield the events of another reply to the last message."""
-
-    def prove(
-        self,
-        *,
-        should_stop: ShouldStop = lambda: False,
-        on_progress: ProgressCallback = lambda done, total: None,
-    ) -> Proof:
-        """Compare the last reply with plain decoding."""
-
-    def alternatives(self, turn: int, position: int) -> list[Alternative]:
-        """Return the other tokens that were possible at a position of a reply."""
-
-    def branch(
-        self,
-        turn: int,
-        position: int,
-        token: int,
-        params: GenerationParams,
-        *,
-        should_stop: ShouldStop = lambda: False,
-    ) -> Iterator[Event]:
-        """Yield the events of a reply that keeps its start and has `token` at `position`."""
-
-    def fits_alone(self, text: str) -> bool:
-        """Return whether a message would fit the context without earlier turns."""
-
-    def race(
-        self,
-        text: str,
-        params: GenerationParams,
-        *,
-        should_stop: ShouldStop = lambda: False,
-        on_run: Callable[[str], None] = lambda name: None,
-    ) -> tuple[list[Event], list[Event]]:
-        """Return the events of a plain reply and of one with drafts; the chat stays unchanged."""
-
-    def measure_cost(self, *, should_stop: ShouldStop = lambda: False) -> CostCurveLike | None:
-        """Measure forwards over the tokens in the cache; None if stopped."""
+    system: str | None = None
+    forgets_oldest: bool = False
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    reply_tokens: list[Sequence[int]] = field(default_factory=list)
+    num_forgotten: int = 0
 
     def reset(self) -> None:
-        """Forget the conversation."""
+        self.turns, self.reply_tokens = [], []
 
     def restore(
         self,
@@ -112,10 +69,12 @@ class ConversationLike(Protocol):
         system: str | None = None,
         tokens: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Continue an earlier conversation."""
+        self.turns, self.reply_tokens = list(turns), list(tokens)
+        self.system = system
 
     def cut(self, num_turns: int) -> None:
-        """Keep only the first turns."""
+        del self.turns[num_turns:]
+        del self.reply_tokens[num_turns:]
 
 
 class ConversationDriver:
@@ -124,7 +83,6 @@ class ConversationDriver:
     def __init__(
         self,
         publish: Callable[[Event | SessionEvent], None],
-        system: str | None = None,
         *,
         note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
     ) -> None:
@@ -135,13 +93,13 @@ class ConversationDriver:
         drafter, or "".
         """
         self._note_reply = note_reply
-        self._conversation: ConversationLike = NoModel(system)
+        self._conversation: Conversation | NoModel = NoModel()
         self._publish = publish
         self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
         self._refused = ""  # the last turn, if it is not in the conversation
         self._meter = CostMeter()
 
-    def switch_to(self, conversation: ConversationLike) -> None:
+    def switch_to(self, conversation: "Conversation | NoModel") -> None:
         """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
         self._meter = CostMeter()
@@ -152,29 +110,82 @@ class ConversationDriver:
         """Continue with another drafter, which has seen none of the replies."""
         self._meter.forget_replies()
 
-    def reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._included.append(False)
-        self._answer(text, partial(self._conversation.reply, text, params, should_stop=should_stop))
+    def carry_out(self, order: Order, params: GenerationParams, should_stop: ShouldStop) -> None:
+        """Carry out an order; a reply gets `params` and ends as soon as `should_stop` is True."""
+        match order:
+            case Say(text):
+                self._included.append(False)
+                self._reply(text, params, should_stop)
+            case Regenerate():
+                self._regenerate(params, should_stop)
+            case Edit(turn, text):
+                self._conversation.cut(self._own_turn(turn))
+                self._cut_to(turn)
+                self._included.append(False)
+                self._reply(text, params, should_stop)
+            case Branch():
+                self._branch(order, params, should_stop)
+            case FindAlternatives():
+                self._find_alternatives(order)
+            case Prove():
+                self._prove(should_stop)
+            case Race(prompt):
+                self._race(prompt, params, should_stop)
+            case NewChat():
+                self._conversation.reset()
+                self._included, self._refused = [], ""
+                self._publish(ChatCleared())
+            case OpenChat(chat):
+                self._open(chat)
+            case SetSystem(text):
+                self.set_system(text)
+            case ForgetOldest(is_allowed):
+                self._conversation.forgets_oldest = is_allowed
 
-    def regenerate(self, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._publish(ReplyDiscarded())
-        text = self._refused
-        begin = partial(self._conversation.reply, text) if text else self._conversation.regenerate
-        self._answer(text, partial(begin, params, should_stop=should_stop))
+    def set_system(self, text: str) -> None:
+        """Set the system prompt; "" is the model's own."""
+        self._conversation.system = text or None
+        self._publish(TurnStarted("system", text))
 
-    def edit(self, turn: int, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._conversation.cut(self._own_turn(turn))
-        del self._included[turn:]
+    @property
+    def _model(self) -> "Conversation":
+        if isinstance(self._conversation, NoModel):
+            raise MlxspecError("no model is loaded: choose one with /model")
+        return self._conversation
+
+    def _own_turn(self, turn: int) -> int:
+        """Return the turn's index in the conversation; the screen also counts refused turns."""
+        return sum(self._included[:turn])
+
+    def _cut_to(self, num_turns: int) -> None:
+        del self._included[num_turns:]
         self._refused = ""
-        self._publish(ChatCut(turn))
-        self.reply(text, params, should_stop)
+        self._publish(ChatCut(num_turns))
 
-    def new_chat(self) -> None:
-        self._conversation.reset()
-        self._included, self._refused = [], ""
-        self._publish(ChatCleared())
+    def _reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
+        self._answer(text, lambda: self._model.reply(text, params, should_stop=should_stop))
 
-    def open_chat(self, chat: ChatOpened) -> None:
+    def _regenerate(self, params: GenerationParams, should_stop: ShouldStop) -> None:
+        self._publish(ReplyDiscarded())
+        if self._refused:
+            self._reply(self._refused, params, should_stop)
+        else:
+            self._answer("", lambda: self._model.regenerate(params, should_stop=should_stop))
+
+    def _branch(self, order: Branch, params: GenerationParams, should_stop: ShouldStop) -> None:
+        turn, position = order.turn, order.position
+        try:
+            events = self._model.branch(
+                self._own_turn(turn), position, order.token, params, should_stop=should_stop
+            )
+        except (ValueError, MlxspecError) as error:
+            self._publish(AlternativesFound(turn, position, message=str(error)))
+            return
+        self._cut_to(turn + 1)
+        self._publish(ReplyDiscarded())
+        self._answer("", lambda: events)
+
+    def _open(self, chat: ChatOpened) -> None:
         turns = turns_of(chat.messages)
         self._included = [turn.reply is not None for turn in turns]
         self._refused = turns[-1].user if turns and turns[-1].reply is None else ""
@@ -183,71 +194,36 @@ class ConversationDriver:
         self._conversation.restore(included, chat.system, tokens)
         self._publish(chat)
 
-    def set_system(self, text: str) -> None:
-        self._conversation.system = text or None
-        self._publish(TurnStarted("system", text))
-
-    def forget_oldest(self, allowed: bool) -> None:
-        self._conversation.forgets_oldest = allowed
-
-    def prove(self, should_stop: ShouldStop) -> None:
+    def _prove(self, should_stop: ShouldStop) -> None:
         def show(done: int, total: int) -> None:
             self._publish(ProofProgress(done, total))
 
         try:
-            proof = self._conversation.prove(should_stop=should_stop, on_progress=show)
+            proof = self._model.prove(should_stop=should_stop, on_progress=show)
         except (ValueError, MlxspecError) as error:
             self._publish(ProofFinished(None, str(error)))
         else:
             self._publish(ProofFinished(proof))
 
-    def _own_turn(self, turn: int) -> int:
-        """Return the turn's index in the conversation; the screen also counts refused turns."""
-        return sum(self._included[:turn])
-
-    def find_alternatives(self, turn: int, position: int) -> None:
+    def _find_alternatives(self, order: FindAlternatives) -> None:
+        turn, position = order.turn, order.position
         try:
-            found = self._conversation.alternatives(self._own_turn(turn), position)
+            found = self._model.alternatives(self._own_turn(turn), position)
         except Exception as error:  # the thread's edge: an error ends this query, not the chat
-            why = str(error) if isinstance(error, ValueError) else describe(error)
-            self._publish(AlternativesFound(turn, position, message=why))
+            self._publish(AlternativesFound(turn, position, message=_plainly(error)))
         else:
             self._publish(AlternativesFound(turn, position, tuple(found)))
 
-    def branch(
-        self,
-        turn: int,
-        position: int,
-        token: int,
-        params: GenerationParams,
-        should_stop: ShouldStop,
-    ) -> None:
-        own_turn = self._own_turn(turn)
-        try:
-            events = self._conversation.branch(
-                own_turn, position, token, params, should_stop=should_stop
-            )
-        except (ValueError, MlxspecError) as error:
-            self._publish(AlternativesFound(turn, position, message=str(error)))
-            return
-        del self._included[turn + 1 :]
-        self._refused = ""
-        self._publish(ChatCut(turn + 1))
-        self._publish(ReplyDiscarded())
-        self._answer("", lambda: events)
-
-    def race(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
+    def _race(self, prompt: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         """Record a plain run and one with drafts; neither becomes part of the chat."""
 
         def show(drafter: str) -> None:
             self._publish(RaceProgress(drafter))
 
         try:
-            plain, drafted = self._conversation.race(
-                text, params, should_stop=should_stop, on_run=show
-            )
+            plain, drafted = self._model.race(prompt, params, should_stop=should_stop, on_run=show)
         except Exception as error:  # the thread's edge: an error ends this race, not the chat
-            self._publish(RaceFinished(message=describe_race(error)))
+            self._publish(RaceFinished(message=f"no race: {_plainly(error)}"))
             return
         if should_stop():
             stopped = "the race was stopped; the chat is as it was"
@@ -274,13 +250,13 @@ class ConversationDriver:
 
     def _measure(self, should_stop: ShouldStop) -> None:
         try:
-            curve = self._conversation.measure_cost(should_stop=should_stop)
+            curve = self._model.measure_cost(should_stop=should_stop)
         except Exception as error:  # the thread's edge: a chat works without these figures
             self._meter.give_up()
             self._publish(SessionNotice(f"a plain forward was not measured: {describe(error)}"))
             return
         if curve is not None:
-            self._publish(self._meter.note(curve))
+            self._publish(self._meter.note(curve.ms))
 
     def _answer(self, text: str, begin: Callable[[], Iterator[Event]]) -> None:
         """Publish the events of a reply; an error ends this reply, not the chat.
@@ -303,7 +279,7 @@ class ConversationDriver:
             self._publish(GenerationFailed(ts, describe(error), traceback.format_exc()))
             if last is None and isinstance(error, ContextLengthError):
                 asked = text or self._conversation.turns[-1][0]
-                fits = self._conversation.fits_alone(asked)
+                fits = self._model.fits_alone(asked)
                 self._publish(ContextFull(error.context_length, fits))
 
     def _mark_included(self, num_forgotten: int) -> None:
@@ -314,9 +290,9 @@ class ConversationDriver:
             self._publish(TurnsForgotten(self._conversation.num_forgotten))
 
 
-def describe_race(error: Exception) -> str:
-    """Return why there is no race."""
-    return f"no race: {error if isinstance(error, ValueError) else describe(error)}"
+def _plainly(error: Exception) -> str:
+    """Return the message for the user; that of a `ValueError` needs no type."""
+    return str(error) if isinstance(error, ValueError) else describe(error)
 
 
 def describe(error: BaseException) -> str:

@@ -12,20 +12,20 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mlxspec.errors import WARNING, MlxspecError, TraceError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
+from mlxspec_app.conversation.orders import Load, Order, Stop
 from mlxspec_app.conversation.session import (
-    ChatOpened,
     LoadFailed,
     LoadProgress,
     ModelChoice,
@@ -36,16 +36,20 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.sessions.driver import ConversationDriver, ConversationLike, ShouldStop, describe
-from mlxspec_app.sessions.no_model import NoModel
+from mlxspec_app.sessions.driver import ConversationDriver, NoModel, ShouldStop, describe
 from mlxspec_app.sessions.reply_settings import ReplySettings
 
-OpenConversation = Callable[[ModelChoice, ProgressCallback], ConversationLike]
-"""Loads models, reports download progress, and returns an empty conversation."""
+if TYPE_CHECKING:
+    from mlxspec import Conversation
 
 
-class LoadedModels(Protocol):
-    """Operations on the models opened last; the engine thread calls them."""
+class Models(Protocol):
+    """Opens models and changes them; the engine thread calls all of this."""
+
+    def open_conversation(
+        self, choice: ModelChoice, on_progress: ProgressCallback
+    ) -> "Conversation":
+        """Load models, report download progress, and return an empty conversation."""
 
     def change_drafter(self, choice: ModelChoice, on_progress: ProgressCallback) -> None:
         """Change the drafter. The cache stays; after an error the old drafter stays too."""
@@ -65,19 +69,23 @@ class LoadingStoppedError(MlxspecError):
 
 
 @dataclass(frozen=True, eq=False)
-class _Order:
-    """One task for the thread, and the flag that stops it."""
+class _Task:
+    """An order for the thread, and the flag that stops it."""
 
-    act: Callable[[ShouldStop], None]
+    order: Order
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
 class EngineSession:
-    """A session with a model on this machine; see `Session` for its methods."""
+    """A session with a model on this machine; `Session` documents its methods.
+
+    Attributes:
+        settings: The settings of the next reply.
+    """
 
     def __init__(
         self,
-        open_conversation: OpenConversation,
+        models: Models,
         params: GenerationParams,
         trace_path: str | PathLike[str] | None = None,
         *,
@@ -85,105 +93,53 @@ class EngineSession:
         default_name: str = "",
         system: str | None = None,
         given: Collection[str] = tuple(ADJUSTABLE),
-        models: LoadedModels | None = None,
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
         Args:
-            open_conversation: Called in the engine thread.
+            models: Opens the models.
             params: The settings of a reply until the user changes them.
             trace_path: File to which every event is appended, or None.
             choice: The first models; None for the default ones.
             default_name: Name of the default model.
             system: System prompt.
             given: Slash words of the settings that the user gave; the others have chat defaults.
-            models: The models that `open_conversation` opened last; with None, a change of the
-                drafter loads all of them again.
         """
-        self._open_conversation, self._models = open_conversation, models
-        self._settings = ReplySettings(params, given)
+        self.settings = ReplySettings(params, given)
+        self._models = models
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
         self._default_name = default_name
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
         self._system = system
-        self._driver = ConversationDriver(
-            self._publish, note_reply=models.note_reply if models is not None else _no_objection
-        )
+        self._driver = ConversationDriver(self._publish, note_reply=models.note_reply)
         self._events: deque[Event | SessionEvent] = deque()
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
-        self._open_orders: list[_Order] = []
-        self._lock = threading.Lock()  # guards _open_orders, which both threads change
+        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._open_tasks: list[_Task] = []
+        self._lock = threading.Lock()  # guards _open_tasks, which both threads change
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mlxspec-engine", daemon=False)
 
     @property
     def busy(self) -> bool:
-        return bool(self._open_orders)
-
-    @property
-    def params(self) -> GenerationParams:
-        return self._settings.params
+        return bool(self._open_tasks)
 
     def start(self) -> None:
-        self.load(self._choice)
+        self.send(Load(self._choice))
         self._thread.start()
 
-    def send(self, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.reply(text, self._settings.params, stop))
-
-    def regenerate(self) -> None:
-        self._enqueue(lambda stop: self._driver.regenerate(self._settings.params, stop))
-
-    def edit(self, turn: int, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.edit(turn, text, self._settings.params, stop))
-
-    def prove(self) -> None:
-        self._enqueue(self._driver.prove)
-
-    def find_alternatives(self, turn: int, position: int) -> None:
-        self._enqueue(lambda stop: self._driver.find_alternatives(turn, position))
-
-    def branch(self, turn: int, position: int, token: int) -> None:
-        place = turn, position, token
-        self._enqueue(lambda stop: self._driver.branch(*place, self._settings.params, stop))
-
-    def race(self, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.race(text, self._settings.params, stop))
-
-    def new_chat(self) -> None:
-        self._enqueue(lambda stop: self._driver.new_chat())
-
-    def open_chat(self, chat: ChatOpened) -> None:
-        self._enqueue(lambda stop: self._driver.open_chat(chat))
-
-    def set_system(self, text: str) -> None:
-        self._enqueue(lambda stop: self._driver.set_system(text))
-
-    def forget_oldest(self, allowed: bool) -> None:
-        self._enqueue(lambda stop: self._driver.forget_oldest(allowed))
-
-    def load(self, choice: ModelChoice) -> None:
-        self._enqueue(lambda stop: self._load(choice, stop))
-
-    def adjust(self, name: str, value: str) -> None:
-        self._settings.adjust(name, value)
-
-    def adjustable(self) -> dict[str, str]:
-        return self._settings.adjustable()
-
-    def origins(self) -> dict[str, str]:
-        return self._settings.origins()
-
-    def suggest(self, sampling: Mapping[str, float], switches: Collection[str]) -> None:
-        """Follow the model that was loaded; see `ReplySettings.suggest`."""
-        self._settings.suggest(sampling, switches)
-
-    def stop(self) -> None:
+    def send(self, order: Order) -> None:
+        if isinstance(order, Stop):
+            with self._lock:
+                for open_task in self._open_tasks:
+                    open_task.cancel.set()
+            return
+        task = _Task(order)
+        # First, so that `busy` is true at once, and because the thread removes it at its end.
         with self._lock:
-            for order in self._open_orders:
-                order.cancel.set()
+            self._open_tasks.append(task)
+        self._queue.put(task)
 
     def notify(self, message: str) -> None:
         self._events.append(SessionNotice(message))
@@ -195,8 +151,8 @@ class EngineSession:
 
     def close(self) -> None:
         self._closing.set()
-        self.stop()
-        self._orders.put(None)
+        self.send(Stop())
+        self._queue.put(None)
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -207,13 +163,6 @@ class EngineSession:
                 drained.append(self._events.popleft())
         return drained
 
-    def _enqueue(self, act: Callable[[ShouldStop], None]) -> None:
-        order = _Order(act)
-        # First, so that `busy` is true at once, and because the thread removes it at its end.
-        with self._lock:
-            self._open_orders.append(order)
-        self._orders.put(order)
-
     # Everything below runs in the engine thread.
 
     def _run(self) -> None:
@@ -221,40 +170,44 @@ class EngineSession:
             self._open_trace()
             if self._system:
                 self._driver.set_system(self._system)
-            while (order := self._orders.get()) is not None and not self._closing.is_set():
-                self._carry_out(order)
+            while (task := self._queue.get()) is not None and not self._closing.is_set():
+                self._carry_out(task)
         # The thread's edge: an error becomes a row on the screen, even one that exits the process.
         except (Exception, SystemExit) as error:
             self._events.append(
                 SessionFailed(describe(error), traceback.format_exc(), is_over=True)
             )
         finally:
-            self._open_orders.clear()
+            self._open_tasks.clear()
             # drops the model's arrays in the thread that made them
             self._drop_models()
             self._close_trace()
             _leave_mlx()
 
-    def _carry_out(self, order: _Order) -> None:
+    def _carry_out(self, task: _Task) -> None:
+        should_stop = task.cancel.is_set
+
         def must_yield() -> bool:
-            return order.cancel.is_set() or len(self._open_orders) > 1
+            return should_stop() or len(self._open_tasks) > 1
 
         try:
-            order.act(order.cancel.is_set)
+            if isinstance(task.order, Load):
+                self._load(task.order.choice, should_stop)
+            else:
+                self._driver.carry_out(task.order, self.settings.params, should_stop)
             if objection := self._driver.use_idle_time(must_yield):
                 self.say(f"{objection}; the drafters are measured again")
                 self._choose_again(must_yield)
         finally:
             with self._lock:
-                self._open_orders.remove(order)
+                self._open_tasks.remove(task)
 
     def _choose_again(self, must_yield: ShouldStop) -> None:
         """Switch to another drafter if it is faster, after replies objected to the present one."""
-        assert self._models is not None
         assert self._loaded is not None
         choice = self._loaded
         try:
-            is_another = self._models.choose_again(self._settings.params.sampling, must_yield)
+            is_another = self._models.choose_again(self.settings.params.sampling, must_yield)
         except Exception as error:  # the thread's edge: the chat keeps its present drafter
             self.notify(f"the drafters were not measured again: {describe(error)}")
             return
@@ -289,7 +242,7 @@ class EngineSession:
             self._events.append(LoadProgress(done, total))
 
         self._events.append(SessionOpening(self._name_of(choice), choice.drafter, choice))
-        if self._models is not None and choice.has_same_target(self._loaded):
+        if choice.has_same_target(self._loaded):
             self._models.change_drafter(choice, show)
             self._driver.change_drafter()
             self._loaded = choice
@@ -298,14 +251,13 @@ class EngineSession:
         self._drop_models()  # two targets at once may not fit in memory
         self._loaded = None
         _free_unused()
-        self._driver.switch_to(self._open_conversation(choice, show))
+        self._driver.switch_to(self._models.open_conversation(choice, show))
         self._loaded = choice
         self._events.append(SessionReady())
 
     def _drop_models(self) -> None:
         self._driver.switch_to(NoModel())
-        if self._models is not None:
-            self._models.release()
+        self._models.release()
 
     def _name_of(self, choice: ModelChoice) -> str:
         return _name_of_source(choice.model) or self._default_name
@@ -329,10 +281,6 @@ class EngineSession:
         if trace is not None:
             with suppress(TraceError):  # a full disk was reported when the write failed
                 trace.close()
-
-
-def _no_objection(speedup: float, is_sampled: bool) -> str:
-    return ""
 
 
 def _name_of_source(source: str) -> str:

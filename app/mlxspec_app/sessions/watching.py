@@ -10,12 +10,7 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.read_only import ReadOnly
-from mlxspec_app.conversation.session import (
-    ChatOpened,
-    SessionEvent,
-    SessionOpening,
-    SessionReady,
-)
+from mlxspec_app.conversation.session import SessionEvent, SessionOpening, SessionReady
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.servers.items import (
     EventsLost,
@@ -66,7 +61,7 @@ class Watched:
 
 
 class WatchSession(ReadOnly):
-    """A session over the feed of a server; `conversation.session.Session` documents its methods.
+    """A session over the feed of a server; `sessions.session.Session` documents its methods.
 
     Attributes:
         replies: The replies seen so far, the newest last.
@@ -169,26 +164,3 @@ class WatchSession(ReadOnly):
         for reply in over[: max(0, len(self.replies) - _MOST_REPLIES)]:
             if reply is not self.shown:
                 del self.replies[reply.name]
-
-    # ---- orders for a chat -----------------------------------------------------------------
-
-    def send(self, text: str) -> None:
-        self.notify(self._what)
-
-    def regenerate(self) -> None:
-        self.notify(self._what)
-
-    def new_chat(self) -> None:
-        self.notify(self._what)
-
-    def edit(self, turn: int, text: str) -> None:
-        self.notify(self._what)
-
-    def open_chat(self, chat: ChatOpened) -> None:
-        self.notify(self._what)
-
-    def set_system(self, text: str) -> None:
-        self.notify(self._what)
-
-    def stop(self) -> None:
-        self.notify(self._what)

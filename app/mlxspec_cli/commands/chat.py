@@ -77,15 +77,14 @@ def _session(args: Namespace, params: GenerationParams) -> EngineSession:
     first = ModelChoice(args.model or "", options(args).asked, args.max_kv_size)
     models = SessionModels(args, first)
     session = EngineSession(
-        models.open_conversation,
+        models,
         params,
         args.trace,
         choice=first,
         default_name=DEFAULT_MODEL,
         system=args.system,
         given=given_words(args),
-        models=models,
     )
-    models.say, models.suggest = session.say, session.suggest
-    models.sampling = lambda: session.params.sampling
+    models.say, models.suggest = session.say, session.settings.suggest
+    models.sampling = lambda: session.settings.params.sampling
     return session

@@ -4,6 +4,7 @@ import pytest
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Say, Stop
 from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
@@ -44,10 +45,6 @@ async def tell(driver, *news):
     await driver.settle()
 
 
-def orders(driver, kind):
-    return [order[1] for order in driver.session.orders if order[0] == kind]
-
-
 @pytest.mark.parametrize(
     ("line", "choice"),
     [
@@ -59,7 +56,7 @@ def orders(driver, kind):
 async def test_models_are_loaded_by_name(line, choice):
     async with chatting() as driver:
         await driver.say(line)
-        assert orders(driver, "load") == [choice]
+        assert driver.session.loads == [choice]
 
 
 @pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
@@ -83,7 +80,7 @@ async def test_a_download_shows_above_the_conversation_and_escape_ends_it():
         assert "downloading org/x 45 %" in driver.shown
         assert "one of them is empty" in driver.shown
         await driver.press("escape")
-        assert driver.session.orders[-1] == "stop"
+        assert driver.session.orders[-1] == Stop()
 
 
 async def test_what_is_typed_while_a_model_loads_is_said_to_that_model():
@@ -91,14 +88,14 @@ async def test_what_is_typed_while_a_model_loads_is_said_to_that_model():
         await driver.say("And then?")
         assert "waits  And then?" in driver.shown
         await tell(driver, SessionReady())
-        assert orders(driver, "send") == ["And then?"]
+        assert driver.session.orders[-1] == Say("And then?")
 
 
 async def test_what_was_meant_for_a_model_that_does_not_come_is_given_back():
     async with chatting(*FETCHING) as driver:
         await driver.say("And then?")
         await tell(driver, *BACK)
-        assert orders(driver, "send") == []
+        assert not any(isinstance(order, Say) for order in driver.session.orders)
         assert driver.screen.query_one(Prompt).text == "And then?"
 
 
@@ -132,7 +129,7 @@ async def test_a_chat_without_a_model_offers_ways_out():
 async def test_the_same_models_can_be_tried_again():
     async with running(ScriptedSession(*FAILED)) as driver:
         await driver.press("ctrl+r")
-        assert orders(driver, "load") == [NOW]
+        assert driver.session.loads == [NOW]
         await tell(driver, OPENING)
         assert "smol is not here" not in driver.shown
         assert "loading smol" in driver.shown
@@ -141,7 +138,7 @@ async def test_the_same_models_can_be_tried_again():
 async def test_a_way_out_can_be_chosen_from_the_list():
     async with running(ScriptedSession(*FAILED)) as driver:
         await driver.press("shift+tab", "enter")
-        assert orders(driver, "load") == [NOW]
+        assert driver.session.loads == [NOW]
 
 
 async def test_a_recorded_chat_can_be_looked_at_and_left():
@@ -159,7 +156,7 @@ async def test_a_session_that_is_over_offers_no_other_model():
         assert "try again" not in driver.shown
         assert "recorded chat" in driver.shown
         await driver.press("ctrl+o", "ctrl+r")
-        assert orders(driver, "load") == []
+        assert driver.session.loads == []
 
 
 async def test_a_chat_that_lost_its_model_says_how_to_go_on():

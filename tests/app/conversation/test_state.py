@@ -27,22 +27,20 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation import fold as fold_module
 from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
-from mlxspec_app.conversation.screen_events import (
-    MessageQueued,
-    OrderGiven,
-    OrderWithdrawn,
-    QueuedSent,
-    QueueEmptied,
-)
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ChatCut,
+    ChatNotFound,
     ChatOpened,
+    ChatSought,
     ContextFull,
     LoadProgress,
+    MessageQueued,
     ModelChoice,
     ProofFinished,
     ProofProgress,
+    QueuedSent,
+    QueueEmptied,
     ReplyDiscarded,
     SessionFailed,
     SessionNotice,
@@ -66,8 +64,8 @@ def verified(*tokens, r=1, path=(1,)):
 
 ANY_EVENT = st.sampled_from(
     [
-        OrderGiven(),
-        OrderWithdrawn("ready"),
+        ChatSought(),
+        ChatNotFound("ready"),
         MessageQueued("later"),
         QueuedSent(),
         QueueEmptied(),
@@ -358,14 +356,14 @@ def test_turns_pair_what_was_said_with_what_was_answered():
 
 
 def test_an_order_keeps_the_session_busy_until_it_says_what_it_does():
-    assert fold([SessionReady(), OrderGiven()]).phase == "busy"
-    assert fold([SessionReady(), OrderGiven(), SessionReady()]).phase == "ready"
-    assert fold([SessionOpening(), OrderGiven()]).phase == "loading"
+    assert fold([SessionReady(), ChatSought()]).phase == "busy"
+    assert fold([SessionReady(), ChatSought(), SessionReady()]).phase == "ready"
+    assert fold([SessionOpening(), ChatSought()]).phase == "loading"
 
 
 def test_an_order_that_comes_to_nothing_gives_its_phase_back_unless_the_session_said_another():
-    assert fold([SessionFailed("x"), OrderGiven(), OrderWithdrawn("failed")]).phase == "failed"
-    opened = [SessionReady(), OrderGiven(), SessionOpening(), OrderWithdrawn("ready")]
+    assert fold([SessionFailed("x"), ChatSought(), ChatNotFound("failed")]).phase == "failed"
+    opened = [SessionReady(), ChatSought(), SessionOpening(), ChatNotFound("ready")]
     assert fold(opened).phase == "loading"
 
 

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from mlxspec_app.conversation.orders import Stop
 from mlxspec_app.conversation.session import (
     LoadFailed,
     LoadProgress,
@@ -51,7 +52,7 @@ def highlighted(driver, name):
 
 
 def loaded(driver):
-    return [order[1] for order in driver.session.orders if order[0] == "load"]
+    return driver.session.loads
 
 
 @pytest.mark.parametrize("size", [(60, 20), (100, 30), (140, 45)])
@@ -192,7 +193,7 @@ async def test_a_download_is_seen_and_can_be_stopped_from_the_picker(tmp_path):
     async with picker(tmp_path, news=[fetching, LoadProgress(45, 100)]) as driver:
         assert "downloading org/x 45 %" in driver.shown
         await driver.press("s")
-        assert driver.session.orders[-1] == "stop"
+        assert driver.session.orders[-1] == Stop()
 
 
 async def test_why_a_load_failed_stands_on_top(tmp_path):

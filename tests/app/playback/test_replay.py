@@ -15,8 +15,29 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import (
+    Branch,
+    FindAlternatives,
+    Load,
+    NewChat,
+    OpenChat,
+    Prove,
+    Race,
+    Regenerate,
+    Say,
+    Stop,
+)
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.session import ChatCleared, ChatOpened, ReplyDiscarded, SessionNotice
+from mlxspec_app.conversation.session import (
+    AlternativesFound,
+    ChatCleared,
+    ChatOpened,
+    ModelChoice,
+    ProofFinished,
+    RaceFinished,
+    ReplyDiscarded,
+    SessionNotice,
+)
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.run import run_replay
@@ -153,9 +174,19 @@ def test_a_draft_that_passes_in_a_blink_is_not_lingered_on(clock):
     assert session.lingers
 
 
-def test_a_recording_cannot_be_given_other_settings(clock):
-    with pytest.raises(ValueError, match="recording"):
-        playing(clock).adjust("temp", "1")
+def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
+    session = playing(clock)
+    assert session.settings is None
+    session.drain()
+    for order in (Load(ModelChoice()), Prove(), FindAlternatives(0, 1), Branch(0, 1, 2), Race()):
+        session.send(order)
+    assert [type(event) for event in session.drain()] == [
+        SessionNotice,
+        ProofFinished,
+        AlternativesFound,
+        AlternativesFound,
+        RaceFinished,
+    ]
 
 
 def test_replies_follow_each_other_after_a_pause():
@@ -186,18 +217,18 @@ def test_an_unusual_speed_is_kept_until_it_is_changed(clock):
 
 def test_a_message_is_answered_with_the_next_recorded_reply(clock):
     session = playing(clock, speed=math.inf)
-    session.send("my own words")
+    session.send(Say("my own words"))
     state = fold(session.drain())
     assert [message.text for message in state.messages] == ["my own words", make_fake.PROSE]
-    session.send("and now?")
+    session.send(Say("and now?"))
     assert fold(session.drain(), state).messages[-1].text == make_fake.CODE
 
 
 def test_a_recording_that_is_over_starts_again(clock):
     session = playing(clock, make_fake.tree(), speed=math.inf)
-    session.send("one")
+    session.send(Say("one"))
     session.drain()
-    session.send("two")
+    session.send(Say("two"))
     news = session.drain()
     state = fold(news)
     assert state.news == ["the recording is over and starts again"]
@@ -206,17 +237,17 @@ def test_a_recording_that_is_over_starts_again(clock):
 
 def test_an_empty_recording_cannot_answer(clock):
     session = playing(clock, [])
-    session.send("hello?")
+    session.send(Say("hello?"))
     assert any(isinstance(event, SessionNotice) for event in session.drain())
     assert not session.busy
 
 
 def test_a_stopped_reply_ends_as_cancelled(clock):
     session = playing(clock)
-    session.send("hi")
+    session.send(Say("hi"))
     clock.now += 0.5
     session.drain()
-    session.stop()
+    session.send(Stop())
     news = session.drain()
     assert isinstance(news[-1], GenerationFinished)
     assert news[-1].reason == "cancelled"
@@ -226,15 +257,15 @@ def test_a_stopped_reply_ends_as_cancelled(clock):
 def test_stopping_nothing_says_nothing(clock):
     session = playing(clock)
     session.drain()
-    session.stop()
+    session.send(Stop())
     assert session.drain() == []
 
 
 def test_regenerating_plays_the_last_reply_again(clock):
     session = playing(clock, speed=math.inf)
-    session.send("hi")
+    session.send(Say("hi"))
     state = fold(session.drain())
-    session.regenerate()
+    session.send(Regenerate())
     news = session.drain()
     assert isinstance(news[0], ReplyDiscarded)
     assert [m.text for m in fold(news, state).messages] == ["hi", make_fake.PROSE]
@@ -242,17 +273,17 @@ def test_regenerating_plays_the_last_reply_again(clock):
 
 def test_a_new_chat_begins_the_recording_anew(clock):
     session = playing(clock, speed=math.inf)
-    session.send("hi")
+    session.send(Say("hi"))
     session.drain()
-    session.new_chat()
+    session.send(NewChat())
     assert isinstance(session.drain()[-1], ChatCleared)
-    session.send("hi")
+    session.send(Say("hi"))
     assert fold(session.drain()).messages[-1].text == make_fake.PROSE
 
 
 def test_a_system_turn_is_not_mistaken_for_the_question(clock):
     session = playing(clock, [TurnStarted("system", "be brief"), *make_fake.tree()], speed=math.inf)
-    session.send("mine")
+    session.send(Say("mine"))
     assert [m.role for m in fold(session.drain()).messages] == ["user", "assistant"]
 
 
@@ -271,8 +302,8 @@ def test_a_speed_that_never_arrives_is_refused(speed):
 def test_the_last_reply_of_an_opened_chat_can_be_written_again(clock):
     session = playing(clock, speed=math.inf)
     said = fold([TurnStarted("user", "One"), GenerationFinished(1.0, "stop", "1")]).messages
-    session.open_chat(ChatOpened(tuple(said)))
-    session.regenerate()
+    session.send(OpenChat(ChatOpened(tuple(said))))
+    session.send(Regenerate())
     clock.now += 1
     messages = fold([*session.drain(), *session.drain()]).messages
     assert [message.text for message in messages] == ["One", make_fake.PROSE]

@@ -19,10 +19,11 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.sessions.cost_meter import CostMeter
 from tests.support.app_driver import Clock
-from tests.support.app_live import PATIENCE_S, FakeConversation, Live
+from tests.support.app_live import PATIENCE_S, FakeConversation, FakeModels, Live
 
 CURVE = CostCurve({1: 20.0, 8: 30.0})
 
@@ -53,7 +54,7 @@ def test_the_first_reply_makes_a_measurement_due():
 def test_another_context_makes_it_due_again(context, is_due):
     meter = CostMeter()
     follow(meter, *reply(100))
-    meter.note(CURVE)
+    meter.note(CURVE.ms)
     assert not meter.is_due
     follow(meter, *reply(context))
     assert meter.is_due == is_due
@@ -70,14 +71,14 @@ def test_a_measurement_states_its_context_and_its_time_after_the_reply():
     meter = CostMeter(clock)
     follow(meter, *reply(100, ts=3.0))
     clock.now += 1.5
-    assert meter.note(CURVE) == CostMeasured(4.5, 100, (1, 8), (20.0, 30.0))
+    assert meter.note(CURVE.ms) == CostMeasured(4.5, 100, (1, 8), (20.0, 30.0))
 
 
 def test_a_measurement_holds_for_minutes_since_other_programs_come_and_go():
     clock = Clock()
     meter = CostMeter(clock)
     follow(meter, *reply(100))
-    meter.note(CURVE)
+    meter.note(CURVE.ms)
     clock.now += 599
     assert not meter.is_due
     clock.now += 2
@@ -98,7 +99,7 @@ def drafted(ids, context):
 def test_a_reply_is_compared_once_with_plain_decoding_at_its_context():
     meter = CostMeter(Clock())
     follow(meter, *drafted(range(20), 100))
-    meter.note(CURVE)  # plain: 50 tokens/s
+    meter.note(CURVE.ms)  # plain: 50 tokens/s
     compared = meter.compare()
     assert compared == SpeedupMeasured(pytest.approx(0.2), 50.0, 90, (100,))
     assert meter.compare() is None
@@ -107,7 +108,7 @@ def test_a_reply_is_compared_once_with_plain_decoding_at_its_context():
 def test_a_reply_far_from_every_measurement_is_compared_with_none():
     meter = CostMeter(Clock())
     follow(meter, *drafted(range(20), 274))
-    meter.note(CURVE)
+    meter.note(CURVE.ms)
     meter.compare()
     follow(meter, *drafted(range(30, 50), 3400))
     assert meter.compare() is None
@@ -127,7 +128,7 @@ def test_a_copy_of_an_earlier_reply_is_one_for_the_drafter_that_has_seen_it():
 def test_a_reply_that_failed_is_not_compared():
     meter = CostMeter(Clock())
     follow(meter, *drafted(range(20), 100), GenerationFailed(1.0, "broken"))
-    meter.note(CURVE)
+    meter.note(CURVE.ms)
     assert meter.compare() is None
 
 
@@ -166,23 +167,19 @@ class Measured(FakeConversation):
 
 @pytest.fixture
 def live(tmp_path):
-    made = []
-    live = Live(
-        tmp_path / "t.jsonl",
-        lambda choice, on_progress: made.append(Measured(on_progress)) or made[-1],
-    )
+    models = FakeModels(lambda choice, on_progress: Measured(on_progress))
+    live = Live(tmp_path / "t.jsonl", models)
     live.until_a(SessionReady)
-    live.conversation = made[0]
     yield live
     live.session.close()
 
 
 def test_a_reply_is_followed_by_a_measurement_and_the_next_one_of_its_length_is_not(live, tmp_path):
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     compared = [live.until_a(SpeedupMeasured)]
     (cost,) = (event for event in live.news if isinstance(event, CostMeasured))
     assert (cost.widths, cost.ms) == ((1, 8), (20.0, 30.0))
-    live.session.send("and now")
+    live.session.send(Say("and now"))
     compared.append(live.until_a(SpeedupMeasured))
     live.session.close()
     assert live.conversation.num_measured == 1
@@ -232,10 +229,10 @@ def test_a_reply_that_repeats_itself_says_nothing_about_others():
 
 def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):
     live.conversation.is_quick = False
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     assert live.conversation.started.wait(PATIENCE_S)
     live.conversation.is_quick = True
-    live.session.send("and now")
+    live.session.send(Say("and now"))
     live.until_a(CostMeasured)
     assert live.conversation.num_measured == 2
     ends = [type(e) for e in live.news if isinstance(e, GenerationFinished | CostMeasured)]
@@ -244,14 +241,14 @@ def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):
 
 def test_a_session_counts_as_busy_while_it_measures(live):
     live.conversation.is_quick = False
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     assert live.conversation.started.wait(PATIENCE_S)
     assert live.session.busy
 
 
 def test_closing_ends_a_measurement(live):
     live.conversation.is_quick = False
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     assert live.conversation.started.wait(PATIENCE_S)
     live.session.close()
     assert "mlxspec-engine" not in [thread.name for thread in threading.enumerate()]
@@ -259,9 +256,9 @@ def test_closing_ends_a_measurement(live):
 
 def test_a_measurement_that_fails_costs_no_reply(live):
     live.conversation.error_of_measuring = MemoryError("too wide")
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     notice = live.until_a(SessionNotice)
     assert notice.message == "a plain forward was not measured: MemoryError: too wide"
     assert not any(isinstance(event, GenerationFailed) for event in live.news)
-    live.session.send("and now")
+    live.session.send(Say("and now"))
     live.until_a(GenerationFinished)

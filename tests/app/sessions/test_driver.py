@@ -8,6 +8,15 @@ from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.orders import (
+    Edit,
+    ForgetOldest,
+    NewChat,
+    OpenChat,
+    Regenerate,
+    Say,
+    SetSystem,
+)
 from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
 from mlxspec_app.sessions.driver import ConversationDriver
 from tests.support.app_live import FakeConversation
@@ -43,11 +52,16 @@ class Told:
     def __init__(self):
         self.news = []
         self.listener = Listener()
-        self.driver = ConversationDriver(self.news.append, "be kind")
+        self.driver = ConversationDriver(self.news.append)
         self.driver.switch_to(self.listener)
+        self.do(SetSystem("be kind"))
+        self.news.clear()
+
+    def do(self, order):
+        self.driver.carry_out(order, None, never)
 
     def say(self, text):
-        self.driver.reply(text, None, never)
+        self.do(Say(text))
 
     @property
     def shown(self):
@@ -78,7 +92,7 @@ def test_a_turn_that_does_not_fit_says_so(told):
 def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
     told.say("no")
     told.listener.is_full = False
-    told.driver.regenerate(None, never)
+    told.do(Regenerate())
     assert told.heard == told.shown == ["no", "re: no"]
     assert not fold(told.news).is_full
 
@@ -86,7 +100,7 @@ def test_a_turn_that_was_refused_is_answered_when_it_is_tried_again(told):
 def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):
     for text in ("one", "no", "two", "three"):
         told.say(text)
-    told.driver.edit(2, "other", None, never)
+    told.do(Edit(2, "other"))
     assert told.shown == ["one", "re: one", "no", "", "other", "re: other"]
     assert told.heard == ["one", "re: one", "other", "re: other"]
 
@@ -94,7 +108,7 @@ def test_a_turn_is_edited_where_it_stands_although_one_before_was_refused(told):
 def test_editing_tells_the_cut_before_the_turn(told):
     told.say("one")
     told.news.clear()
-    told.driver.edit(0, "other", None, never)
+    told.do(Edit(0, "other"))
     assert told.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
 
 
@@ -106,11 +120,11 @@ def test_an_earlier_chat_goes_on_without_what_the_model_never_heard(told):
         Reply(error="the disk was full"),
     )
     opened = ChatOpened(messages, "be brief", 4, 7)
-    told.driver.open_chat(opened)
+    told.do(OpenChat(opened))
     assert told.news == [opened]
     assert told.heard == ["one", "re: one"]
     assert told.listener.system == "be brief"
-    told.driver.regenerate(None, never)
+    told.do(Regenerate())
     assert told.heard == ["one", "re: one", "two", "re: two"]
 
 
@@ -130,26 +144,26 @@ def test_turns_that_left_the_context_are_told_once(told):
 
 
 def test_another_system_prompt_is_told_and_heard(told):
-    told.driver.set_system("be brief")
+    told.do(SetSystem("be brief"))
     assert told.listener.system == "be brief"
     assert fold(told.news).system == "be brief"
-    told.driver.set_system("")
+    told.do(SetSystem(""))
     assert told.listener.system is None
 
 
 def test_without_a_model_a_turn_is_refused_and_kept_for_the_model_to_come():
     news = []
     driver = ConversationDriver(news.append)
-    driver.reply("hello", None, never)
+    driver.carry_out(Say("hello"), None, never)
     assert "no model is loaded" in fold(news).reply.error
     listener = Listener()
     driver.switch_to(listener)
-    driver.regenerate(None, never)
+    driver.carry_out(Regenerate(), None, never)
     assert listener.turns == [("hello", "re: hello")]
 
 
 def test_another_model_takes_the_conversation_over(told):
-    told.driver.forget_oldest(True)
+    told.do(ForgetOldest(True))
     told.say("one")
     other = Listener()
     told.driver.switch_to(other)
@@ -177,11 +191,11 @@ def test_the_model_has_heard_what_was_answered_on_the_screen(orders):
         if kind == "say":
             told.say(value)
         elif kind == "again" and num_turns:
-            told.driver.regenerate(None, never)
+            told.do(Regenerate())
         elif kind == "edit" and value < num_turns:
-            told.driver.edit(value, "changed", None, never)
+            told.do(Edit(value, "changed"))
         elif kind == "new":
-            told.driver.new_chat()
+            told.do(NewChat())
     messages = fold(told.news).messages
     pairs = [(m.text, reply.text) for m, reply in zip(messages[::2], messages[1::2], strict=True)]
     assert told.listener.turns == [pair for pair in pairs if pair[1]]

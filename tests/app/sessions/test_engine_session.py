@@ -25,6 +25,17 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import TraceWriter, read_trace
 from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import (
+    Branch,
+    Edit,
+    FindAlternatives,
+    Load,
+    NewChat,
+    Prove,
+    Regenerate,
+    Say,
+    Stop,
+)
 from mlxspec_app.conversation.session import (
     AlternativesFound,
     ChatCleared,
@@ -41,7 +52,7 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.sessions.engine_session import EngineSession
-from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, Live
+from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, FakeModels, Live
 from tests.support.model_folders import save_folder, save_gguf
 from tests.traces import make_fake
 
@@ -72,42 +83,43 @@ def test_a_model_of_the_disk_has_one_name_before_and_after_its_load(live, tmp_pa
     for source, name in names.items():
         assert load_model(source).name == name
     for source, name in (*names.items(), ("org/q4.1", "org/q4.1")):
-        live.session.load(ModelChoice(str(source), ""))
+        live.session.send(Load(ModelChoice(str(source), "")))
         assert live.until_a(SessionOpening).target == name
 
 
 def test_a_proof_is_told_as_it_goes(live):
-    live.session.prove()
+    live.session.send(Prove())
     live.until_a(ProofFinished)
     assert live.news[-2:] == [ProofProgress(1, 2), ProofFinished(Proof(2, 2))]
 
 
 def test_a_proof_that_cannot_be_says_why(live):
     live.conversation.error = ValueError("a sampled reply is one draw of many")
-    live.session.prove()
+    live.session.send(Prove())
     live.until_a(ProofFinished)
     assert live.news[-1] == ProofFinished(None, "a sampled reply is one draw of many")
 
 
 def test_settings_are_changed_by_name_and_hold_for_the_next_reply():
     conversation = FakeConversation(lambda done, total: None)
-    session = EngineSession(lambda choice, on_progress: conversation, GenerationParams(seed=7))
-    session.adjust("temp", "0.5")
+    models = FakeModels(lambda choice, on_progress: conversation)
+    session = EngineSession(models, GenerationParams(seed=7))
+    session.settings.adjust("temp", "0.5")
     session.start()
-    session.send("hello")
+    session.send(Say("hello"))
     while session.busy:
         time.sleep(0.01)
     session.close()
     assert conversation.said == [
         ("hello", GenerationParams(sampling=SamplingParams(temperature=0.5), seed=7))
     ]
-    assert session.adjustable()["temp"] == "0.5"
+    assert session.settings.adjustable()["temp"] == "0.5"
 
 
 def test_a_setting_that_cannot_be_is_refused_and_the_others_stay(live):
     with pytest.raises(ValueError, match="temperature must be"):
-        live.session.adjust("temp", "-1")
-    assert live.session.adjustable() == adjustable(PARAMS)
+        live.session.settings.adjust("temp", "-1")
+    assert live.session.settings.adjustable() == adjustable(PARAMS)
 
 
 def test_what_a_session_is_told_is_shown(live):
@@ -125,14 +137,14 @@ def test_what_the_library_says_is_news_unless_it_is_a_warning(live):
 
 
 def test_a_message_is_answered_with_the_events_of_the_conversation(live):
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
     assert live.news == list(make_fake.FakeEngine().reply("hi", make_fake.PROSE))
     assert live.conversation.said == [("hi", PARAMS)]
 
 
 def test_the_thread_that_loads_also_generates(live):
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
     assert len(live.conversation.threads) == 1
     assert threading.get_ident() not in live.conversation.threads
@@ -140,38 +152,38 @@ def test_the_thread_that_loads_also_generates(live):
 
 def test_stopping_ends_the_reply_and_the_next_one_runs(live):
     live.conversation.gate = threading.Semaphore(8)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(PlainDecoded, GenerationStarted)
-    live.session.stop()
+    live.session.send(Stop())
     live.conversation.gate.release(1_000_000)
     assert live.until_a(GenerationFinished).reason == "cancelled"
-    live.session.send("and now")
+    live.session.send(Say("and now"))
     assert live.until_a(GenerationFinished).reason == "stop"
 
 
 def test_stopping_reaches_past_an_order_that_waits(live):
     live.conversation.gate = threading.Semaphore(8)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationStarted)
-    live.session.new_chat()
-    live.session.stop()
+    live.session.send(NewChat())
+    live.session.send(Stop())
     live.conversation.gate.release(1_000_000)
     assert live.until_a(GenerationFinished).reason == "cancelled"
     live.until(lambda event: isinstance(event, ChatCleared))
 
 
 def test_a_late_stop_does_not_touch_the_next_reply(live):
-    live.session.send("one")
+    live.session.send(Say("one"))
     live.until_a(GenerationFinished)
-    live.session.stop()
-    live.session.send("two")
+    live.session.send(Stop())
+    live.session.send(Say("two"))
     assert live.until_a(GenerationFinished).reason == "stop"
 
 
 def test_orders_are_carried_out_in_order(live):
-    live.session.send("one")
-    live.session.new_chat()
-    live.session.send("two")
+    live.session.send(Say("one"))
+    live.session.send(NewChat())
+    live.session.send(Say("two"))
     live.until(lambda event: isinstance(event, TurnStarted) and event.text == "two")
     turns = [e for e in live.news if isinstance(e, TurnStarted | ChatCleared)]
     assert turns == [TurnStarted("user", "one"), ChatCleared(), TurnStarted("user", "two")]
@@ -180,7 +192,7 @@ def test_orders_are_carried_out_in_order(live):
 def test_busy_until_the_last_event_is_there(live):
     assert not live.session.busy
     live.conversation.gate = threading.Semaphore(0)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     assert live.session.busy
     live.conversation.gate.release(1_000_000)
     live.until_a(GenerationFinished)
@@ -192,33 +204,33 @@ def test_busy_until_the_last_event_is_there(live):
 
 
 def test_regenerating_discards_the_reply_first(live):
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
-    live.session.regenerate()
+    live.session.send(Regenerate())
     live.until_a(GenerationFinished)
     assert isinstance(live.news[0], ReplyDiscarded)
 
 
 def test_an_error_becomes_an_event_and_the_session_lives_on(live):
     live.conversation.error = ZeroDivisionError("by zero")
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     failed = live.until_a(GenerationFailed)
     assert failed.message == "ZeroDivisionError: by zero"
     assert "Traceback" in failed.traceback
     live.conversation.error = None
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
 
 
 def test_a_message_that_was_refused_is_shown_and_can_be_tried_again(live):
     live.conversation.error = ModelNotFoundError("too long")
-    live.session.send("my question")
+    live.session.send(Say("my question"))
     live.until_a(GenerationFailed)
     state = fold(live.news)
     assert [m.text for m in state.messages] == ["my question", ""]
     assert state.reply.error == "too long"
     live.conversation.error = None
-    live.session.regenerate()
+    live.session.send(Regenerate())
     live.until_a(GenerationFinished)
     assert [m.text for m in fold(live.news, state).messages] == ["my question", make_fake.PROSE]
     assert live.conversation.said[-1][0] == "my question"
@@ -228,7 +240,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_session():
     def refuse(choice, on_progress):
         raise ModelNotFoundError("no model 'x'; see mlxspec models")
 
-    live = Live(open_conversation=refuse)
+    live = Live(models=FakeModels(refuse))
     failed = live.until_a(SessionFailed)
     assert failed.message == "no model 'x'; see mlxspec models"
     live.session.close()
@@ -240,9 +252,9 @@ def test_code_of_a_model_that_ends_the_process_leaves_the_session_open():
             raise SystemExit(1)
         return FakeConversation(on_progress)
 
-    live = Live(open_conversation=open_conversation)
+    live = Live(models=FakeModels(open_conversation))
     assert not live.until_a(SessionFailed).is_over
-    live.session.load(ModelChoice("u", "d"))
+    live.session.send(Load(ModelChoice("u", "d")))
     live.until_a(SessionReady)
     live.session.close()
 
@@ -253,14 +265,14 @@ def test_another_model_can_be_loaded_after_a_first_one_that_could_not():
             raise ModelNotFoundError("no model 't'")
         return FakeConversation(on_progress)
 
-    live = Live(open_conversation=open_conversation)
+    live = Live(models=FakeModels(open_conversation))
     live.until_a(SessionFailed)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     assert "no model is loaded" in live.until_a(GenerationFailed).message
-    live.session.load(ModelChoice("u", "d"))
+    live.session.send(Load(ModelChoice("u", "d")))
     live.until_a(SessionReady)
     assert live.news[0] == SessionOpening("u", "d", ModelChoice("u", "d"))
-    live.session.regenerate()
+    live.session.send(Regenerate())
     live.until_a(GenerationFinished)
     live.session.close()
 
@@ -274,16 +286,16 @@ def test_the_model_before_returns_when_another_cannot_be_loaded():
             raise UnsupportedModelError("'broken' is of a kind that cannot be run")
         return FakeConversation(on_progress)
 
-    live = Live(open_conversation=open_conversation)
+    live = Live(models=FakeModels(open_conversation))
     live.until_a(SessionReady)
-    live.session.load(ModelChoice("broken"))
+    live.session.send(Load(ModelChoice("broken")))
     live.until_a(SessionReady)
     assert opened == ["t", "broken", "t"]
     failed = next(event for event in live.news if isinstance(event, LoadFailed))
     assert failed.choice == ModelChoice("broken")
     assert failed.message == "'broken' is of a kind that cannot be run"
     assert "Traceback" in failed.traceback
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
     live.session.close()
 
@@ -291,16 +303,17 @@ def test_the_model_before_returns_when_another_cannot_be_loaded():
 def test_the_conversation_goes_on_in_another_model(live):
     before = live.conversation
     before.turns = [("hi", "hello")]
-    live.session.load(ModelChoice("u"))
+    live.session.send(Load(ModelChoice("u")))
     live.until_a(SessionReady)
     assert live.conversation is not before
     assert live.conversation.turns == [("hi", "hello")]
 
 
-class FakeModels:
+class NotingModels(FakeModels):
     """Models whose drafter changes, unless it is called "broken"."""
 
     def __init__(self):
+        super().__init__()
         self.asked, self.noted, self.is_another = [], [], False
 
     def change_drafter(self, choice, on_progress):
@@ -322,7 +335,7 @@ class FakeModels:
 
 @pytest.fixture
 def models():
-    return FakeModels()
+    return NotingModels()
 
 
 @pytest.fixture
@@ -335,12 +348,12 @@ def switching(models):
 
 def test_the_conversation_and_its_cache_stay_where_only_the_drafter_changes(switching, models):
     before = switching.conversation
-    switching.session.load(ModelChoice("t", "table"))
+    switching.session.send(Load(ModelChoice("t", "table")))
     switching.until_a(SessionReady)
     assert switching.news[0] == SessionOpening("t", "table", ModelChoice("t", "table"))
     assert switching.conversation is before
     assert models.asked == ["release", "table"]
-    switching.session.load(ModelChoice("u", "table"))
+    switching.session.send(Load(ModelChoice("u", "table")))
     switching.until_a(SessionReady)
     assert switching.conversation is not before
     assert models.asked == ["release", "table", "release"]
@@ -348,7 +361,7 @@ def test_the_conversation_and_its_cache_stay_where_only_the_drafter_changes(swit
 
 def test_a_drafter_that_cannot_be_leaves_the_one_before_and_the_cache(switching, models):
     before = switching.conversation
-    switching.session.load(ModelChoice("t", "broken"))
+    switching.session.send(Load(ModelChoice("t", "broken")))
     switching.until_a(SessionReady)
     assert [type(event) for event in switching.news] == [
         SessionOpening,
@@ -376,8 +389,8 @@ def timed(switching, monkeypatch):
 
 def test_a_drafter_that_replies_contradict_is_measured_again_in_use(timed, models):
     models.is_another = True
-    timed.session.adjust("temp", "0.5")
-    timed.session.send("hi")
+    timed.session.settings.adjust("temp", "0.5")
+    timed.session.send(Say("hi"))
     notice = timed.until_a(SessionNotice)
     assert notice.message == "drafter pool: slow; the drafters are measured again"
     assert not notice.is_trouble
@@ -389,9 +402,9 @@ def test_a_drafter_that_replies_contradict_is_measured_again_in_use(timed, model
 
 
 def test_a_drafter_that_stays_goes_on_without_a_word(timed, models):
-    timed.session.send("hi")
+    timed.session.send(Say("hi"))
     timed.until_a(SessionNotice)
-    timed.session.send("and now")
+    timed.session.send(Say("and now"))
     timed.until_a(SpeedupMeasured)
     assert not any(isinstance(event, SessionOpening) for event in timed.news)
 
@@ -401,16 +414,16 @@ def test_a_measurement_that_fails_ends_no_chat(timed, models, monkeypatch):
         raise MemoryError("too large")
 
     monkeypatch.setattr(models, "choose_again", fail)
-    timed.session.send("hi")
+    timed.session.send(Say("hi"))
     timed.until(lambda event: isinstance(event, SessionNotice) and event.is_trouble)
-    timed.session.send("and now")
+    timed.session.send(Say("and now"))
     timed.until_a(GenerationFinished)
 
 
 def test_a_copy_counts_for_nothing(timed, models):
-    timed.session.send("hi")
+    timed.session.send(Say("hi"))
     timed.until_a(SpeedupMeasured)
-    timed.session.send("hi")  # the fake says the same again
+    timed.session.send(Say("hi"))  # the fake says the same again
     timed.until_a(SpeedupMeasured)
     timed.session.close()
     assert len(models.noted) == 1
@@ -427,11 +440,11 @@ def test_a_download_is_stopped_and_the_model_before_returns():
             time.sleep(0.001)
         return FakeConversation(on_progress)
 
-    live = Live(open_conversation=open_conversation)
+    live = Live(models=FakeModels(open_conversation))
     live.until_a(SessionReady)
-    live.session.load(ModelChoice("large"))
+    live.session.send(Load(ModelChoice("large")))
     assert entered.wait(PATIENCE_S)
-    live.session.stop()
+    live.session.send(Stop())
     live.until_a(SessionReady)
     assert names == ["t", "large", "t"]
     assert any("stopped" in e.message for e in live.news if isinstance(e, LoadFailed))
@@ -447,20 +460,20 @@ def test_where_the_model_before_cannot_return_either_another_can_still_be_loaded
             raise UnsupportedModelError(f"{choice.model} is broken")
         return FakeConversation(on_progress)
 
-    live = Live(open_conversation=open_conversation)
+    live = Live(models=FakeModels(open_conversation))
     live.until_a(SessionReady)
-    live.session.load(ModelChoice("broken"))
+    live.session.send(Load(ModelChoice("broken")))
     assert live.until_a(SessionFailed) == SessionFailed("t is broken", ANY, is_over=False)
-    live.session.load(ModelChoice("u"))
+    live.session.send(Load(ModelChoice("u")))
     live.until_a(SessionReady)
     assert opened == ["t", "broken", "t", "u"]
     live.session.close()
 
 
 def test_an_edited_turn_is_answered_in_the_place_of_the_old_one(live):
-    live.session.send("one")
+    live.session.send(Say("one"))
     live.until_a(GenerationFinished)
-    live.session.edit(0, "other")
+    live.session.send(Edit(0, "other"))
     live.until_a(GenerationFinished)
     assert live.news[:2] == [ChatCut(0), TurnStarted("user", "other")]
     assert live.conversation.said == [("one", PARAMS), ("other", PARAMS)]
@@ -469,7 +482,7 @@ def test_an_edited_turn_is_answered_in_the_place_of_the_old_one(live):
 def test_closing_waits_for_the_thread():
     live = Live()
     live.until_a(SessionReady)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.session.close()
     live.session.close()
     assert "mlxspec-engine" not in [thread.name for thread in threading.enumerate()]
@@ -484,14 +497,14 @@ def test_closing_breaks_a_download_off():
             on_progress(1, 100)
             time.sleep(0.001)
 
-    live = Live(open_conversation=download)
+    live = Live(models=FakeModels(download))
     assert entered.wait(PATIENCE_S)
     live.session.close()
     assert not any(isinstance(event, SessionFailed) for event in live.session.drain())
 
 
 def test_a_session_that_never_started_can_be_closed():
-    EngineSession(lambda choice, on_progress: None, None).close()
+    EngineSession(FakeModels(), None).close()
 
 
 def test_the_thread_is_no_daemon(live):
@@ -505,36 +518,36 @@ def test_what_else_was_possible_is_asked_of_the_turn_that_the_model_knows(live):
     known = conversation.alternatives
     conversation.alternatives = lambda *place: asked.append(place) or known(*place)
     conversation.error = ModelNotFoundError("too long")
-    live.session.send("refused")
+    live.session.send(Say("refused"))
     live.until_a(GenerationFailed)
     conversation.error = None
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
-    live.session.find_alternatives(1, 3)
+    live.session.send(FindAlternatives(1, 3))
     found = live.until_a(AlternativesFound)
     assert asked == [(0, 3)]  # the refused turn is on the screen alone
     assert (found.turn, found.position) == (1, 3)
     assert [each.text for each in found.found] == [" sea", " lake"]
     conversation.error = ValueError("no such token")
-    live.session.find_alternatives(1, 99)
+    live.session.send(FindAlternatives(1, 99))
     assert live.until_a(AlternativesFound).message == "no such token"
 
 
 def test_a_branch_is_of_the_turn_that_the_model_knows_and_a_refused_one_changes_nothing(live):
     conversation = live.conversation
     conversation.error = ModelNotFoundError("too long")
-    live.session.send("refused")
+    live.session.send(Say("refused"))
     live.until_a(GenerationFailed)
     conversation.error = None
     for text in ("hi", "more"):
-        live.session.send(text)
+        live.session.send(Say(text))
         live.until_a(GenerationFinished)
     conversation.error = ValueError("the grammar forbids token 5")
-    live.session.branch(1, 3, 5)
+    live.session.send(Branch(1, 3, 5))
     assert live.until_a(AlternativesFound).message == "the grammar forbids token 5"
     assert not any(isinstance(event, ChatCut | ReplyDiscarded) for event in live.news)
     conversation.error = None
-    live.session.branch(1, 3, 5)
+    live.session.send(Branch(1, 3, 5))
     live.until_a(GenerationFinished)
     assert conversation.said[-1] == ("branch", 0, 3, 5, PARAMS)
     assert live.news[:2] == [ChatCut(2), ReplyDiscarded()]
@@ -543,7 +556,7 @@ def test_a_branch_is_of_the_turn_that_the_model_knows_and_a_refused_one_changes_
 def test_every_event_is_in_the_trace(tmp_path):
     live = Live(trace=tmp_path / "t.jsonl")
     live.until_a(SessionReady)
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
     live.session.close()
     assert list(read_trace(tmp_path / "t.jsonl")) == live.news
@@ -565,7 +578,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_reply(tmp_path, monkeypatch):
     assert isinstance(writer, TraceWriter)
     writer._file.close()
     writer._file = type("Full", (), {"write": write, "close": lambda self: None})()
-    live.session.send("hi")
+    live.session.send(Say("hi"))
     live.until_a(GenerationFinished)
     notices = [event.message for event in live.news if isinstance(event, SessionNotice)]
     assert len(notices) == 1
@@ -575,9 +588,10 @@ def test_a_full_disk_ends_the_trace_and_not_the_reply(tmp_path, monkeypatch):
 
 LEAVES_STREAMS_BEHIND = """
 import time
+from mlxspec_app.sessions.driver import NoModel
 from mlxspec_app.sessions.engine_session import EngineSession
-from mlxspec_app.sessions.no_model import NoModel
 from mlxspec_app.conversation.session import SessionReady
+from tests.support.app_live import FakeModels
 
 def open_conversation(choice, on_progress):
     import mlx.core as mx
@@ -590,7 +604,7 @@ def open_conversation(choice, on_progress):
     conversation.array = array
     return conversation
 
-session = EngineSession(open_conversation, None)
+session = EngineSession(FakeModels(open_conversation), None)
 session.start()
 while not any(isinstance(event, SessionReady) for event in session.drain()):
     time.sleep(0.01)

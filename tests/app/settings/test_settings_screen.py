@@ -4,7 +4,7 @@ import pytest
 from textual.widgets import Input
 
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.screens.chat import ChatScreen
+from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
@@ -137,7 +137,9 @@ async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
 async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):
     async with opened(user_data) as driver:
         session = driver.screen.session
-        session.origins = lambda: {"template": "none; the model's template reads enable_thinking"}
+        session.settings.origins = lambda: {
+            "template": "none; the model's template reads enable_thinking"
+        }
         await driver.press("f5")
         await go_to(driver, "sampling.chat_template_args")
         assert "none; the model's template reads" in driver.shown
@@ -156,8 +158,8 @@ async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):
 async def test_an_unset_sampling_param_shows_what_it_is_in_this_chat_and_from_where(user_data):
     async with opened(user_data) as driver:
         session = driver.screen.session
-        session.adjustable = lambda: {"temp": "0.6", "top_p": "0.5"}
-        session.origins = lambda: {"temp": "the model's own"}
+        session.settings.adjustable = lambda: {"temp": "0.6", "top_p": "0.5"}
+        session.settings.origins = lambda: {"temp": "the model's own"}
         await driver.press("f5")
         await go_to(driver, "sampling.temperature")
         assert "0.6, the model's own" in driver.shown

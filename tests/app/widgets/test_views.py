@@ -16,9 +16,10 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.screen_events import MessageQueued
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import (
     LoadProgress,
+    MessageQueued,
     SessionFailed,
     SessionNotice,
     SessionOpening,
@@ -94,10 +95,10 @@ async def test_what_is_typed_while_loading_is_sent_when_ready():
     session = ScriptedSession(SessionOpening("x"))
     async with running(session) as driver:
         await driver.say("early")
-        assert ("send", "early") not in session.orders
+        assert Say("early") not in session.orders
         session.news = [SessionReady()]
         await driver.settle()
-        assert session.orders[-1] == ("send", "early")
+        assert session.orders[-1] == Say("early")
 
 
 async def test_a_failed_reply_is_a_row_that_names_the_way_on():

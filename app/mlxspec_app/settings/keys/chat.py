@@ -21,7 +21,7 @@ COMMON = (
     ),
     Binding(
         "f2",
-        "next_view",
+        "view",
         "X-ray",
         id="view.ink",
         tooltip="the next view: colours, X-ray (who wrote each token), calm page",
@@ -114,7 +114,7 @@ LETTERS = (
     ),
     Binding(
         "I",
-        "screen.next_ink",
+        "screen.ink",
         "Ink",
         show=False,
         key_display="I",

@@ -1,1 +1,0 @@
-"""Controllers: the logic of the screens, one concern a class, testable without Textual."""

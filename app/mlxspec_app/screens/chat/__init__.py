@@ -1,0 +1,1 @@
+"""The chat screen, and what happens on it, one concern a file."""

@@ -1,0 +1,104 @@
+"""Decides what to do when a chat no longer fits the context: by the settings, or by asking."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from mlxspec.trace.events import Event
+from mlxspec_app.conversation.messages import turns_of
+from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
+from mlxspec_app.conversation.session import ContextFull, ModelChoice, SessionEvent
+from mlxspec_app.screens.conversation.feed import Feed
+from mlxspec_app.screens.conversation.screen import ConversationScreen
+from mlxspec_app.settings.file import Settings
+
+Way = Literal["drop", "rotate", "new"]
+"""`drop`: leave out the oldest turns; `rotate`: use a rotating cache; `new`: start a new chat."""
+
+
+class ContextAnswer(NamedTuple):
+    """The user's answer; with `is_for_good`, it applies from now on without asking."""
+
+    way: Way
+    is_for_good: bool
+
+
+class ContextOverflow:
+    """Gets a reply to a turn that the session refused because it does not fit the context."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        screen: ConversationScreen,
+        ask_user: Callable[[Sequence[Way], int], None],
+    ) -> None:
+        """`ask_user` asks for one of the ways and calls `follow_answer` with the answer.
+
+        Its second argument is the context length in tokens, 0 if unknown.
+        """
+        self._feed, self._screen, self._ask_user = feed, screen, ask_user
+        self._drops = False
+        self._fits_alone = True  # whether the refused turn fits in a chat of its own
+        self._tried: ModelChoice | None = None  # a choice that failed is not tried again
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Let the session leave out the oldest turns if the settings allow it."""
+        if settings.context_full != before.context_full:
+            self._drop_oldest(settings.context_full == "drop")
+
+    def handle(self, event: Event | SessionEvent) -> None:
+        if isinstance(event, ContextFull):
+            self._fits_alone = event.fits_alone
+            self._screen.call_after_refresh(self._resolve)
+
+    def ways(self) -> list[Way]:
+        """Return the ways that can get a reply to the refused turn."""
+        ways: list[Way] = ["drop", "rotate", "new"]
+        turns = turns_of(self._feed.state.messages)
+        has_earlier = any(turn.reply is not None for turn in turns[:-1])
+        if self._drops or not has_earlier or not self._fits_alone:
+            ways = ["rotate"]  # the turn alone is too long
+        if self._rotating() in (None, self._tried):
+            ways.remove("rotate")
+        return ways
+
+    def follow_answer(self, answer: ContextAnswer | None) -> None:
+        """Carry out the user's answer; None leaves the turn without a reply."""
+        if answer is None:
+            return
+        self._carry_out(answer.way)
+        if answer.is_for_good:
+            self._screen.choices.change("context_full", answer.way)
+
+    def _resolve(self) -> None:
+        ways = self.ways()
+        policy = self._screen.choices.settings.context_full
+        if policy != "ask" and policy in ways:
+            self.follow_answer(ContextAnswer(policy, is_for_good=False))
+        elif ways:
+            self._ask_user(ways, self._feed.state.context_length)
+
+    def _carry_out(self, way: Way) -> None:
+        if way == "new":
+            text = turns_of(self._feed.state.messages)[-1].user
+            self._feed.send(NewChat())
+            self._feed.send(Say(text))
+            return
+        if way == "drop":
+            self._drop_oldest(True)
+        elif (rotating := self._rotating()) is not None:
+            self._tried = rotating
+            self._feed.send(Load(rotating))
+        self._feed.send(Regenerate())
+
+    def _drop_oldest(self, allowed: bool) -> None:
+        if allowed != self._drops:
+            self._drops = allowed
+            self._feed.session.send(ForgetOldest(allowed))  # changes nothing on the screen
+
+    def _rotating(self) -> ModelChoice | None:
+        """Return the loaded models with a rotating cache; None if they do not support one."""
+        state = self._feed.state
+        if state.choice is None or state.choice.max_kv_size is not None or not state.context_length:
+            return None
+        return replace(state.choice, max_kv_size=state.context_length)

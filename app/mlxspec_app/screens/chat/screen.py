@@ -1,0 +1,405 @@
+"""The chat screen: a conversation with a prompt, stored among others.
+
+The screen composes widgets and the classes of this folder. It routes each key, command and widget
+message to the class that it concerns, and the events of the session to all that listen.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import BindingType
+
+from mlxspec.trace.alternatives import Alternative
+from mlxspec.trace.events import Event
+from mlxspec_app.conversation.finding import Hit, find_words
+from mlxspec_app.conversation.messages import Reply, without_system
+from mlxspec_app.conversation.orders import Branch, FindAlternatives, Prove, Race, SetSystem, Stop
+from mlxspec_app.conversation.session import AlternativesFound, SessionEvent
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.token_cursor import Step
+from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.screens.chat.chats import Chats
+from mlxspec_app.screens.chat.context_overflow import ContextOverflow
+from mlxspec_app.screens.chat.leaving import Leaving
+from mlxspec_app.screens.chat.navigation import ChatNavigation
+from mlxspec_app.screens.chat.next_reply import NextReply
+from mlxspec_app.screens.chat.outbox import Outbox
+from mlxspec_app.screens.conversation.exporting import export
+from mlxspec_app.screens.conversation.screen import ConversationScreen
+from mlxspec_app.screens.help import Key
+from mlxspec_app.sessions.session import Session
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
+from mlxspec_app.settings.keys.chats import HISTORY, LIST
+from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.text.mentions import MentionError, with_files
+from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.user.editor import EditorError, edit_text
+from mlxspec_app.user.unsent import UnsentText
+from mlxspec_app.user_data import UserData
+from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.find_bar import FindBar
+from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.prompt import Prompt
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.version_mark import VersionMark
+from mlxspec_app.widgets.chat.welcome import Welcome
+
+
+class ChatScreen(ConversationScreen):
+    """A chat with a model. Messages typed while the model is busy wait in a queue."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
+    AUTO_FOCUS = "Prompt"
+    FOLLOW_KEYS = "Ctrl+End or /follow"
+
+    def __init__(
+        self,
+        session: Session,
+        user_data: UserData | None = None,
+        introduce: Callable[[], Introduction] | None = None,
+        *,
+        continues: bool = False,
+    ) -> None:
+        """Make a screen for a session that has not started.
+
+        Without `user_data` nothing is stored. `introduce` finds the facts for the cards of the
+        first run; None shows no cards. With `continues` the screen opens the last chat.
+        """
+        super().__init__(session)
+        self.user_data, self._introduce, self._continues = user_data, introduce, continues
+        self._asked: tuple[int, int] | None = None  # turn and position of the alternatives in view
+        unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
+        self.outbox = Outbox(self.feed, self)
+        self.chats = Chats(self.feed, self, self.outbox, user_data)
+        self._navigation = ChatNavigation(self.feed, self, user_data)
+        self._next_reply = NextReply(
+            self.feed,
+            self,
+            lambda part: self._navigation.choose_model(part, self._next_reply.load),
+        )
+        self._overflow = ContextOverflow(
+            self.feed,
+            self,
+            lambda ways, length: self._navigation.choose_way(
+                ways, length, self._overflow.follow_answer
+            ),
+        )
+        self._leaving = Leaving(self.feed, self, unsent, self._stop)
+        self.feed.listen(
+            self._navigation.handle,
+            self._overflow.handle,
+            self.chats.handle,
+            self.outbox.handle,
+            self.pacer.handle,
+            self._show_alternatives,
+        )
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    def compose_controls(self) -> ComposeResult:
+        hints = CommandHints()
+        yield FindBar(lambda words: find_words(self.state.messages, words), self._show_hit)
+        yield hints
+        yield Prompt(hints)
+
+    def active_keys(self) -> list[Key]:
+        keys = key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
+        return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop" and self.outbox.is_editing:
+            return True
+        if action == "version":
+            return bool(self.chats.standing.versions)
+        if action == "fork" and self.chats.store is None:
+            return False
+        return is_possible(action, self.state)
+
+    # ---- time -------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.transcript.can_focus = True
+        for notice in self.choices.notices:
+            self.session.notify(notice)
+        self._overflow.follow_settings(Settings(), self.choices.settings)
+        self._leaving.begin()
+
+    def on_unmount(self) -> None:
+        self._leaving.end()
+        if self.user_data is not None:
+            self.user_data.log.note(self.pacer.clock.describe())
+
+    def begin(self) -> None:
+        self.call_after_refresh(self._begin)  # loading keeps the CPU busy: draw a frame first
+
+    def _begin(self) -> None:
+        user_data = self.user_data
+        if user_data is not None and user_data.stores_chats and user_data.store is None:
+            user_data.store_chats_of(self.session, lambda: self.call_later(self.pacer.wake))
+        self.chats.begin(continues=self._continues)
+        if self.chats.store is not None:
+            self.run_worker(self._remember_sent())
+        if self._introduce is not None and user_data is not None and user_data.is_new:
+            self._navigation.introduce(self._introduce)
+
+    async def _remember_sent(self) -> None:
+        sent = await self.chats.query_store(
+            lambda it: it.writer.reader.recent_turns(), is_quiet=True
+        )
+        for prompt in self.query(Prompt):
+            prompt.remember(sent or [])
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        super().follow_settings(before, settings)
+        self._overflow.follow_settings(before, settings)
+        self._next_reply.follow_settings(before, settings)
+
+    def on_phase_changed(self) -> None:
+        self.chats.follow_phase()
+        self.outbox.follow_phase()
+
+    # ---- the prompt -------------------------------------------------------------------------
+
+    def action_editor(self) -> None:
+        self.prompt.call_later(self._edit_outside)  # after the queued keys
+
+    def _edit_outside(self) -> None:
+        """Suspend the app, and open the text of the prompt in the user's editor."""
+        try:
+            with self.app.suspend():
+                text = edit_text(self.prompt.unsent)
+        except SuspendNotSupported:
+            self.notify("no other program can use the terminal here", timeout=4)
+        except EditorError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+        else:
+            self.offer("\t".join(map(safe_text, text.split("\t"))))
+
+    def action_find(self, words: str = "") -> None:
+        self.query_one(FindBar).open(words)
+
+    def _show_hit(self, hit: Hit | None) -> None:
+        if hit is not None:
+            self.transcript.show_hit(hit)
+        else:
+            self.clear_selection()
+            self.prompt.focus()
+
+    def selected_text(self) -> str:
+        if self.query_one(FindBar).is_open:  # the selection is the hit
+            return ""
+        return super().selected_text() or self.prompt.selected_text
+
+    def offer(self, line: str) -> None:
+        self.prompt.fill(line)
+        self.prompt.focus()
+
+    def refuse(self, line: str, reason: str) -> None:
+        super().refuse(line, reason)
+        self.prompt.restore(safe_text(line))  # the field draws its text unfiltered
+
+    @property
+    def mode(self) -> str:
+        """A word for the footer while letters are keys, else ""."""
+        return "READING" if self.transcript.has_focus else ""
+
+    def action_write(self) -> None:
+        self.prompt.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Type a letter that is no key of the transcript into the prompt."""
+        is_letter = self.mode and event.is_printable and event.key not in self.active_bindings
+        if is_letter and event.character:
+            self.prompt.focus()
+            self.prompt.insert(event.character)
+
+    def interrupt(self) -> None:
+        bar = self.query_one(FindBar)
+        if bar.is_open:
+            bar.close()
+            return
+        self._leaving.interrupt()
+
+    @on(Prompt.Changed)
+    def _follow_text(self, event: Prompt.Changed) -> None:
+        self._leaving.follow_text()
+        hints = self.query_one(CommandHints)
+        if event.text_area.text.startswith("/model ") and "model" not in hints.words:
+            hints.words["model"] = ()  # search only once
+            self._navigation.find_models(lambda names: hints.offer("model", names))
+
+    @on(Prompt.Submitted)
+    def _submit(self, event: Prompt.Submitted) -> None:
+        if self.outbox.send_edited(event.text) or self.enter(event.text):
+            return
+        try:
+            text = with_files(event.text, Path.cwd())
+        except MentionError as error:
+            self.notify(str(error), severity="warning", timeout=6)
+            self.prompt.restore(event.text)
+            return
+        self.outbox.submit(text)
+
+    @on(Welcome.Chosen)
+    def _choose(self, event: Welcome.Chosen) -> None:
+        self.prompt.focus()
+        if self.state.phase == "ready":
+            self.outbox.submit(event.prompt)
+
+    @on(Welcome.WayOut)
+    async def _follow_way_out(self, event: Welcome.WayOut) -> None:
+        await self.run_action(event.action)
+
+    # ---- replies ----------------------------------------------------------------------------
+
+    def action_stop(self) -> None:
+        self._stop()
+
+    def _stop(self) -> bool:
+        """End an edit, else a reply or a download, else the queue; return whether any was there."""
+        if self.outbox.end_edit():
+            return True
+        if not is_possible("stop", self.state):
+            return False
+        if is_at_work(self.state):
+            self.feed.send(Stop())
+        else:
+            self.outbox.return_to_prompt()
+            self.show_now()
+        return True
+
+    def action_regenerate(self, seed: str = "") -> None:
+        self._next_reply.regenerate(seed)
+
+    def action_adjust(self, name: str, value: str) -> None:
+        self._next_reply.adjust(name, value)
+
+    def action_model(self, name: str = "") -> None:
+        self._next_reply.choose_model(name)
+
+    def action_draft(self, name: str = "") -> None:
+        self._next_reply.choose_drafter(name)
+
+    def action_verify(self) -> None:
+        self.feed.send(Prove())
+
+    def action_race(self, prompt: str = "") -> None:
+        self.feed.send(Race(prompt))
+
+    def action_system(self, text: str) -> None:
+        if not text:
+            self.offer(f"/system {self.state.system}")
+            return
+        if text == "-":
+            self.notify("the model's own system prompt, from the next reply on", timeout=3)
+        self.feed.send(SetSystem("" if text == "-" else text))
+
+    # ---- alternatives to a token ------------------------------------------------------------
+
+    @on(Transcript.Pointed)
+    def _look_elsewhere(self, event: Transcript.Pointed) -> None:
+        self._asked = None
+        if event.is_clicked and is_possible("alternatives", self.state):
+            self.call_later(self.action_alternatives)  # after the facts of the token
+
+    def action_alternatives(self) -> None:
+        inspector, reply = self.query_one(Inspector), self.transcript.pointed_message
+        if inspector.facts is None or not isinstance(reply, Reply):
+            return
+        if self.state.phase == "busy":
+            self.notify("the model is busy: Esc stops it, then try again", timeout=4)
+        elif inspector.chosen is not None:
+            self._branch_from(inspector.chosen)
+        else:
+            inspector.ask()
+            before = self.state.messages[: self.state.messages.index(reply)]
+            turn = sum(message.role == "user" for message in before) - 1
+            self._asked = turn, inspector.facts.index
+            self.feed.send(FindAlternatives(*self._asked))
+
+    def _show_alternatives(self, event: Event | SessionEvent) -> None:
+        """Show the answer, unless the cursor has moved meanwhile."""
+        if isinstance(event, AlternativesFound) and self._asked == (event.turn, event.position):
+            self.query_one(Inspector).show_alternatives(event)
+
+    def action_pick(self, step: Step) -> None:
+        if not self.query_one(Inspector).pick(step):
+            self.transcript.scroll_relative(y=step, animate=False)
+
+    @on(Inspector.Chosen)
+    def _follow_chosen(self) -> None:
+        self.action_alternatives()
+
+    def _branch_from(self, other: Alternative) -> None:
+        if self._asked is not None:
+            self.query_one(Inspector).ask()
+            self.feed.send(Branch(*self._asked, other.token))
+
+    # ---- chats ------------------------------------------------------------------------------
+
+    def action_edit(self) -> None:
+        self.outbox.begin_edit()
+
+    def action_fork(self) -> None:
+        self.chats.fork()
+
+    def action_version(self, step: int) -> None:
+        self.chats.step(step)
+
+    @on(VersionMark.Chosen)
+    def _choose_version(self, event: VersionMark.Chosen) -> None:
+        self.chats.step_at(event.message, event.step)
+
+    def action_new_chat(self) -> None:
+        self.chats.begin_new()
+
+    def action_continue(self) -> None:
+        self.chats.open_last()
+
+    def action_rename(self, title: str) -> None:
+        self.chats.rename(title)
+
+    def action_chats(self, words: str = "") -> None:
+        self._navigation.choose_chat(self.chats, words)
+
+    def action_export(self, typed: str) -> None:
+        export(self, self.state, typed, self.chats.standing.title)
+
+    def action_replay(self) -> None:
+        self._navigation.replay()
+
+
+def is_at_work(state: ChatState) -> bool:
+    """Return whether a reply or a download can be stopped."""
+    return state.phase == "busy" or state.loading is not None
+
+
+def is_possible(action: str, state: ChatState) -> bool:
+    """Return whether a state allows an action of the chat; an action without a rule is allowed."""
+    has_reply, is_ready = state.reply is not None, state.phase == "ready"
+    match action:
+        case "stop":
+            return is_at_work(state) or bool(state.queue)
+        case "replay":
+            return has_reply or state.phase == "failed"
+        case "model" | "draft":
+            return state.choice is not None
+        case "verify":
+            return is_ready and has_reply
+        case "race":
+            return is_ready
+        case "alternatives":
+            return has_reply and state.phase in ("ready", "busy")
+        case "regenerate" if state.phase == "failed":
+            return state.choice is not None  # without a model, /retry loads the models again
+        case "regenerate":
+            return is_ready and bool(without_system(state.messages))
+        case "new_chat" | "edit" | "fork":
+            return not state.is_empty
+    return True

@@ -1,0 +1,1 @@
+"""The base of the screens with a conversation: its session, its frames, its views."""

@@ -1,0 +1,76 @@
+"""A session and its state: orders go to the session, its events to the state and the listeners."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mlxspec.trace.events import Event
+from mlxspec_app.conversation.fold import apply, note_order
+from mlxspec_app.conversation.messages import Message, without_system
+from mlxspec_app.conversation.orders import Order
+from mlxspec_app.conversation.session import ScreenEvent, SessionEvent
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.sessions.session import Session
+
+Listener = Callable[[Event | SessionEvent], None]
+
+
+class Changes(NamedTuple):
+    """What changed since the last frame.
+
+    Attributes:
+        has_new_phase: Whether the phase of the session changed.
+        has_new_page: Whether the conversation became empty, or got its first message.
+        is_over: Whether no event will come before the next order.
+    """
+
+    has_events: bool
+    has_new_phase: bool
+    has_new_page: bool
+    is_over: bool
+
+
+class Feed:
+    """Folds the orders to a session, and its events, into a state."""
+
+    def __init__(self, session: Session, on_order: Callable[[Order], None]) -> None:
+        """`on_order` is called after each order that was sent."""
+        self.session = session
+        self.state = ChatState()
+        self._on_order = on_order
+        self._listeners: list[Listener] = []
+
+    def listen(self, *listeners: Listener) -> None:
+        """Send every event to these listeners, in this order, after the state has changed."""
+        self._listeners += listeners
+
+    def send(self, order: Order) -> None:
+        """Give the session an order."""
+        note_order(self.state, order)
+        self.session.send(order)
+        self._on_order(order)
+
+    def note(self, event: ScreenEvent) -> None:
+        """Apply an event of the screen to the state."""
+        apply(self.state, event)
+
+    def index_of(self, message: Message | None) -> int:
+        """Return the index of a message, else of the last one; system prompts do not count."""
+        messages = without_system(self.state.messages)
+        return messages.index(message) if message in messages else len(messages) - 1
+
+    def update(self) -> Changes:
+        """Apply the events since the last call and return what they changed."""
+        # read before the drain: a session that is idle now has queued all its events
+        was_idle = not self.session.busy
+        phase, was_empty = self.state.phase, self.state.is_empty
+        events = self.session.drain()
+        for event in events:
+            apply(self.state, event)
+            for listener in self._listeners:
+                listener(event)
+        return Changes(
+            has_events=bool(events),
+            has_new_phase=self.state.phase != phase,
+            has_new_page=self.state.is_empty != was_empty,
+            is_over=was_idle and not events and self.state.phase != "loading",
+        )

@@ -1,0 +1,130 @@
+"""The panels around a transcript: status bar, notices, last round and statistics."""
+
+from textual.screen import Screen
+from textual.widgets import Static
+
+from mlxspec_app.app import FEW_ROWS
+from mlxspec_app.conversation.inks import Ink
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import CALM, XRAY, View
+from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.notice_rows import NoticeRows
+from mlxspec_app.widgets.chat.status_bar import StatusBar
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.welcome import Welcome
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend_strip import LegendStrip
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+
+_STATS_FROM_WIDTH = 100
+_STATS_BY_DEFAULT_FROM_WIDTH = 140
+
+
+class StatsChoice:
+    """Decides whether the statistics are shown: by view and width, until the user decides.
+
+    Attributes:
+        view: The view in use; only the X-ray shows statistics by default.
+    """
+
+    def __init__(self, view: View = XRAY) -> None:
+        self.view = view
+        self._choice: bool | None = None
+
+    def fits(self, width: int) -> bool:
+        """Return whether the statistics fit into `width` columns."""
+        return width >= _STATS_FROM_WIDTH
+
+    def is_shown(self, width: int) -> bool:
+        has_room = width >= _STATS_BY_DEFAULT_FROM_WIDTH and self.view is XRAY
+        return (has_room if self._choice is None else self._choice) and self.fits(width)
+
+    def toggle(self, width: int) -> None:
+        """Show or hide the statistics; from now on the width no longer decides."""
+        self._choice = not self.is_shown(width)
+
+
+class Panels:
+    """Shows a state in the widgets around the transcript.
+
+    A terminal that is too small for a panel hides it, and a notice gives the required size.
+    """
+
+    def __init__(self, screen: Screen[None], follow_keys: str) -> None:
+        """Make the panels of a screen that is not composed yet."""
+        self._screen, self._follow_keys = screen, follow_keys
+        self._stats = StatsChoice()
+        self._has_few_rows = False
+        self._reply: Reply | None = None
+        self._round: Round | None = None
+
+    def set_view(self, view: View, ink: Ink) -> None:
+        """Show what belongs to a view: the X-ray has a legend, calm has no draft lane."""
+        screen, lane = self._screen, self._screen.query_one(DraftLane)
+        screen.set_class(view is XRAY, "-xray")
+        screen.set_class(view is CALM, "-calm")
+        lane.set_class(view is not XRAY, "-plain")
+        lane.refresh()
+        screen.query_one(StatusBar).view = self._stats.view = view
+        screen.query_one(LegendStrip).show(ink)
+        screen.query_one(Inspector).set_view(view)
+        self._place_stats()
+
+    def look_at(self, reply: Reply | None, round_: Round | None) -> None:
+        """Show a reply and a round of it in the panels; None for the newest ones."""
+        self._reply, self._round = reply, round_
+
+    def show(self, state: ChatState) -> None:
+        """Redraw all panels."""
+        self.show_rows(state)
+        stats, tree = self._screen.query_one(StatsPanel), self._screen.query_one(TreePanel)
+        if stats.has_class("-shown"):
+            stats.show(self._reply or state.reply)
+        if tree.has_class("-shown"):
+            tree.show(self._round or state.last_round)
+
+    def show_rows(self, state: ChatState) -> None:
+        """Redraw the panels that are cheap."""
+        screen, transcript = self._screen, self._screen.query_one(Transcript)
+        self.show_welcome(state)
+        transcript.update_footers()
+        screen.query_one(StatusBar).show(state)
+        screen.query_one(NoticeRows).show(state)
+        screen.query_one(DraftLane).show(self._round or state.last_round)
+        self.show_unseen(transcript.unseen)
+
+    def show_welcome(self, state: ChatState) -> None:
+        """Show the first page instead of the transcript while the chat is empty."""
+        self._screen.set_class(state.is_empty, "-empty")
+        if state.is_empty:
+            self._screen.query_one(Welcome).show(state)
+
+    def show_unseen(self, unseen: int) -> None:
+        """Show the number of new tokens below the visible text."""
+        pill = self._screen.query_one("#pill", Static)
+        pill.set_class(unseen > 0, "-shown")
+        if unseen:
+            pill.update(f" ↓ {unseen} new tokens · {self._follow_keys} ")
+
+    def fit(self) -> None:
+        """Show the panels that fit the size of the screen."""
+        self._place_stats()
+        has_few, self._has_few_rows = self._has_few_rows, self._screen.size.height < FEW_ROWS
+        if self._has_few_rows and not has_few:
+            self._screen.notify(f"keys and drafts need {FEW_ROWS} rows", timeout=3)
+
+    def toggle_stats(self) -> None:
+        """Show or hide the statistics; the user's choice holds from now on."""
+        width = self._screen.size.width
+        if self._stats.fits(width):
+            self._stats.toggle(width)
+            self._place_stats()
+        else:
+            self._screen.notify(f"the statistics need {_STATS_FROM_WIDTH} columns", timeout=3)
+
+    def _place_stats(self) -> None:
+        is_shown = self._stats.is_shown(self._screen.size.width)
+        self._screen.query_one(StatsPanel).set_class(is_shown, "-shown")

@@ -1,0 +1,357 @@
+"""The base of the screens with a conversation: one session, its state, and the views of it.
+
+A frame drains the session, folds its events into the state and appends new text to the transcript.
+A few times a second it also redraws the panels. Nothing here waits for the session.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Literal
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from mlxspec_app.app import MlxspecApp, choices_of
+from mlxspec_app.commands import COMMANDS, Command, CommandError, parse
+from mlxspec_app.conversation.inks import Ink, ink_named
+from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.orders import Order, SetSystem, Writing
+from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import View, view_named
+from mlxspec_app.frames import frames_per_s
+from mlxspec_app.palette import CommandProvider
+from mlxspec_app.screens.context import ContextScreen
+from mlxspec_app.screens.conversation.exporting import export
+from mlxspec_app.screens.conversation.feed import Feed
+from mlxspec_app.screens.conversation.pacer import FramePacer
+from mlxspec_app.screens.conversation.panels import Panels
+from mlxspec_app.screens.conversation.views import ViewChoice
+from mlxspec_app.screens.figures import explain
+from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.screens.steady import SteadyScreen
+from mlxspec_app.sessions.session import Session
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.text.clipboard import copy_text
+from mlxspec_app.text.code_blocks import code_block_at, code_blocks
+from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.notice_rows import NoticeRows
+from mlxspec_app.widgets.chat.status_bar import StatusBar
+from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat.welcome import EXAMPLES, TYPE, Example, Welcome
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.legend_strip import LegendStrip
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+
+
+class ConversationScreen(SteadyScreen[None]):
+    """Shows a session. Subclasses add the widgets below the draft lane, keys and actions.
+
+    `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
+    which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page. `TREE`
+    and `LANE` are the views of the last round.
+    """
+
+    COMMANDS = {CommandProvider}  # noqa: RUF012
+    NOTE: ClassVar[str] = ""
+    FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
+    EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
+    INVITATION: ClassVar[str] = TYPE
+    TREE: ClassVar[type[TreePanel]] = TreePanel
+    LANE: ClassVar[type[DraftLane]] = DraftLane
+
+    def __init__(self, session: Session) -> None:
+        """Make a screen for a session that has not started."""
+        super().__init__()
+        self.feed = Feed(session, self.on_order)
+        self.pacer = FramePacer(self, lambda: self.session.busy, self.tick, self.update_panels)
+        self.views = ViewChoice(self._show_view, self._keep_view)
+        self.panels = Panels(self, self.FOLLOW_KEYS)
+
+    @property
+    def session(self) -> Session:
+        return self.feed.session
+
+    @property
+    def state(self) -> ChatState:
+        return self.feed.state
+
+    @property
+    def choices(self) -> MlxspecApp:
+        return choices_of(self.app)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    # ---- widgets ----------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield StatusBar(self.NOTE)
+        with Horizontal(id="body"):
+            with Vertical(id="conversation"):
+                yield Welcome(self.EXAMPLES, self.INVITATION)
+                yield Transcript(id="transcript")
+                yield Static(id="pill")
+            yield StatsPanel()
+        yield Inspector()
+        yield self.TREE()
+        yield LegendStrip()
+        yield self.LANE()
+        yield NoticeRows(can_adjust=self._has_action("adjust"))
+        yield from self.compose_controls()
+        yield KeyFooter()
+
+    def compose_controls(self) -> ComposeResult:
+        """Yield the widgets below the draft lane."""
+        yield from ()
+
+    def active_keys(self) -> list[Key]:
+        """Return the keys of the screen, for the help page."""
+        return []
+
+    # ---- time -------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        settings = self.choices.settings
+        self.views.use(self.first_view(settings), ink_named(settings.ink))
+        self.begin()
+        self.pacer.draw_at(frames_per_s(settings))
+        self.pacer.begin_panels(moves=self.app.animation_level != "none")
+        self.update_views()
+
+    def begin(self) -> None:
+        """Start the session; called once, when the widgets exist."""
+        self.session.start()
+
+    def first_view(self, settings: Settings) -> View:
+        """Return the view to start with."""
+        return view_named(settings.view)
+
+    def follow_settings(self, before: Settings, settings: Settings) -> None:
+        """Apply the changed settings."""
+        if settings.ink != before.ink:
+            self.views.use(self.views.view, ink_named(settings.ink))
+        if settings.view != before.view:
+            self.views.use(view_named(settings.view), self.views.ink)
+        if settings.frame_rate != before.frame_rate:
+            self.pacer.draw_at(frames_per_s(settings))
+
+    def tick(self) -> None:
+        """Apply the events since the last frame and show them."""
+        changes = self.feed.update()
+        if changes.has_events:
+            self.transcript.sync(self.state.messages)
+        if changes.has_new_phase or changes.has_new_page:
+            self.refresh_bindings()
+            self.update_views()
+        if changes.is_over:
+            self.pacer.rest()
+        if changes.has_new_phase:  # last, because it may send an order, which draws again
+            self.on_phase_changed()
+
+    def on_phase_changed(self) -> None:
+        """React to a new phase of the session; a hook for subclasses."""
+
+    def on_order(self, order: Order) -> None:
+        """Show at once what an order changes."""
+        if isinstance(order, Writing | SetSystem):
+            self.transcript.follow()
+        self.show_now()
+
+    def show_now(self) -> None:
+        """Show the effect of a key at once."""
+        self.pacer.wake()
+        self.tick()
+        self.update_panels()
+        self.refresh_bindings()
+
+    def update_views(self) -> None:
+        """Show the state in all widgets at once."""
+        self.panels.show_welcome(self.state)
+        self.transcript.sync(self.state.messages)
+        self.update_panels()
+
+    def update_panels(self, charts: bool = True) -> None:
+        """Redraw the panels around the transcript; without `charts`, only the cheap ones."""
+        if self.is_current and charts:
+            self.panels.show(self.state)
+        elif self.is_current:
+            self.panels.show_rows(self.state)
+
+    def run_beside(self, work: Callable[[], Coroutine[Any, Any, None]], **options: Any) -> None:
+        """Run a coroutine in the background, with the options of `run_worker`.
+
+        `work` makes it when the work starts, because other work may cancel it before.
+        """
+        begin: Callable[[], Any] = work
+        self.run_worker(begin, **options)
+
+    # ---- what the user sees -----------------------------------------------------------------
+
+    def on_resize(self) -> None:
+        self.panels.fit()
+        self.call_after_refresh(self.update_panels)
+
+    @on(Transcript.Pointed)
+    def _inspect(self, event: Transcript.Pointed) -> None:
+        self.query_one(Inspector).show(event.facts)
+        self.panels.look_at(event.reply, event.round)
+        self.update_panels()
+
+    def action_view(self, name: str = "") -> None:
+        self.views.choose(name)
+
+    @on(LegendStrip.Clicked)
+    def _next_ink(self) -> None:
+        self.action_ink()
+
+    def action_ink(self, name: str = "") -> None:
+        self.views.choose_ink(name)
+
+    def action_theme(self, name: str = "") -> None:
+        self.choices.change_theme(name)
+
+    def _show_view(self, view: View, ink: Ink) -> None:
+        self.transcript.set_view(view, ink)
+        self.panels.set_view(view, ink)
+        self.call_after_refresh(self.update_panels)
+
+    def _keep_view(self, name: str, value: str) -> None:
+        self.choices.change(name, value)
+
+    def action_toggle_stats(self) -> None:
+        self.panels.toggle_stats()
+        self.call_after_refresh(self.update_panels)
+
+    def action_toggle_tree(self, view: str = "") -> None:
+        self.query_one(TreePanel).toggle(view)
+        self.update_panels()
+
+    def action_scroll(self, where: Literal["start", "up", "down", "end"]) -> None:
+        if where == "start":
+            self.transcript.show_start()
+        else:
+            self.transcript.turn(where)
+        self.call_after_refresh(self.update_panels)
+
+    # ---- messages ---------------------------------------------------------------------------
+
+    @property
+    def _message(self) -> Message | None:
+        """The message under the cursor, else the last reply."""
+        return self.transcript.pointed_message or self.state.reply
+
+    def action_copy_message(self) -> None:
+        message = self._message
+        self.copy(message.text if message is not None else "", "there is no reply to copy yet")
+
+    def action_copy_code(self) -> None:
+        """Copy the code block under the cursor, else the last one of any reply."""
+        pointed = self.transcript.pointed_message
+        if pointed is not None:
+            block = code_block_at(pointed.text, self.transcript.pointed_character)
+            self.copy(block, "this message has no code block")
+            return
+        replies = (m.text for m in reversed(self.state.messages) if isinstance(m, Reply))
+        blocks = next(filter(None, map(code_blocks, replies)), [""])
+        self.copy(blocks[-1], "no reply has a code block yet")
+
+    def action_toggle_reasoning(self) -> None:
+        message = self._message
+        if not isinstance(message, Reply) or not self.transcript.toggle_reasoning(message):
+            self.notify("this reply has no reasoning to show", timeout=3)
+
+    def action_toggle_markdown(self) -> None:
+        """Switch the reply between rendered Markdown and its exact text."""
+        message = self._message
+        if not isinstance(message, Reply) or not message.text:
+            self.notify("there is no reply to render here", timeout=3)
+        else:
+            self.transcript.toggle_rendered(message)
+
+    def action_export(self, typed: str) -> None:
+        export(self, self.state, typed)
+
+    def action_copy_or_quit(self) -> None:
+        text = self.selected_text()
+        if text:
+            self.copy(text, "")
+        else:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Do what Ctrl+C does without a selection."""
+        self.app.exit()
+
+    def selected_text(self) -> str:
+        return self.get_selected_text() or ""
+
+    def copy(self, text: str, if_empty: str) -> None:
+        """Copy text and show how it was copied; `if_empty` is the notice if there is none."""
+        if not text:
+            self.notify(if_empty, timeout=3)
+            return
+        copied = copy_text(self.app, text)
+        self.notify(
+            f"{len(text)} characters, {copied.route}", title=copied.title, timeout=copied.seconds
+        )
+
+    # ---- commands ---------------------------------------------------------------------------
+
+    def _has_action(self, name: str) -> bool:
+        return hasattr(self, f"action_{name}")
+
+    def enter(self, line: str, *, is_complete: bool = True) -> bool:
+        """Run a line if it is a command; return whether it was one.
+
+        With `is_complete` false, the line goes into the prompt to be completed.
+        """
+        if not is_complete:
+            self.offer(f"{line} ")
+            return True
+        try:
+            found = parse(line)
+            if found is not None:
+                self._run(found.command, found.argument)
+        except CommandError as error:
+            self.refuse(line, str(error))
+            return True
+        return found is not None
+
+    def _run(self, command: Command, argument: str) -> None:
+        name = command.action
+        if not self._has_action(name) or not self.check_action(name, ()):
+            self.notify(f"/{command.name} cannot be used here", timeout=3)
+            return
+        typed = [argument] if command.argument else []
+        action: Any = getattr(self, f"action_{name}")
+        action(*command.parameters, *typed)
+
+    def offer(self, line: str) -> None:
+        """Refuse a line that the user would have to complete: this screen has no prompt."""
+        self.notify(f"{line.strip()} cannot be typed here", timeout=3)
+
+    def refuse(self, line: str, reason: str) -> None:
+        """Show why a command is refused; a screen with a prompt also restores the line."""
+        self.notify(reason, severity="warning", timeout=4)
+
+    def action_help(self) -> None:
+        commands = [command for command in COMMANDS if self._has_action(command.action)]
+        self.app.push_screen(HelpScreen(self.active_keys(), commands))
+
+    def action_explain(self) -> None:
+        explain(self, self.action_help)
+
+    def action_context(self) -> None:
+        self.app.push_screen(ContextScreen(self.state))
+
+    def action_settings(self) -> None:
+        from mlxspec_app.screens.settings import SettingsScreen  # late: it delays the first frame
+
+        self.app.push_screen(SettingsScreen(self.session.settings))
+
+    def action_quit(self) -> None:
+        self.app.exit()

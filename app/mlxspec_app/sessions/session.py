@@ -1,0 +1,39 @@
+"""The protocol of a session, live or recorded: orders go in, events come out.
+
+A session owns the model, or a recording of one. The app draws its events and has no other view of
+it.
+"""
+
+from typing import Protocol
+
+from mlxspec.trace.events import Event
+from mlxspec_app.conversation.orders import Order
+from mlxspec_app.conversation.session import SessionEvent
+from mlxspec_app.sessions.reply_settings import ReplySettings
+
+
+class Session(Protocol):
+    """A conversation that the app can drive. No method blocks, except `close`."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an order is running or waiting."""
+
+    @property
+    def settings(self) -> ReplySettings | None:
+        """The settings of the next reply; None for a recording, which has none."""
+
+    def start(self) -> None:
+        """Start to load; `SessionReady` or `SessionFailed` follows."""
+
+    def send(self, order: Order) -> None:
+        """Carry out an order after those before it."""
+
+    def notify(self, message: str) -> None:
+        """Send a notice as an event; safe from any thread."""
+
+    def drain(self) -> list[Event | SessionEvent]:
+        """Return the events since the last call, oldest first."""
+
+    def close(self) -> None:
+        """Stop, free the model and wait until that is done; safe to call twice."""
