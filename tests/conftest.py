@@ -51,6 +51,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    gc.disable()  # searches for garbage took a third of the time in which tests are collected
     if config.getoption("--device") == "cpu":
         compute_on_cpu_everywhere()
     backend.lacks_accelerate()  # kept for the whole process: asked before a test changes a fact
@@ -67,10 +68,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def pytest_collection_finish():
-    """Leave thousands of collected tests out of every later search for garbage."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
+    """Leave thousands of collected tests out of the searches for garbage, which begin here."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

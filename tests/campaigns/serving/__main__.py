@@ -1,10 +1,8 @@
 """The server under load, with long prompts and among hostile clients: slow, by hand.
 
     python -m tests.campaigns.serving load                     1 to 32 clients, beside mlx-lm
-    python -m tests.campaigns.serving library                  one client beside the library alone
     python -m tests.campaigns.serving prefix                   a prompt of 6,000 tokens, asked twice
     python -m tests.campaigns.serving hostile --minutes 60     clients that cancel, stall and go
-    python -m tests.campaigns.serving mixed --minutes 60       its memory under mixed load
 
 Each of them ends with 1 if a reply is not what it should be, and `hostile` if anything grows.
 """
@@ -15,7 +13,7 @@ import sys
 from pathlib import Path
 
 from mlxspec.device import backend
-from tests.campaigns.serving import hostile, library, load, mixed, prefix
+from tests.campaigns.serving import hostile, load, prefix
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +34,6 @@ def _parser() -> argparse.ArgumentParser:
     _counts(one, tokens=64, requests=2, repeats=1)
     text = "numbers of clients (1 4 16 32)"
     one.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 32], help=text)
-    _counts(_part(parts, "library", library), tokens=96, requests=8, repeats=1)
     one = _part(parts, "prefix", prefix)
     one.add_argument("--prompt-tokens", type=int, default=6000, help="length of the prompt (6000)")
     one.add_argument("--repeats", type=int, default=1, help="prompts, each asked twice (1)")
@@ -46,12 +43,6 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--requests", type=int, default=16, help="different honest requests (16)")
     one.add_argument("--every", type=float, default=5, help="seconds between samples (5)")
     one.add_argument("--seed", type=int, default=0, help="decides who does what (0)")
-    one = _part(parts, "mixed", mixed)
-    one.add_argument("--minutes", type=float, default=60, help="how long (60)")
-    one.add_argument("--clients", type=int, default=6, help="clients at once (6)")
-    one.add_argument("--seed", type=int, default=0, help="decides who asks what (0)")
-    one.add_argument("--curve", type=Path, metavar="FILE", help="write each minute there at once")
-    one.add_argument("--flag", action="append", default=[], help="a further flag of the server")
     return parser
 
 

@@ -1,8 +1,9 @@
 """Hostile clients beside honest ones: nothing grows, and no reply is mixed with another.
 
-Half of the clients cancel, stall, disconnect, send half a request or nonsense. The others ask for
-replies, greedy and sampled, on all routes, streamed and not, and compare each with what the library
-alone wrote before the server began.
+One client of three cancels, stalls, disconnects, sends half a request or nonsense. One asks for
+replies, greedy and sampled, on all routes, streamed and not, and compares each with what the
+library alone wrote before the server began. One asks for all that a server can write. The last
+figures of each minute are printed: they are the curve of the server's memory.
 """
 
 import sys
@@ -23,6 +24,7 @@ from tests.campaigns.serving.load import our_flags
 from tests.campaigns.serving.model import dtype_of, model_folder
 from tests.campaigns.serving.process import Served, served
 from tests.campaigns.serving.watching import Sample, Sampler, at_rest
+from tests.campaigns.serving.wishes import ask
 
 _SHOWN_EVERY_S = 60.0
 _ROWS = "64MB"  # so that beginnings of texts are dropped too
@@ -74,7 +76,7 @@ def _let_loose(
     server: Served, requests: list[Request], findings: Findings, args: Namespace, sampler: Sampler
 ) -> None:
     end = time.monotonic() + 60 * args.minutes
-    kinds = [_be_hostile if index % 2 else _be_honest for index in range(args.clients)]
+    kinds = [(_be_honest, _be_hostile, _be_curious)[index % 3] for index in range(args.clients)]
     threads = [
         threading.Thread(target=kind, args=(server, requests, findings, Random(seed), end))
         for seed, kind in enumerate(kinds, args.seed * 1000)
@@ -102,6 +104,16 @@ def _be_hostile(
     while time.monotonic() < end:
         try:
             findings.add(attack(server, draw))
+        except Exception as error:  # any fault is a finding
+            findings.faults.append(f"{type(error).__name__}: {error}")
+
+
+def _be_curious(
+    server: Served, requests: list[Request], findings: Findings, draw: Random, end: float
+) -> None:
+    while time.monotonic() < end:
+        try:
+            findings.add(ask(server, draw))
         except Exception as error:  # any fault is a finding
             findings.faults.append(f"{type(error).__name__}: {error}")
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -19,7 +18,6 @@ _COMMANDS = {
     # With the same BLAS as ours, which works only before MLX is imported.
     THEIRS: ("-c", "import mlxspec, runpy; runpy.run_module('mlx_lm.server', run_name='__main__')"),
 }
-_INSIDE = ("-m", "tests.campaigns.serving.inside")
 
 
 @dataclass(frozen=True)
@@ -40,20 +38,16 @@ class Served:
 
 
 @contextmanager
-def served(
-    flags: Sequence[str] = (), name: str = OURS, inside: Path | None = None
-) -> Iterator[Served]:
+def served(flags: Sequence[str] = (), name: str = OURS) -> Iterator[Served]:
     """Run a server until the block ends.
 
     Args:
         flags: Further flags of it.
         name: Whose server it is.
-        inside: A file for what our own process uses; see `inside.py`.
     """
     port = _free_port()
     where = ["--host", "127.0.0.1", "--port", str(port)]
-    how = _COMMANDS[name] if inside is None else (*_INSIDE, str(inside), "5", "serve")
-    command = [sys.executable, *how, *where, *flags]
+    command = [sys.executable, *_COMMANDS[name], *where, *flags]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
