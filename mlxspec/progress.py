@@ -6,7 +6,7 @@ from collections.abc import Callable
 from mlxspec.errors import WARNING
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in total."""
+"""Called with what is done and the total: bytes of a download, tokens or texts of a comparison."""
 
 Say = Callable[[str], None]
 """Called with one line of text for the user."""

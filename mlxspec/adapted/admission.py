@@ -26,6 +26,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.kv.windows import Eviction
 from mlxspec.models import CacheKind, DraftSupport
+from mlxspec.progress import Progress
 
 _LONGEST_WINDOW = 1200  # tokens; a longer text would take more time than a user should wait
 _SHORT = 24  # tokens of the text if no window has to be passed
@@ -35,10 +36,6 @@ _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
 # Immediate, because a user's cache evicts only in longer texts.
 _EVICTION = Eviction(slack=_NODES, block=1)
 _NOISE_FACTOR = 8.0  # how much worse a draft may round than a text that is read in one forward
-
-Progress = Callable[[int, int], None]
-"""Called with the number of compared texts and of all texts; if trees fail, the total grows."""
-
 
 Agree = Callable[[float], float]
 """Returns one error for all processes that share a model; otherwise one could continue alone."""

@@ -28,7 +28,7 @@ from mlxspec.bench.setup import setup_of
 from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
 from mlxspec.budget import FixedBudget
 from mlxspec.drafting.engines import make_drafter_context
-from mlxspec.drafting.registry import DrafterContext, Say
+from mlxspec.drafting.registry import DrafterContext
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
@@ -39,6 +39,7 @@ from mlxspec.measure.lossless import first_difference, proof_of
 from mlxspec.measure.trial import Trial, prompt_tokens
 from mlxspec.params import Grammar, Options
 from mlxspec.params.grammar import GrammarKind
+from mlxspec.progress import Say
 from mlxspec.reply.continuation import Continuation
 
 _NUM_TEXTS = 2

@@ -24,8 +24,9 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import StaleReplyError, UnsupportedOperationError
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
-from mlxspec.measure.lossless import Progress, prove
+from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, checks
+from mlxspec.progress import Progress
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.text.chat_template import Message
 from mlxspec.trace.alternatives import Alternative

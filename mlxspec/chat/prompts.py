@@ -6,15 +6,15 @@ whether one role may speak twice, and which arguments they read.
 """
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from mlxspec.errors import WARNING, UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import checks
+from mlxspec.progress import warn
 from mlxspec.text.chat_template import Message
 from mlxspec.text.template_guard import TemplateStoppedError
 from mlxspec.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ class ChatPrompts:
         """
         self._tokenizer = tokenizer
         self._model = model or "the model"
-        self._say = say or _warn
+        self._say = say or warn
         self._said: set[str] = set()  # lines that must not be repeated for every turn
 
     def render(
@@ -258,7 +258,3 @@ def _with_turns_joined(messages: Sequence[Message]) -> list[Message]:
         else:
             joined.append(message)
     return joined
-
-
-def _warn(line: str) -> None:
-    warnings.warn(line.removeprefix(WARNING), stacklevel=2)

@@ -34,8 +34,8 @@ from mlxspec.distributed.sharding import PIPELINE, load_shared
 from mlxspec.errors import ModelNotFoundError, RankLostError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, ProgressCallback
 from mlxspec.loading.fetch.sources import find_source
-from mlxspec.loading.room import Say
 from mlxspec.params import Options
+from mlxspec.progress import Say
 
 _COPY = "give all machines the same files of the model, and the same settings"
 

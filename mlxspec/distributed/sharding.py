@@ -15,11 +15,11 @@ import mlx.nn as nn
 from mlxspec.device.turns import device_turn
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
-from mlxspec.loading.room import Say
 from mlxspec.loading.sharing import Sharing
 from mlxspec.models import Model
 from mlxspec.models.sharding import shard
 from mlxspec.params import Options
+from mlxspec.progress import Say
 
 _MOST = 4096  # bytes of a value that the ranks agree on
 PIPELINE = "pipeline"

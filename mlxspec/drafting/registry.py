@@ -44,6 +44,7 @@ from mlxspec.loading.heads.source import find_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
+from mlxspec.progress import Say
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,
@@ -62,9 +63,6 @@ HEADS: dict[str, tuple[Any, Callable[..., Drafter]]] = {
 """Network and drafter of a trained head, by the kind that its checkpoint declares."""
 
 _READS_TABLE = ("table", "pool")
-
-Say = Callable[[str], None]
-"""Called with one line of text when something takes long or is wrong."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
 from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.recommended import recommended_sampling
-from mlxspec.loading.room import Room, Say, check_room
+from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.loading.sizes import check_size
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
+from mlxspec.progress import Say
 from mlxspec.text.tokenizer import Tokenizer
 
 __all__ = [

@@ -32,9 +32,9 @@ from mlxspec.loading import verdicts
 from mlxspec.loading.checkpoint import Checkpoint
 from mlxspec.loading.folder import read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
-from mlxspec.loading.room import Say
 from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
+from mlxspec.progress import Say
 from mlxspec.text.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination

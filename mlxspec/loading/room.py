@@ -5,7 +5,6 @@ keys and values is compared with the usable memory. `mlxspec models` shows the s
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +15,12 @@ from mlxspec.loading.fetch.profile import ModelProfile, read_profile
 from mlxspec.loading.fetch.stated import StatedConfig
 from mlxspec.loading.sizes import cache_bytes, is_possible
 from mlxspec.models import ModelConfig, TargetModel
+from mlxspec.progress import Say
 
 _SAID_FROM = 2**30  # bytes: smaller models load in a moment
 
 MEMORY_TOKENS = 4096
 """Tokens of a full cache that count; a shorter context counts in full."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

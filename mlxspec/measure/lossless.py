@@ -18,6 +18,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.progress import Progress
 from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.near_tie import near_tie_of
@@ -25,9 +26,6 @@ from mlxspec.trace.proof import Proof
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts
 
 _GREEDY = SamplingParams()
-
-Progress = Callable[[int, int], None]
-"""Called with the number of compared tokens and of all tokens."""
 
 
 def first_difference(
