@@ -21,8 +21,8 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.near_tie import is_near_tie
 from mlxspec.verify.noise import Noise
 from tests.support.device_facts import believed
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted
+from tests.support.truth import draw_by_hand
 
 pytestmark = pytest.mark.skipif(
     not has_default_model(), reason="the default model was not downloaded"

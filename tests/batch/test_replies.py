@@ -24,10 +24,9 @@ from tests.support.batches import (
     seen,
     tokens_of,
 )
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.pairwise import each_value
 from tests.support.tiny import tiny_model
-from tests.support.truth import Target
+from tests.support.truth import Target, draw_by_hand
 
 
 @each_value(drafter=[name for name in DRAFTERS if "always" not in name], family=MODELS)

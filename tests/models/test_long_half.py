@@ -15,8 +15,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.decoder.decoder import PREFILL_CHUNK
+from tests.support.halves import assert_as_near, errors
 from tests.support.long_golden import NUM_ROWS, load_long_golden, read_to_the_end, tree_says
-from tests.support.nearness import assert_as_near, errors
 
 
 @cache

@@ -13,7 +13,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.models import build_model
 from tests.support.device_facts import believed
-from tests.support.nearness import assert_as_near, errors
+from tests.support.halves import assert_as_near, errors
 from tests.support.reference import ConcatCache, path_to, tree_masks
 
 pytestmark = pytest.mark.skipif(

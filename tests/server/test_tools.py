@@ -16,7 +16,7 @@ from mlxspec_server.tools.demand import demanded_grammar
 from mlxspec_server.tools.splitter import ArgumentsText, ToolSplitter
 from tests.support.pairwise import each_value
 from tests.support.served import MESSAGES, MODEL, data_of, engine, serving, shelf
-from tests.support.tool_templates import JSON_TOOLS, TEMPLATES
+from tests.support.templates import JSON_TOOLS, TEMPLATES
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
 GO = {

@@ -28,8 +28,8 @@ from tests.support.served import (
     serving,
     shelf,
 )
+from tests.support.templates import ALTERNATING, NINE_LETTERS, ONE_CALL, ONE_SYSTEM
 from tests.support.toy_chat import CHATML, LLAMA3, byte_tokenizer
-from tests.support.turn_templates import ALTERNATING, NINE_LETTERS, ONE_CALL, ONE_SYSTEM
 
 APIS = {"chat": chat_turns, "messages": message_chat, "responses": response_chat}
 HI = {"role": "user", "content": "Hi"}

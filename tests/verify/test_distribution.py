@@ -15,9 +15,9 @@ from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.verify.on_host import RowDistribution
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
+from tests.support.truth import draw_by_hand
 
 GOLDENS = json.loads((GOLDENS / "sampling.json").read_text())
 

@@ -15,10 +15,10 @@ from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.gumbel import BLOCK, gumbel
 from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
 from tests.support.tiny import make_engine, tiny_model
+from tests.support.truth import draw_by_hand
 from tests.verify.test_distribution import node_distributions
 from tests.verify.test_exact import MATCHED, SAMPLING, VOCAB, FilteredDistributions, paths_of
 from tests.verify.test_filter_order import SETTINGS, our_sampling, their_distribution, variation

@@ -21,9 +21,8 @@ from tests.engine.test_interrupts import LooksAhead
 from tests.support.adversaries import Adversary, Duplicates, RandomTrees, UniformChain
 from tests.support.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.support.batches import PROMPTS
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.support.truth import Target, exact_distribution
+from tests.support.truth import Target, draw_by_hand, exact_distribution
 
 VOCAB, LENGTH = 24, 16
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

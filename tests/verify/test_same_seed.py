@@ -18,13 +18,12 @@ from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.verify.noise import Noise
 from tests.support.adversaries import RandomTrees, UniformChain
-from tests.support.draws_by_hand import draw_by_hand
 from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
 from tests.support.tiny_heads_medusa import medusa_drafter
-from tests.support.truth import Target
+from tests.support.truth import Target, draw_by_hand
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
