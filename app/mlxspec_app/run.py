@@ -18,7 +18,7 @@ from mlxspec_app.app import THEME_NAMES, MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.sessions.servers.items import FeedItem
+from mlxspec_app.sessions.servers.feed import FeedItem
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text

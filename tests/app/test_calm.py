@@ -10,7 +10,7 @@ from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, Emitte
 from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.conversation.session import SessionNotice, SessionReady
-from mlxspec_app.screens.figures import FiguresScreen
+from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.themes.choice import theme_for
 from mlxspec_app.user_data import find_user_data

@@ -1,15 +1,11 @@
 """Talking: orders, keys and the prompt, over recorded replies."""
 
-import math
-
 import pytest
 
-from mlxspec_app.conversation.orders import Say
 from mlxspec_app.conversation.session import SessionReady
-from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import Clock, chat, running, texts
+from tests.support.app_driver import chat, running, texts
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
@@ -74,14 +70,6 @@ async def test_stopping_gives_waiting_messages_back():
         assert "two" not in texts(driver)
 
 
-async def test_one_message_is_on_its_way_at_a_time():
-    session = ScriptedSession(SessionReady())
-    async with running(session) as driver:
-        await driver.say("one")
-        await driver.say("two")
-        assert session.orders[1:] == [Say("one")]
-
-
 async def test_regenerating_replaces_the_reply():
     async with chat() as driver:
         await driver.say("Explain it.")
@@ -92,11 +80,10 @@ async def test_regenerating_replaces_the_reply():
         assert len(driver.screen.query(TokenMessage)) == 2
 
 
-@pytest.mark.parametrize("key", ["ctrl+r", "ctrl+n", "escape"])
-async def test_keys_without_an_object_do_nothing(key):
+async def test_keys_without_an_object_do_nothing():
     session = ScriptedSession(SessionReady())
     async with running(session) as driver:
-        await driver.press(key)
+        await driver.press("ctrl+r", "ctrl+n", "escape", "space", "enter")
         assert session.orders == ["start"]
 
 
@@ -128,13 +115,6 @@ async def test_the_prompt_grows_with_its_text():
         await driver.press("enter")
         assert texts(driver)[0] == "a\nb\nc"
         assert prompt.text == ""
-
-
-async def test_an_empty_message_is_not_sent():
-    session = ScriptedSession(SessionReady())
-    async with running(session) as driver:
-        await driver.press("space", "enter")
-        assert session.orders == ["start"]
 
 
 async def test_up_brings_sent_messages_back():
@@ -173,13 +153,6 @@ async def test_ctrl_c_copies_a_selection_instead_of_quitting(monkeypatch):
         assert driver.app.clipboard == "Explain it."
         assert "Sent to the terminal" in driver.shown
         assert driver.app.return_code is None
-
-
-async def test_runs_over_a_session_at_infinite_speed_too():
-    session = ReplaySession(make_fake.chat(), speed=math.inf, clock=Clock())
-    async with running(session) as driver:
-        await driver.say("one")
-        assert driver.screen.state.reply.is_finished
 
 
 async def test_a_recording_that_begins_anew_says_so():

@@ -75,24 +75,10 @@ def test_what_is_typed_so_far_finds_the_commands():
     assert not matching("st")
 
 
-async def test_a_command_is_not_sent_to_the_model():
-    async with chat() as driver:
-        await driver.say("/tree")
-        assert driver.screen.state.messages == []
-        assert driver.screen.query_one(TreePanel).has_class("-shown")
-
-
 async def test_a_message_may_begin_with_a_slash():
     async with chat() as driver:
         await driver.say("/etc/hosts is a file")
         assert driver.screen.state.messages[0].text == "/etc/hosts is a file"
-
-
-async def test_an_unknown_command_is_told_and_not_sent():
-    async with chat() as driver:
-        await driver.say("/hlep")
-        assert driver.screen.state.messages == []
-        assert "did you mean /help" in driver.shown
 
 
 async def test_inks_and_themes_are_chosen_by_name():

@@ -16,11 +16,10 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
+from mlxspec_app.conversation.orders import ForgetOldest, NewChat, OpenChat, Regenerate, Say
 from mlxspec_app.conversation.session import (
     ChatOpened,
     ContextFull,
-    LoadFailed,
     ModelChoice,
     SessionOpening,
     SessionReady,
@@ -69,22 +68,14 @@ async def test_the_ways_to_go_on_are_asked_for(user_data):
             assert words in driver.shown
 
 
-@pytest.mark.parametrize(
-    ("downs", "policy", "orders"),
-    [
-        (0, "drop", [ForgetOldest(True), Regenerate()]),
-        (1, "rotate", [Load(ModelChoice("t", "pool", 8)), Regenerate()]),
-        (2, "new", [NewChat(), Say("second")]),
-    ],
-)
-async def test_the_answer_is_carried_out_and_kept(user_data, downs, policy, orders):
+async def test_the_answer_is_carried_out_and_kept(user_data):
     scripted = session(*EARLIER, *REFUSED)
     async with running(scripted, user_data=user_data) as driver:
-        await driver.press(*["down"] * downs, "tab", "space", "shift+tab", "enter")
+        await driver.press("down", "down", "tab", "space", "shift+tab", "enter")
         assert isinstance(driver.app.screen, ChatScreen)
-        assert scripted.orders == ["start", *orders]
+        assert scripted.orders == ["start", NewChat(), Say("second")]
         await driver.app.workers.wait_for_complete()
-    assert read_settings(user_data.paths.settings).settings.context_full == policy
+    assert read_settings(user_data.paths.settings).settings.context_full == "new"
 
 
 async def test_an_answer_is_for_once_where_nothing_is_ticked(user_data):
@@ -96,53 +87,18 @@ async def test_an_answer_is_for_once_where_nothing_is_ticked(user_data):
     assert read_settings(user_data.paths.settings).settings.context_full == "ask"
 
 
-async def test_escape_leaves_the_turn_unanswered(user_data):
-    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
-        await driver.press("escape")
-        assert driver.session.orders == ["start"]
-        assert "the prompt has 9 tokens" in driver.shown
-
-
-async def test_what_was_answered_for_good_is_not_asked_again(user_data):
-    user_data.settings = Settings(context_full="new")
-    async with running(session(*EARLIER, *REFUSED), user_data=user_data) as driver:
-        assert isinstance(driver.app.screen, ChatScreen)
-        assert driver.session.orders == ["start", NewChat(), Say("second")]
-
-
 async def test_dropping_is_told_before_anything_is_said(user_data):
     user_data.settings = Settings(context_full="drop")
     async with running(session(), user_data=user_data) as driver:
         assert driver.session.orders == [ForgetOldest(True), "start"]
 
 
-@pytest.mark.parametrize("policy", ["ask", "drop", "new"])
-async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_others(
-    user_data, policy
-):
-    user_data.settings = Settings(context_full=policy)
+async def test_a_message_that_is_too_long_alone_cannot_be_helped_by_leaving_out_others(user_data):
+    user_data.settings = Settings(context_full="drop")
     async with running(session(*REFUSED), user_data=user_data) as driver:
         assert isinstance(driver.app.screen, ContextFullScreen)
         assert "This message alone exceeds" in driver.shown
         assert "Start a new chat" not in driver.shown
-
-
-async def test_a_rotating_cache_that_could_not_be_had_is_not_asked_for_again(user_data):
-    user_data.settings = Settings(context_full="rotate")
-    scripted = session(*REFUSED)
-    async with running(scripted, user_data=user_data) as driver:
-        rotating = replace(LOADED, max_kv_size=8)
-        assert scripted.orders[1:] == [Load(rotating), Regenerate()]
-        scripted.news = [
-            SessionOpening("t", "pool", rotating),
-            LoadFailed(rotating, "no room"),
-            SessionOpening("t", "pool", LOADED),
-            SessionReady(),
-            *REFUSED,
-        ]
-        await driver.settle()
-        assert len(scripted.orders) == 3
-        assert isinstance(driver.app.screen, ChatScreen)
 
 
 def open_toy(choice, on_progress):
@@ -169,7 +125,7 @@ async def test_every_way_ends_in_an_answer_of_a_real_engine(user_data, policy):
     live = EngineSession(FakeModels(open_toy), GenerationParams(max_tokens=4))
     try:
         async with running(live, user_data=user_data) as driver:
-            live.open_chat(earlier)
+            live.send(OpenChat(earlier))
             await until(driver, lambda state: len(state.messages) == 2)
             await driver.say("ab")
             await until(driver, is_answered)

@@ -4,8 +4,7 @@ import pytest
 from textual.widgets import Static
 
 from mlxspec_app.screens.chat.context_full import ContextFullScreen
-from mlxspec_app.screens.context import ContextScreen
-from mlxspec_app.screens.go_to import GoToScreen
+from mlxspec_app.screens.dialogs import ContextScreen, GoToScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.widgets.chat.key_footer import KeyFooter, shown_bindings
 from mlxspec_app.widgets.chat.prompt import Prompt

@@ -6,7 +6,7 @@ import pytest
 from textual.binding import Binding
 
 from mlxspec_app.commands import COMMANDS
-from mlxspec_app.screens.figures import FiguresScreen
+from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.settings.keys.chat import CHAT, TRANSCRIPT

@@ -10,7 +10,9 @@ from mlxspec_app.conversation.messages import PlainSpeed, Reply
 from mlxspec_app.conversation.session import LoadProgress
 from mlxspec_app.text.safe_text import safe_line
 
+GUESSED = "guessed right"
 _NAME_CELLS = 40
+_EXACT_BELOW = 10  # tokens/s; lower speeds are shown with one decimal
 GREEDY = "greedy"
 """`GenerationStarted.lossless` of a greedy reply."""
 
@@ -141,3 +143,27 @@ def reply_figures(reply: Reply) -> list[Part]:
 def reasons_of(reply: Reply) -> list[Part]:
     """Return why a reply ended, if it did not end by itself."""
     return [Part(_REASONS[reply.reason])] if reply.reason in _REASONS else []
+
+
+def quiet_figures(reply: Reply) -> list[Part]:
+    """Return the figures below a reply outside the X-ray, in plain language."""
+    stats = reply.stats
+    if not stats.generated_tokens:
+        return []
+    parts = [Part(_quiet_gain(reply))]
+    is_drafted = sum(stats.drafted_at_depth) > 0
+    parts.append(Part(guessed_right(stats.acceptance_rate if is_drafted else None), 1))
+    return parts + reasons_of(reply)
+
+
+def guessed_right(rate: float | None) -> str:
+    """Return the share of right guesses as text; a rate of None means no guesses."""
+    return "no guesses" if rate is None else f"{100 * rate:.0f} % {GUESSED}"
+
+
+def _quiet_gain(reply: Reply) -> str:
+    gain = speedup(reply)
+    if gain is None:
+        tps = reply.stats.generation_tps
+        return f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s{copy_mark(reply)}"
+    return f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}{copy_mark(reply)}"

@@ -9,8 +9,7 @@ from typing import Any
 
 from mlxspec.trace.events import Event, TurnStarted
 from mlxspec_app.conversation.baseline import Baseline
-from mlxspec_app.conversation.copies import EarlierReplies
-from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span
+from mlxspec_app.conversation.messages import OWN_PROMPT, EarlierReplies, Message, Reply, Span
 from mlxspec_app.conversation.orders import Awaited, Order, Stop
 from mlxspec_app.conversation.reply_events import REPLY_EVENTS
 from mlxspec_app.conversation.session import (

@@ -1,9 +1,10 @@
 """The messages of a conversation: text in spans, each with its origin."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import (
     Channel,
     CostMeasured,
@@ -16,9 +17,10 @@ from mlxspec.trace.events import (
     TokensKept,
 )
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.copies import is_copy
-from mlxspec_app.conversation.pace import Pace
-from mlxspec_app.conversation.rounds import Round
+from mlxspec_app.conversation.rounds import Pace, Round
+
+_FEWEST_COPIED = 8  # short replies are alike without being copies
+_MOST_COMPARED = 64  # a drafter forgets old text too
 
 OWN_PROMPT = "(the model's own)"
 """Stands for the system prompt after `/system -`: an empty message would be an empty box."""
@@ -76,6 +78,11 @@ class PlainSpeed:
     tps: float
     context: int
     measured_at: tuple[int, ...]
+
+
+def is_copy(num_copied: int, tokens: int) -> bool:
+    """Return whether a reply whose first `num_copied` tokens are copied is mostly a copy."""
+    return num_copied >= max(_FEWEST_COPIED, tokens / 2)
 
 
 @dataclass(eq=False)
@@ -138,6 +145,28 @@ class Reply(Message):
     def is_loop(self) -> bool:
         """Whether it ended because it repeated itself, which makes drafting easy."""
         return self.reason == "repeating"
+
+
+@dataclass(frozen=True)
+class EarlierReplies:
+    """The token ids of the replies that this session's drafter has seen, oldest first.
+
+    A drafter that learns from text drafts all of a reply that repeats one of them. The speed of
+    such a copy says nothing about new replies, so it is marked and left out of averages.
+    """
+
+    replies: tuple[tuple[int, ...], ...] = ()
+
+    def after(self, tokens: Sequence[int]) -> "EarlierReplies":
+        return EarlierReplies((*self.replies, tuple(tokens))[-_MOST_COMPARED:])
+
+    def num_copied(self, tokens: Sequence[int], num_kept: int = 0) -> int:
+        """Return how many first tokens of a reply are those of an earlier one.
+
+        The first `num_kept` tokens were given to the reply and do not count.
+        """
+        alike = max((common_length(tokens, seen) for seen in self.replies), default=0)
+        return max(0, alike - num_kept)
 
 
 def without_system(messages: Iterable[Message]) -> list[Message]:

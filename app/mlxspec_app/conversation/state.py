@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
-from mlxspec_app.conversation.copies import EarlierReplies
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.messages import EarlierReplies, Message, Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice, Phase
 

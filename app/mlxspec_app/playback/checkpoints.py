@@ -15,7 +15,7 @@ from mlxspec.trace.events import Event
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.pace import Pace
+from mlxspec_app.conversation.rounds import Pace
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.timeline import Timeline, folded_events

@@ -16,7 +16,7 @@ from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.conversation.views import ViewChoice
-from mlxspec_app.screens.figures import explain
+from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.names import key_list

@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from mlxspec.params.table import STORED
 from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
-from mlxspec_app.screens.press_key import PressKeyScreen
+from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings
 from mlxspec_app.settings.file import KEYS, Settings

@@ -21,8 +21,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import PlainCosts, are_similar, comparison, plain_speed
-from mlxspec_app.conversation.copies import EarlierReplies, is_copy
 from mlxspec_app.conversation.figures import GREEDY
+from mlxspec_app.conversation.messages import EarlierReplies, is_copy
 
 _VALID_S = 600.0
 

@@ -12,7 +12,7 @@ from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.read_only import ReadOnly
 from mlxspec_app.conversation.session import SessionEvent, SessionOpening, SessionReady
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.sessions.servers.items import (
+from mlxspec_app.sessions.servers.feed import (
     EventsLost,
     FeedItem,
     ReplyEvent,

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.chat import StreamedReply
-from mlxspec_app.sessions.servers.feed import ServerFeed
-from mlxspec_app.sessions.servers.items import (
+from mlxspec_app.sessions.servers.feed import (
     EventsLost,
     FeedItem,
     ReplyEvent,
+    ServerFeed,
     StreamBroken,
 )
-from mlxspec_app.sessions.servers.raced import run_twice
+from mlxspec_app.sessions.servers.prompts import StreamedReply, run_twice
 from mlxspec_app.sessions.watching import Watched
 from mlxspec_cli.commands.race import show_race
 from mlxspec_cli.output import can_draw, for_output, say, summary_line

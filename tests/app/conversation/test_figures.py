@@ -20,9 +20,8 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.baseline import PlainCosts, speedup
-from mlxspec_app.conversation.figures import reply_figures, times_plain
+from mlxspec_app.conversation.figures import quiet_figures, reply_figures, times_plain
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.quiet_line import quiet_figures
 from mlxspec_app.conversation.session import (
     ChatCleared,
     ReplyDiscarded,

@@ -15,10 +15,9 @@ from mlxspec_app.conversation.session import (
     SessionReady,
 )
 from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.screens.live_replay import DemoScreen
 from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.screens.replay import DemoScreen
 from mlxspec_app.user_data import find_user_data
-from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import running
 from tests.support.fake_catalogue import FakeCatalogue
 from tests.support.scripted_session import ScriptedSession
@@ -45,18 +44,14 @@ async def tell(driver, *news):
     await driver.settle()
 
 
-@pytest.mark.parametrize(
-    ("line", "choice"),
-    [
-        ("/model org/x", ModelChoice("org/x", "auto", 512)),
-        ("/model default", ModelChoice("", "auto", 512)),
-        ("/draft none", ModelChoice("", "none", 512)),
-    ],
-)
-async def test_models_are_loaded_by_name(line, choice):
+async def test_models_are_loaded_by_name():
     async with chatting() as driver:
-        await driver.say(line)
-        assert driver.session.loads == [choice]
+        await driver.say("/model org/x")
+        await driver.say("/draft none")
+        assert driver.session.loads == [
+            ModelChoice("org/x", "auto", 512),
+            ModelChoice("", "none", 512),
+        ]
 
 
 @pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
@@ -67,12 +62,6 @@ async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
         await driver.say(line)
         assert isinstance(driver.app.screen, ModelsScreen)
         assert driver.app.focused.id == focus
-
-
-async def test_without_a_catalogue_a_name_is_asked_for():
-    async with chatting() as driver:
-        await driver.press("ctrl+o")
-        assert "name the model: /model NAME" in driver.shown
 
 
 async def test_a_download_shows_above_the_conversation_and_escape_ends_it():
@@ -89,14 +78,6 @@ async def test_what_is_typed_while_a_model_loads_is_said_to_that_model():
         assert "waits  And then?" in driver.shown
         await tell(driver, SessionReady())
         assert driver.session.orders[-1] == Say("And then?")
-
-
-async def test_what_was_meant_for_a_model_that_does_not_come_is_given_back():
-    async with chatting(*FETCHING) as driver:
-        await driver.say("And then?")
-        await tell(driver, *BACK)
-        assert not any(isinstance(order, Say) for order in driver.session.orders)
-        assert driver.screen.query_one(Prompt).text == "And then?"
 
 
 async def test_a_failed_load_is_a_row_with_a_key_until_something_is_said():

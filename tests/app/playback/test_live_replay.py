@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline, folded_events
-from mlxspec_app.screens.live_replay import LiveReplayScreen
+from mlxspec_app.screens.replay import LiveReplayScreen
 from tests.app.playback.test_timeline import RECORDINGS, snapshot
 from tests.support.app_driver import chat
 from tests.traces import make_fake

@@ -9,10 +9,10 @@ import pytest
 from mlxspec.errors import ServerError
 from mlxspec.trace.events import GenerationFailed, TurnStarted, text_of
 from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.feed import ServerFeed
-from mlxspec_app.sessions.servers.items import (
+from mlxspec_app.sessions.servers.feed import (
     EventsLost,
     ReplyEvent,
+    ServerFeed,
     StreamBegun,
     StreamBroken,
 )

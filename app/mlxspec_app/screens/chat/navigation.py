@@ -24,7 +24,7 @@ from mlxspec_app.screens.chat.context_full import ContextFullScreen
 from mlxspec_app.screens.chat.context_overflow import ContextAnswer, Way
 from mlxspec_app.screens.chat.next_reply import Part
 from mlxspec_app.screens.conversation.feed import Feed
-from mlxspec_app.screens.live_replay import DemoScreen, LiveReplayScreen
+from mlxspec_app.screens.replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.user_data import UserData
 
 

@@ -12,15 +12,13 @@ from textual import events, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
-from mlxspec.trace.alternatives import Alternative
-from mlxspec.trace.events import Event
 from mlxspec_app.conversation.finding import Hit, find_words
-from mlxspec_app.conversation.messages import Reply, without_system
-from mlxspec_app.conversation.orders import Branch, FindAlternatives, Prove, Race, SetSystem, Stop
-from mlxspec_app.conversation.session import AlternativesFound, SessionEvent
+from mlxspec_app.conversation.messages import without_system
+from mlxspec_app.conversation.orders import Prove, Race, SetSystem, Stop
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.token_cursor import Step
 from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.screens.chat.alternatives import Alternatives
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.context_overflow import ContextOverflow
 from mlxspec_app.screens.chat.leaving import Leaving
@@ -71,7 +69,6 @@ class ChatScreen(ConversationScreen):
         """
         super().__init__(session)
         self.user_data, self._introduce, self._continues = user_data, introduce, continues
-        self._asked: tuple[int, int] | None = None  # turn and position of the alternatives in view
         unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
         self.outbox = Outbox(self.feed, self)
         self.chats = Chats(self.feed, self, self.outbox, user_data)
@@ -88,6 +85,7 @@ class ChatScreen(ConversationScreen):
                 ways, length, self._overflow.follow_answer
             ),
         )
+        self._alternatives = Alternatives(self.feed, self)
         self._leaving = Leaving(self.feed, self, unsent, self._stop)
         self.feed.listen(
             self._navigation.handle,
@@ -95,7 +93,7 @@ class ChatScreen(ConversationScreen):
             self.chats.handle,
             self.outbox.handle,
             self.pacer.handle,
-            self._show_alternatives,
+            self._alternatives.handle,
         )
 
     @property
@@ -304,42 +302,17 @@ class ChatScreen(ConversationScreen):
 
     @on(Transcript.Pointed)
     def _look_elsewhere(self, event: Transcript.Pointed) -> None:
-        self._asked = None
+        self._alternatives.look_away()
         if event.is_clicked and is_possible("alternatives", self.state):
             self.call_later(self.action_alternatives)  # after the facts of the token
 
+    @on(Inspector.Chosen)
     def action_alternatives(self) -> None:
-        inspector, reply = self.query_one(Inspector), self.transcript.pointed_message
-        if inspector.facts is None or not isinstance(reply, Reply):
-            return
-        if self.state.phase == "busy":
-            self.notify("the model is busy: Esc stops it, then try again", timeout=4)
-        elif inspector.chosen is not None:
-            self._branch_from(inspector.chosen)
-        else:
-            inspector.ask()
-            before = self.state.messages[: self.state.messages.index(reply)]
-            turn = sum(message.role == "user" for message in before) - 1
-            self._asked = turn, inspector.facts.index
-            self.feed.send(FindAlternatives(*self._asked))
-
-    def _show_alternatives(self, event: Event | SessionEvent) -> None:
-        """Show the answer, unless the cursor has moved meanwhile."""
-        if isinstance(event, AlternativesFound) and self._asked == (event.turn, event.position):
-            self.query_one(Inspector).show_alternatives(event)
+        self._alternatives.act()
 
     def action_pick(self, step: Step) -> None:
         if not self.query_one(Inspector).pick(step):
             self.transcript.scroll_relative(y=step, animate=False)
-
-    @on(Inspector.Chosen)
-    def _follow_chosen(self) -> None:
-        self.action_alternatives()
-
-    def _branch_from(self, other: Alternative) -> None:
-        if self._asked is not None:
-            self.query_one(Inspector).ask()
-            self.feed.send(Branch(*self._asked, other.token))
 
     # ---- chats ------------------------------------------------------------------------------
 

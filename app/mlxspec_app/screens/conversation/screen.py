@@ -21,13 +21,12 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import View, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.palette import CommandProvider
-from mlxspec_app.screens.context import ContextScreen
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.pacer import FramePacer
 from mlxspec_app.screens.conversation.panels import Panels
 from mlxspec_app.screens.conversation.views import ViewChoice
-from mlxspec_app.screens.figures import explain
+from mlxspec_app.screens.dialogs import ContextScreen, explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import Session

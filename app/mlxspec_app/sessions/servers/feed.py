@@ -8,9 +8,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 
 from mlxspec.errors import ServerError, TraceError
+from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_from_record
 from mlxspec_app.sessions.servers.address import (
     ServerAddress,
@@ -18,17 +20,41 @@ from mlxspec_app.sessions.servers.address import (
     sent_events,
     told_error,
 )
-from mlxspec_app.sessions.servers.items import (
-    EventsLost,
-    FeedItem,
-    ReplyEvent,
-    StreamBegun,
-    StreamBroken,
-)
 
 _EVENTS = "/v1/events"
 _RETRY_S = 2.0
 _NEEDED = "only `mlxspec serve` streams the events of its replies: give its address"
+
+
+@dataclass(frozen=True)
+class ReplyEvent:
+    """An event of a reply, with the names of model and reply."""
+
+    model: str
+    reply: str
+    event: Event
+
+
+@dataclass(frozen=True)
+class EventsLost:
+    """Events that the server dropped, or that this version cannot read."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class StreamBroken:
+    """The connection was lost; the feed reconnects, and replies continue unseen."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class StreamBegun:
+    """The stream began."""
+
+
+FeedItem = ReplyEvent | EventsLost | StreamBroken | StreamBegun
 
 
 class ServerFeed:

@@ -4,9 +4,15 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from mlxspec_app.conversation.figures import Part, count, fitting, reply_figures
+from mlxspec_app.conversation.figures import (
+    GUESSED,
+    Part,
+    count,
+    fitting,
+    quiet_figures,
+    reply_figures,
+)
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.conversation.quiet_line import GUESSED, quiet_figures
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_text

@@ -5,9 +5,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.conversation.figures import Part, fitting
+from mlxspec_app.conversation.figures import Part, fitting, guessed_right
 from mlxspec_app.conversation.inks import Ink
-from mlxspec_app.conversation.quiet_line import guessed_right
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.playback.race import Progress, Track, acceptance
 from mlxspec_app.widgets.chat.explained import Explained

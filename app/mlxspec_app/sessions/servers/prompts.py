@@ -1,22 +1,26 @@
-"""A prompt for a server over OpenAI's chat completions, and the chunks of its reply."""
+"""Prompts for a server over OpenAI's chat completions: one, or the same twice for a race."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from threading import Thread
 from typing import Any
 
 from mlxspec.errors import ServerError
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, TurnStarted
 from mlxspec_app.sessions.servers.address import (
     ServerAddress,
     is_stream,
     sent_events,
     told_error,
 )
+from mlxspec_app.sessions.servers.feed import EventsLost, ReplyEvent, ServerFeed, StreamBroken
 
 _CHAT = "/v1/chat/completions"
 _SILENCE_S = 1800.0  # a reply may wait behind many others
+_RUNS = {"with drafts": {}, "plain": {"num_draft_tokens": 0}}
+_GREEDY = {"temperature": 0, "seed": 0}
 
 
 class StreamedReply:
@@ -71,3 +75,44 @@ def _chunk(data: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def run_twice(
+    server: ServerAddress, prompt: str, model: str = "", say: Callable[[str], object] = print
+) -> list[list[Event]]:
+    """Return the events of two greedy replies of `mlxspec serve`, the plain one first.
+
+    The one with drafts is written first, so that its drafter cannot have seen the reply. Their
+    speeds exclude the prefill. `model` "" takes the server's own; `say` is called when a run
+    starts.
+
+    Raises:
+        ServerError: No server answers, it is of another kind, it needs another key, it refuses the
+            prompt, or events were lost.
+    """
+    runs: list[list[Event]] = []
+    for number, (name, own) in enumerate(_RUNS.items(), 1):
+        feed = ServerFeed(server)
+        feed.open()  # before the prompt is sent, so that no event is missed
+        say(f"run {number} of {len(_RUNS)}, {name}")
+        reply = StreamedReply(server, prompt, model, **_GREEDY, **own)
+        runs.append([TurnStarted("user", prompt), *_events(feed, reply)])
+    return runs[::-1]
+
+
+def _events(feed: ServerFeed, reply: StreamedReply) -> Iterator[Event]:
+    first = next(reply.chunks, None) or {}
+    name = f"{first.get('id', '')}".removeprefix("chatcmpl-") + "-0"
+    reply.read_aside()
+    for item in feed.items():
+        match item:
+            case ReplyEvent(reply=told, event=event) if told == name:
+                yield event
+                if isinstance(event, GenerationFailed):
+                    raise ServerError(f"the reply failed: {event.message}")
+                if isinstance(event, GenerationFinished):
+                    return
+            case EventsLost():
+                raise ServerError("events of the reply were lost: race again")
+            case StreamBroken(why):
+                raise ServerError(f"{why}: race again")
