@@ -9,29 +9,19 @@
 The first value of `load` is an engine with its drafter. The functions also accept a model from
 `mlx_lm.load`: at its first use it is compared with mlx-lm's plain decoding, once per machine, and
 gets an engine with the drafter "pool", which is freed with it. Every argument of mlx-lm 0.32 has
-the same position and meaning here, or raises an `UnsupportedOperationError`. One means more: mlx-lm
-ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it bounds the
-cache of every model, so a longer text can differ there. These are refused:
+the same position and meaning here, or raises a `TypeError` that names it and the reason. One means
+more: mlx-lm ignores `max_kv_size` for models that make their own caches, such as Gemma 3; here it
+bounds the cache of every model, so a longer text can differ there. These are refused:
 
-| argument | why it is refused |
-|---|---|
-| `load`: `lazy` | weights are converted for this machine while they are loaded |
-| `load`: `trust_remote_code`, in `tokenizer_config` too | code of a checkpoint never runs |
-| `tokenizer_config`: `chat_template_type`, `tool_parser_type` | these name code of mlx-lm |
-| `tokenizer_config`: `use_fast=False` | all tokenizers here are fast ones |
-| `load`: `tokenizer_config` of a GGUF file | its header describes the whole tokenizer |
-| `load`: `revision` of a folder or a file | only models of the hub have revisions |
-| `kv_bits` other than 8 and 4 | no other packing of keys and values is tested here |
-| `kv_group_size` other than 64 and 32 | the same, and it must divide the head size |
-| `quantized_kv_start` that a text can pass | rows are quantised when they are committed |
-| `max_kv_size` with a prompt cache of another size | the size of a prompt cache is fixed |
-| `prompt_cache` of mlx-lm | it holds rows of mlx-lm; use make_prompt_cache |
-| `input_embeddings` | drafts are tokens, and so is the text that they continue |
-| `stream` | the engine computes on its own streams |
-| `batch_generate`: prompt caches of several sizes | the texts of a batch have caches of one size |
-| `batch_generate`: `prefill_batch_size` | prompts are prefilled one after the other |
-| `tokenizer`: tool calls | they are not parsed here |
-| `BatchGenerator` and other names | the import error gives the reason |
+- `load`: `lazy`, `trust_remote_code`; in `tokenizer_config` also `chat_template_type`,
+  `tool_parser_type` and `use_fast=False`; `tokenizer_config` of a GGUF file, whose header describes
+  the tokenizer; `revision` of a folder or a file
+- `kv_bits` other than 8 and 4, `kv_group_size` other than 64 and 32, and a `quantized_kv_start`
+  that a text can pass: rows are quantised when they are committed
+- `max_kv_size` with a prompt cache of another size, and prompt caches of several sizes in a batch
+- `prompt_cache` of mlx-lm, which holds rows of mlx-lm: use `make_prompt_cache`
+- `input_embeddings`, `stream`, `prefill_batch_size`
+- `BatchGenerator` and other names: the import error gives the reason
 
 Three things differ, and none changes the output distribution. First, `sampler` may be a
 `SamplingParams`; `make_sampler` returns one with mlx-lm's order of filters. Second, functions in
@@ -44,7 +34,9 @@ again unless a prompt cache holds it.
 
 from typing import Any
 
-from mlxspec.compat.batch import BatchResponse, BatchStats, batch_generate
+from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defined]
+
+from mlxspec.compat.batch import batch_generate
 from mlxspec.compat.generation import (
     GenerationResponse,
     generate,
@@ -52,7 +44,6 @@ from mlxspec.compat.generation import (
     stream_generate,
 )
 from mlxspec.compat.loading import load
-from mlxspec.compat.processors import make_logits_processors
 from mlxspec.compat.prompt_cache import (
     PromptCache,
     can_trim_prompt_cache,
@@ -61,7 +52,7 @@ from mlxspec.compat.prompt_cache import (
     save_prompt_cache,
     trim_prompt_cache,
 )
-from mlxspec.compat.samplers import SamplerLaw, make_sampler
+from mlxspec.compat.sampling import SamplerLaw, make_logits_processors, make_sampler
 from mlxspec.compat.tokenizer import Detokenizer, TokenizerWrapper
 
 __all__ = [

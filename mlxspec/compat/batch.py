@@ -1,77 +1,26 @@
-"""`batch_generate` with mlx-lm's signature, on the engine's own batch."""
+"""`batch_generate` with mlx-lm's signature and result, on the engine's own batch."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defined]
 
 from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_BATCH_SIZE
-from mlxspec.compat.engines import drafter_like, engine_of
-from mlxspec.compat.generation import log_probs
+from mlxspec.compat.engines import drafter_like, engine_of, refuse
+from mlxspec.compat.generation import log_probs, say_nothing
 from mlxspec.compat.options import StepOptions, check_stream, known_ends, most_tokens
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
-from mlxspec.compat.refusals import refuse
-from mlxspec.compat.samplers import random_seed
+from mlxspec.compat.sampling import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.device.backend import values
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
-
-
-@dataclass(frozen=True)
-class BatchStats:
-    """Times and token counts of a batch.
-
-    Attributes:
-        prompt_tokens: Tokens of all prompts.
-        prompt_time: Seconds of prefill.
-        generation_tokens: Emitted tokens, stop tokens included.
-        wall_time: Seconds from start to end.
-        peak_memory: Peak memory in GB.
-    """
-
-    prompt_tokens: int
-    prompt_time: float
-    generation_tokens: int
-    wall_time: float
-    peak_memory: float
-
-    @property
-    def prompt_tps(self) -> float:
-        """Tokens/s of the prefill."""
-        return self.prompt_tokens / self.prompt_time if self.prompt_time else 0.0
-
-    @property
-    def generation_time(self) -> float:
-        """Seconds without the prefill."""
-        return max(0.0, self.wall_time - self.prompt_time)
-
-    @property
-    def generation_tps(self) -> float:
-        """Emitted tokens/s, without the prefill."""
-        return self.generation_tokens / self.generation_time if self.generation_time else 0.0
-
-
-@dataclass(frozen=True)
-class BatchResponse:
-    """The replies to a batch of prompts, in the order of the prompts.
-
-    Attributes:
-        texts: Text of each reply.
-        caches: A prompt cache after each reply, if requested.
-        token_ids: Tokens of each reply without stop tokens, if requested.
-        logprobs: Log-probability of each token after the logits processors, if requested.
-    """
-
-    texts: list[str]
-    stats: BatchStats
-    caches: list[list[PromptCache]] | None
-    token_ids: list[list[int]] | None = None
-    logprobs: list[list[float]] | None = None
 
 
 def batch_generate(
@@ -104,7 +53,7 @@ def batch_generate(
             number of sequences that are decoded together.
 
     Raises:
-        UnsupportedOperationError: An argument is refused.
+        TypeError: An argument is unknown or refused.
         ValueError: The number of caches or of `max_tokens` is not the number of prompts, or a
             number is out of range.
         ContextLengthError: A prompt is longer than the model's context.
@@ -114,27 +63,57 @@ def batch_generate(
     befores = [_before(cache, found.max_kv_size) for cache in caches]
     own = [tokens_of(prompt, wrapper) for prompt in prompts]
     texts = [before + tokens for before, tokens in zip(befores, own, strict=True)]
-    scores = [_Scores() for _ in prompts]
     limits = _each("max_tokens", max_tokens, prompts)
     engine = engine_of(model, wrapper)
     for text, limit in zip(texts, limits, strict=True):  # the longest text determines the cache
         engine = found.engine_for(engine, len(text), limit)
-    work = _Work(engine, frozenset(wrapper.eos_token_ids), found)
-    params = work.params_of_all(texts, [len(before) for before in befores], limits)
+    ends = frozenset(wrapper.eos_token_ids)
+    scores: list[list[float]] = [[] for _ in prompts]
+    params = _params(engine, ends, found, list(zip(texts, befores, limits, strict=True)))
     if return_logprobs:
-        params = [replace(one, on_logits=s.add) for one, s in zip(params, scores, strict=True)]
-    start, log = time.perf_counter(), print if verbose else _say_nothing
+        params = [
+            replace(one, on_logits=partial(_score, into))
+            for one, into in zip(params, scores, strict=True)
+        ]
+    start, log = time.perf_counter(), print if verbose else say_nothing
     replies = _replies(engine, texts, params, size, log)
     stats = _stats(own, replies, time.perf_counter() - start)
     log(_figures(stats))
-    emitted = [work.without_end(reply.tokens) for reply in replies]
+    emitted = [_before_end(reply.tokens, ends) for reply in replies]
+    after = [
+        text + list(reply.tokens[: len(ids) + 1])  # including the stop token
+        for text, reply, ids in zip(texts, replies, emitted, strict=True)
+    ]
+    each_score = [one[: len(ids)] for one, ids in zip(scores, emitted, strict=True)]
     return BatchResponse(
         texts=[wrapper.decode(tokens) for tokens in emitted],
         stats=stats,
-        caches=work.caches_after(texts, replies, emitted) if return_prompt_caches else None,
+        caches=[[PromptCache(t, found.max_kv_size)] for t in after]
+        if return_prompt_caches
+        else None,
         token_ids=emitted if return_token_ids else None,
-        logprobs=_first_of_each(scores, emitted) if return_logprobs else None,
+        logprobs=each_score if return_logprobs else None,
     )
+
+
+def _params(
+    engine: Engine,
+    ends: frozenset[int],
+    options: StepOptions,
+    rows: Sequence[tuple[list[int], list[int], int]],
+) -> list[GenerationParams]:
+    """Return the settings of each reply, of which number i has the seed of the call + i.
+
+    `rows` are the text, the part of it that a prompt cache held, and the maximum of tokens.
+    """
+    seed = random_seed() if options.seed is None else options.seed
+    is_foreign = not known_ends(engine, ends)
+    made = []
+    for index, (text, before, limit) in enumerate(rows):
+        most = most_tokens(engine, limit, len(text))
+        params = options.params(most, len(before), ignores_eos=is_foreign)
+        made.append(replace(params, seed=(seed + index) % 2**64))
+    return made
 
 
 def _replies(
@@ -155,69 +134,16 @@ def _replies(
     return replies
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The common settings of all replies of a batch.
-
-    `ends` are the tokens that end a reply. Reply i uses `seed` + i.
-    """
-
-    engine: Engine
-    ends: frozenset[int]
-    options: StepOptions
-    seed: int = field(default_factory=random_seed)
-
-    def params_of_all(
-        self, texts: Sequence[Sequence[int]], num_cached: Sequence[int], limits: Sequence[int]
-    ) -> list[GenerationParams]:
-        rows = zip(texts, num_cached, limits, strict=True)
-        return [self._params(index, *row) for index, row in enumerate(rows)]
-
-    def _params(
-        self, index: int, text: Sequence[int], num_cached: int, max_tokens: int
-    ) -> GenerationParams:
-        most = most_tokens(self.engine, max_tokens, len(text))
-        is_foreign = not known_ends(self.engine, self.ends)
-        params = self.options.params(most, num_cached, ignores_eos=is_foreign)
-        first = self.seed if self.options.seed is None else self.options.seed
-        return replace(params, seed=(first + index) % 2**64)
-
-    def caches_after(
-        self,
-        texts: Sequence[list[int]],
-        replies: Sequence[BatchReply],
-        emitted: Sequence[Sequence[int]],
-    ) -> list[list[PromptCache]]:
-        """Return a cache of each text with its reply, including the stop token."""
-        rows = zip(texts, replies, emitted, strict=True)
-        after = [text + list(reply.tokens[: len(ids) + 1]) for text, reply, ids in rows]
-        return [[PromptCache(tokens, self.options.max_kv_size)] for tokens in after]
-
-    def without_end(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens before the first one that ends a reply."""
-        at = (index for index, token in enumerate(tokens) if token in self.ends)
-        return list(tokens[: next(at, len(tokens))])
+def _before_end(tokens: Sequence[int], ends: frozenset[int]) -> list[int]:
+    """Return the tokens before the first one that ends a reply."""
+    at = (index for index, token in enumerate(tokens) if token in ends)
+    return list(tokens[: next(at, len(tokens))])
 
 
-class _Scores:
-    """The log-probabilities of the tokens of one reply."""
-
-    def __init__(self) -> None:
-        self._found: list[float] = []
-
-    def add(self, tokens: Sequence[int], logits: mx.array) -> None:
-        ids = mx.array(list(tokens), mx.int32)[:, None]
-        scores = mx.take_along_axis(log_probs(logits), ids, axis=-1)
-        self._found += values(scores[:, 0])
-
-    def first(self, count: int) -> list[float]:
-        return self._found[:count]
-
-
-def _first_of_each(
-    scores: Sequence[_Scores], emitted: Sequence[Sequence[int]]
-) -> list[list[float]]:
-    return [one.first(len(tokens)) for one, tokens in zip(scores, emitted, strict=True)]
+def _score(into: list[float], tokens: Sequence[int], logits: mx.array) -> None:
+    """Append the log-probabilities of tokens."""
+    ids = mx.array(list(tokens), mx.int32)[:, None]
+    into += values(mx.take_along_axis(log_probs(logits), ids, axis=-1)[:, 0])
 
 
 def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> list[int]:
@@ -277,7 +203,3 @@ def _figures(stats: BatchStats) -> str:
         f"{stats.generation_tps:.3f} tokens-per-sec\n"
         f"[batch_generate] Peak memory: {stats.peak_memory:.3f} GB"
     )
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    pass

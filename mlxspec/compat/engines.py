@@ -20,7 +20,6 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import DEFAULT_KEEP, checks
 
@@ -33,7 +32,7 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
     `tokenizer` may be None if only token ids are needed. Messages name the argument `name`.
 
     Raises:
-        UnsupportedOperationError: It is neither.
+        TypeError: It is neither.
         UnsupportedModelError: The model cannot be a target, or its tokenizer is not supported.
     """
     check_model(model, name)
@@ -52,12 +51,18 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
         return engine
 
 
+def refuse(name: str, is_given: object, reason: str) -> None:
+    """Raise TypeError with the reason if an argument is given that has no equivalent here."""
+    if is_given:
+        raise TypeError(f"{name} is not supported here: {reason}")
+
+
 def check_model(model: Any, name: str = "model") -> None:
-    """Raise UnsupportedOperationError unless `model` is an engine or a model of mlx-lm."""
+    """Raise TypeError unless `model` is an engine or a model of mlx-lm."""
     if not isinstance(model, Engine | nn.Module):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise UnsupportedOperationError(
-            f"{name} has to be an engine or a model of mlx-lm; got {kind}: load it with "
+        raise TypeError(
+            f"{name} must be an engine or a model of mlx-lm; got {kind}: load it with "
             "mlxspec.compat.load"
         )
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -19,11 +19,10 @@ from mlxspec.compat.options import (
     known_ends,
     most_tokens,
 )
-from mlxspec.compat.samplers import random_seed
+from mlxspec.compat.sampling import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, PrefillProgress
 
 
@@ -98,6 +97,7 @@ class Call:
         the cache in the meantime, the next token still follows the previous text, and the reply
         then continues after the new content of the cache.
         """
+        self.tell(0)
         parts, text = self.options.prompt_cache or [], [*self.options.cached, *self.prompt]
         left, prompt_s = most_tokens(self.engine, self.max_tokens, len(text)), 0.0
         for part in parts:
@@ -133,7 +133,15 @@ class Call:
         params = self.options.params(left, num_cached, ignores_eos=not known)
         if is_later := prompt_s > 0:
             params = replace(params, seed=random_seed())
-        with closing(self._events(list(text), replace(params, on_logits=collect))) as events:
+        drafter, budget = None, None
+        if self.draft_model is not None:
+            drafter = draft_model_drafter(
+                self.engine, self.draft_model, self.options.num_draft_tokens
+            )
+            budget = FixedBudget()
+        params = replace(params, on_logits=collect)
+        replies = self.engine.generate(list(text), params, drafter=drafter, budget=budget)
+        with closing(cast(Generator[Event, None, None], replies)) as events:
             for event in events:
                 if isinstance(event, PrefillProgress) and not is_later:
                     self.tell(event.done - num_cached)
@@ -143,16 +151,6 @@ class Call:
                     yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
                     if token.token in self.ends - known:
                         return
-
-    def _events(
-        self, text: Sequence[int], params: GenerationParams
-    ) -> Generator[Event, None, None]:
-        drafter, budget = None, None
-        if self.draft_model is not None:
-            number = self.options.num_draft_tokens
-            drafter = draft_model_drafter(self.engine, self.draft_model, number)
-            budget = FixedBudget()
-        yield from self.engine.generate(text, params, drafter=drafter, budget=budget)
 
     def tell(self, done: int) -> None:
         """Call the callback with the number of prefilled prompt tokens."""
@@ -173,14 +171,14 @@ def generate_step(
         options: See `StepOptions`.
 
     Raises:
-        UnsupportedOperationError: An argument is refused.
+        TypeError: An argument is unknown or refused.
         ValueError: The prompt is empty, or a number is out of range.
     """
     check_stream(stream)
     found, tokens = StepOptions.of("generate_step", options), tokens_of(prompt)
     engine = found.engine_for(engine_of(model), len(tokens), max_tokens)
     call = Call(engine, tokens, max_tokens, found)
-    return ((step.token, log_probs(step.logits)) for step in _told(call))
+    return ((step.token, log_probs(step.logits)) for step in call.steps())
 
 
 def stream_generate(
@@ -206,7 +204,7 @@ def stream_generate(
         options: See `StepOptions`.
 
     Raises:
-        UnsupportedOperationError: An argument is refused.
+        TypeError: An argument is unknown or refused.
         ValueError: The prompt is empty, or a number is out of range.
         ContextLengthError: The prompt is longer than the model's context.
     """
@@ -232,11 +230,11 @@ def generate(model: Any, tokenizer: Any, prompt: Any, verbose: bool = False, **o
         options: The options of `stream_generate`.
 
     Raises:
-        UnsupportedOperationError: An argument is refused.
+        TypeError: An argument is unknown or refused.
         ValueError: The prompt is empty, or a number is out of range.
         ContextLengthError: The prompt is longer than the model's context.
     """
-    log = print if verbose else _say_nothing
+    log = print if verbose else say_nothing
     log("=" * 10)
     text = ""
     for response in stream_generate(model, tokenizer, prompt, **options):
@@ -263,7 +261,7 @@ def log_probs(logits: mx.array) -> mx.array:
 def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
     stream, start = speller.detokenizer, time.perf_counter()
     most = most_tokens(call.engine, call.max_tokens, len(call.options.cached) + len(call.prompt))
-    for count, step in enumerate(_told(call), 1):
+    for count, step in enumerate(call.steps(), 1):
         is_end = step.token in call.ends
         if not is_end:
             stream.add_token(step.token)
@@ -283,11 +281,5 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
         )
 
 
-def _told(call: Call) -> Iterator[Step]:
-    """Yield the steps of a call; first report 0 prefilled tokens to its callback."""
-    call.tell(0)
-    yield from call.steps()
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    pass
+def say_nothing(*_: Any, **__: Any) -> None:
+    """Print nothing, where `verbose` is False."""

@@ -6,17 +6,18 @@ from os import PathLike
 from typing import Any
 
 from mlxspec import api
-from mlxspec.compat.refusals import refuse
+from mlxspec.compat.engines import refuse
 from mlxspec.compat.tokenizer import TokenizerWrapper
 from mlxspec.engine.engine import Engine
 from mlxspec.loading import UNCHANGED, Changes
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.loading.folder import read_config
 
-_REFUSED_OF_TOKENIZER = {
+_NO_CODE = "code that comes with a model never runs; leave it out"
+_NOT_OF_A_TOKENIZER = {
     "chat_template_type": "a template in Python is code of mlx-lm; give chat_template as text",
     "tool_parser_type": "tool calls are not parsed here; leave it out",
-    "trust_remote_code": "code that comes with a model never runs; leave it out",
+    "trust_remote_code": _NO_CODE,
 }
 
 
@@ -47,28 +48,20 @@ def load(
         options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.
 
     Raises:
-        MlxspecError: There is no such model, or it cannot be run; `UnsupportedOperationError` for a
-            refused argument.
-        TypeError: A config is not a mapping, or an option is unknown.
+        MlxspecError: There is no such model, or it cannot be run.
+        TypeError: A config is not a mapping, or an option is unknown or refused.
     """
     refuse("lazy", lazy, "weights are converted for this machine on loading; leave it out")
-    refuse(
-        "trust_remote_code",
-        trust_remote_code,
-        "code that comes with a model never runs; leave it out",
-    )
+    refuse("trust_remote_code", trust_remote_code, _NO_CODE)
     changes = Changes(
         _entries("model_config", model_config),
         _entries("tokenizer_config", tokenizer_config),
         revision,
     )
-    for name, reason in _REFUSED_OF_TOKENIZER.items():
+    for name, reason in _NOT_OF_A_TOKENIZER.items():
         refuse(f"tokenizer_config[{name!r}]", changes.tokenizer.get(name), reason)
-    refuse(
-        "tokenizer_config['use_fast']",
-        not changes.tokenizer.get("use_fast", True),
-        "all tokenizers here are fast ones; leave it out",
-    )
+    is_slow = not changes.tokenizer.get("use_fast", True)
+    refuse("tokenizer_config['use_fast']", is_slow, "all tokenizers here are fast; leave it out")
     if adapter_path is not None:
         options["adapter"] = adapter_path
     if changes != UNCHANGED:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mlxspec.compat.engines import check_max_kv_size, engine_beside
+from mlxspec.compat.engines import check_max_kv_size, engine_beside, refuse
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
-from mlxspec.compat.refusals import refuse
-from mlxspec.compat.samplers import random_seed
+from mlxspec.compat.sampling import random_seed
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -67,8 +66,7 @@ class StepOptions:
         """Return the options of a call; messages name its `function`.
 
         Raises:
-            TypeError: An option is unknown, or its value has the wrong type.
-            UnsupportedOperationError: An option is refused.
+            TypeError: An option is unknown or refused, or its value has the wrong type.
             ValueError: A size is out of range.
         """
         names = [field.name for field in fields(StepOptions)]
@@ -84,8 +82,7 @@ class StepOptions:
             "drafts are tokens, and so is the text that they continue; give the prompt's tokens",
         )
         check_max_kv_size(found.max_kv_size)
-        check_processors(found.logits_processors)
-        check_sampler(found.sampler)
+        _check_functions(found.sampler, found.logits_processors)
         return found
 
     def params(self, max_tokens: int, num_cached: int, *, ignores_eos: bool) -> GenerationParams:
@@ -95,11 +92,13 @@ class StepOptions:
         tokens of the model do not end the reply.
         """
         count = self.num_draft_tokens
-        is_law = isinstance(self.sampler, SamplingParams)
+        sampling, sampler = SamplingParams(), self.sampler
+        if isinstance(sampler, SamplingParams):
+            sampling, sampler = sampler, None
         return GenerationParams(
             max_tokens=max_tokens,
-            sampling=self.sampler if isinstance(self.sampler, SamplingParams) else SamplingParams(),
-            sampler=None if is_law else self.sampler,  # type: ignore[arg-type]
+            sampling=sampling,
+            sampler=sampler,
             logits_processors=_behind(num_cached, self.logits_processors or ()),
             seed=random_seed() if self.seed is None else self.seed,
             num_draft_tokens=DEFAULT_NUM_DRAFT_TOKENS if count is None else count,
@@ -119,7 +118,7 @@ class StepOptions:
         `max_tokens` may be -1 for no limit.
 
         Raises:
-            UnsupportedOperationError: There is no such cache.
+            TypeError: There is no such cache.
             ValueError: `max_tokens` is out of range.
         """
         num_tokens = len(self.cached) + num_prompt
@@ -168,32 +167,8 @@ class StepOptions:
         return Quantization(bits, group)
 
 
-def check_processors(processors: Any) -> None:
-    """Raise TypeError unless `processors` is a list of functions, or None."""
-    if isinstance(processors, SamplingParams):
-        raise TypeError(
-            "logits_processors is a SamplingParams: pass it as the sampler, which applies all of it"
-        )
-    if processors is None:
-        return
-    if not isinstance(processors, Sequence) or not all(map(callable, processors)):
-        raise TypeError(
-            f"logits_processors is a {type(processors).__name__}; give a list of functions of the "
-            "tokens and the logits"
-        )
-
-
-def check_sampler(sampler: Any) -> None:
-    """Raise TypeError unless `sampler` is a `SamplingParams`, a function, or None."""
-    if sampler is not None and not isinstance(sampler, SamplingParams) and not callable(sampler):
-        raise TypeError(
-            f"the sampler is a {type(sampler).__name__}; give SamplingParams, what make_sampler "
-            "returns, or a function of log-probabilities"
-        )
-
-
 def check_stream(stream: Any) -> None:
-    """Raise UnsupportedOperationError if a stream is given."""
+    """Raise TypeError if a stream is given."""
     refuse("stream", stream is not None, "the engine computes on streams of its own; leave it out")
 
 
@@ -251,3 +226,22 @@ def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[Log
         lambda tokens, logits, act=processor: act(tokens[num_cached:], logits)
         for processor in processors
     )
+
+
+def _check_functions(sampler: Any, processors: Any) -> None:
+    """Raise TypeError unless a call can use the sampler and the logits processors."""
+    if sampler is not None and not isinstance(sampler, SamplingParams) and not callable(sampler):
+        raise TypeError(
+            f"the sampler is a {type(sampler).__name__}; give SamplingParams, what make_sampler "
+            "returns, or a function of log-probabilities"
+        )
+    if isinstance(processors, SamplingParams):
+        raise TypeError(
+            "logits_processors is a SamplingParams: pass it as the sampler, which applies all of it"
+        )
+    is_list = isinstance(processors, Sequence) and all(map(callable, processors))
+    if processors is not None and not is_list:
+        raise TypeError(
+            f"logits_processors is a {type(processors).__name__}; give a list of functions of the "
+            "tokens and the logits"
+        )

@@ -68,7 +68,7 @@ def make_prompt_cache(model: Any, max_kv_size: int | None = None) -> list[Prompt
     None for the engine's own cache.
 
     Raises:
-        UnsupportedOperationError: `model` is neither.
+        TypeError: `model` is neither.
         ValueError: The size is too small.
     """
     check_model(model)

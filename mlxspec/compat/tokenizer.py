@@ -1,36 +1,30 @@
-"""A tokenizer with mlx-lm's names, on top of the tokenizer of transformers."""
+"""mlx-lm's wrapper of a tokenizer, with this library's detokenizer and guard of templates."""
 
 import json
 import math
-from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
+from mlx_lm import tokenizer_utils
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mlxspec.text.stream import TextStream
 from mlxspec.text.template_guard import refuse_powers, stopped_in_time
 from mlxspec.text.tokenizer import Tokenizer
 
-_THINKING = (("<think>", "</think>"), ("<longcat_think>", "</longcat_think>"))
-_TOOLS = "tool calls are not parsed here; use the tokenizer of mlx_lm.tokenizer_utils.load for that"
 
+class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
+    """The second value of `load`: mlx-lm's own, over a tokenizer of this library.
 
-class TokenizerWrapper:
-    """The second value of `load`: mlx-lm's additions to the tokenizer of transformers.
-
-    Attributes that are not defined here are those of the tokenizer of transformers.
+    Its detokenizer is `Detokenizer`. Tool calls are not parsed.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._spelling = tokenizer
-        self._tokenizer = tokenizer.wrapped
-        self._eos_token_ids = set(tokenizer.eos_token_ids)
-        vocabulary = tokenizer.wrapped.get_vocab()
-        pairs = (pair for pair in _THINKING if vocabulary.keys() >= {*pair})
-        self._thinking: tuple[str | None, str | None] = next(pairs, (None, None))
+        super().__init__(
+            tokenizer.wrapped, lambda _: Detokenizer(tokenizer), tokenizer.eos_token_ids
+        )
 
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any:
+    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
         """Return the tokens, or the text, of a conversation; arguments as in transformers.
 
         Raises:
@@ -39,96 +33,8 @@ class TokenizerWrapper:
         template = kwargs.get("chat_template") or self._tokenizer.chat_template
         if isinstance(template, str | dict):
             refuse_powers(template)
-        kwargs = {"enable_thinking": self.has_thinking, **kwargs, "return_dict": False}
         with stopped_in_time():
-            return self._tokenizer.apply_chat_template(conversation, **kwargs)
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether messages can be turned into a prompt."""
-        return self._tokenizer.chat_template is not None
-
-    @property
-    def detokenizer(self) -> "Detokenizer":
-        """A new `Detokenizer`."""
-        return Detokenizer(self._spelling)
-
-    # ---- tokens that end a reply -----------------------------------------------------------
-
-    @property
-    def eos_token_ids(self) -> set[int]:
-        """Tokens that end a reply."""
-        return self._eos_token_ids
-
-    @eos_token_ids.setter
-    def eos_token_ids(self, tokens: Iterable[int] | None) -> None:
-        self._eos_token_ids = set(tokens or ())
-
-    def add_eos_token(self, token: str) -> None:
-        """End replies at this token too, given by its text or its id.
-
-        Raises:
-            ValueError: The vocabulary has no such token.
-        """
-        known = self._tokenizer.get_vocab()
-        number = int(token) if str(token).isdecimal() else known.get(token)
-        if number is None:
-            raise ValueError(f"{token!r} is not a token of this tokenizer: give its text or its id")
-        self._eos_token_ids.add(number)
-
-    # ---- thinking --------------------------------------------------------------------------
-
-    @property
-    def has_thinking(self) -> bool:
-        """Whether the vocabulary has tokens that mark the start and end of thinking."""
-        return self.think_start is not None
-
-    @property
-    def think_start(self) -> str | None:
-        return self._thinking[0]
-
-    @property
-    def think_end(self) -> str | None:
-        return self._thinking[1]
-
-    @property
-    def think_start_id(self) -> int | None:
-        return self._id_of(self.think_start)
-
-    @property
-    def think_end_id(self) -> int | None:
-        return self._id_of(self.think_end)
-
-    @property
-    def think_start_tokens(self) -> tuple[int, ...] | None:
-        token = self.think_start_id
-        return None if token is None else (token,)
-
-    @property
-    def think_end_tokens(self) -> tuple[int, ...] | None:
-        token = self.think_end_id
-        return None if token is None else (token,)
-
-    def _id_of(self, text: str | None) -> int | None:
-        return None if text is None else int(self._tokenizer.get_vocab()[text])
-
-    # ---- all else --------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._tokenizer)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or hasattr(type(self), name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name == "has_tool_calling" or name.startswith("tool_"):
-            raise AttributeError(f"{name!r} is not offered: {_TOOLS}")
-        return getattr(self._tokenizer, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or hasattr(type(self), name):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._tokenizer, name, value)
+            return super().apply_chat_template(*args, **kwargs)
 
 
 class Detokenizer:

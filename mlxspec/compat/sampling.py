@@ -1,16 +1,17 @@
-"""mlx-lm's sampler as `SamplingParams`, so that drafts can be verified: its filters and order.
+"""mlx-lm's sampler as `SamplingParams`, so that drafts can be verified, and its processors.
 
 mlx-lm filters the distribution at temperature 1 and applies the temperature last; see
 `SamplingParams.filter_order`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+from mlx_lm import sample_utils
 
 from mlxspec.device.backend import values
-from mlxspec.params import SamplingParams
+from mlxspec.params import LogitsProcessor, SamplingParams, checks
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import gumbel
 
@@ -68,3 +69,55 @@ def random_seed() -> int:
     """Return a seed from MLX's own random state, so that `mx.random.seed` determines it."""
     high, low = values(mx.random.randint(0, 1 << 31, (2,)))
     return int(high << 32 | low)
+
+
+@dataclass(frozen=True)
+class LogitBias:
+    """Adds a number to the logits of some tokens."""
+
+    bias: Mapping[int, float]
+
+    def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """Return (1, V) logits.
+
+        Raises:
+            ValueError: A token is not in the vocabulary.
+        """
+        most = logits.shape[-1] - 1
+        wrong = [token for token in self.bias if not 0 <= token <= most]
+        if wrong:  # MLX would write outside the array
+            raise ValueError(f"logit_bias names token {wrong[0]}; allowed are 0 to {most}")
+        ids = mx.array(list(self.bias), mx.int32)
+        return logits.at[:, ids].add(mx.array(list(self.bias.values()), logits.dtype))
+
+
+def make_logits_processors(
+    logit_bias: Mapping[int, float] | None = None,
+    repetition_penalty: float | None = None,
+    repetition_context_size: int = 20,
+    presence_penalty: float | None = None,
+    presence_context_size: int = 20,
+    frequency_penalty: float | None = None,
+    frequency_context_size: int = 20,
+) -> list[LogitsProcessor]:
+    """Return mlx-lm's processors; those of `logit_bias` check that the vocabulary has its tokens.
+
+    A context size is the number of last tokens that count; 0 for all. None and 0 switch a penalty
+    off.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    sizes = (repetition_context_size, presence_context_size, frequency_context_size)
+    for name, size in zip(("repetition", "presence", "frequency"), sizes, strict=True):
+        checks.whole(f"{name}_context_size", size)
+    made: list[LogitsProcessor] = sample_utils.make_logits_processors(
+        None,
+        repetition_penalty,
+        repetition_context_size,
+        presence_penalty,
+        presence_context_size,
+        frequency_penalty,
+        frequency_context_size,
+    )
+    return [LogitBias(dict(logit_bias)), *made] if logit_bias else made
