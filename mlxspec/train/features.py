@@ -26,11 +26,11 @@ from mlxspec.kv.windows import Mask
 from mlxspec.loading.heads.file import read_safetensors, write_safetensors
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import Conversation, digest_of
+from mlxspec.verify.distribution import top_tokens
 
 NUM_TOP_TOKENS = 8
 CONVERSATIONS_PER_SHARD = 64
 _NAMES = ("tokens", "assistant_mask", "final", "top_tokens", "top_probs")
-_BLOCK = 64  # of logits: the k largest lie in the k blocks with the largest maxima
 
 Progress = Callable[[int], None]
 """Called with the number of tokens that were just computed."""
@@ -270,26 +270,12 @@ def _top(
     probs = np.zeros((len(mask), NUM_TOP_TOKENS), np.float16)
     wanted = np.flatnonzero(mask[1:])
     if len(wanted):
-        logits = np.array(model.logits(final[mx.array(wanted)]).astype(mx.float32))
-        tokens[wanted], probs[wanted] = _top_of_rows(logits)
+        logits = model.logits(final[mx.array(wanted)]).astype(mx.float32)
+        best, largest = top_tokens(logits, min(NUM_TOP_TOKENS, logits.shape[1]))
+        share = mx.exp(largest - mx.logsumexp(logits, axis=-1, keepdims=True))
+        count = best.shape[1]
+        tokens[wanted, :count], probs[wanted, :count] = np.array(best), np.array(share)
     return tokens, probs
-
-
-def _top_of_rows(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    rows = np.arange(len(logits))[:, None]
-    padding = -logits.shape[1] % _BLOCK
-    padded = np.pad(logits, [(0, 0), (0, padding)], constant_values=-np.inf) if padding else logits
-    # partitioning the maxima of blocks reads a 64th of the vocabulary instead of all of it
-    blocks = padded.reshape(len(padded), -1, _BLOCK)
-    maxima = blocks.max(axis=-1)
-    chosen = np.argpartition(-maxima, min(NUM_TOP_TOKENS, maxima.shape[1]) - 1)[:, :NUM_TOP_TOKENS]
-    candidates = (chosen[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(len(logits), -1)
-    order = np.argsort(-padded[rows, candidates], axis=-1, kind="stable")[:, :NUM_TOP_TOKENS]
-    tokens = candidates[rows, order]
-    largest = padded[rows, tokens]
-    shifted = logits - largest[:, :1]
-    total = np.exp(shifted, out=shifted).sum(axis=-1, keepdims=True)
-    return tokens.astype(np.int32), np.exp(largest - largest[:, :1]) / total
 
 
 def _windows(model: TargetModel) -> set[int | None]:

@@ -148,7 +148,7 @@ def train_head(
     kind = KINDS[recipe.kind]
     # the network has the best weights again, so the file gets the figures of that evaluation
     best = max(progress.curve, key=lambda figures: float(figures["mean_acceptance_length"]))
-    config, tensors = kind.written(objective, best)
+    config, tensors = objective.written(best)
     layers = (name.removesuffix(".weight") for name in tensors if name.startswith("model.layers."))
     packed, quantization = pack(
         tensors, kind.bits, exceptions=dict.fromkeys(layers, kind.layer_bits)

@@ -1,13 +1,12 @@
-"""The kinds of trained drafters: how each objective is built, and what its file contains.
+"""The kinds of trained drafters, and how the objective of each is built.
 
-To add a kind, write its objective, add a function that builds it and one that returns its config
-and tensors, and enter both in `KINDS`. `loading/` must load the file, and `drafting/registry.py`
-must make the drafter.
+To add a kind, write its objective and a function that builds it, and enter both in `KINDS`.
+`loading/` must load the file, and `drafting/registry.py` must make the drafter.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,10 +23,6 @@ from mlxspec.train.methods.eagle3 import Eagle3Objective
 from mlxspec.train.methods.early_exit import ExitObjective
 from mlxspec.train.methods.medusa import MedusaObjective
 from mlxspec.train.recipe import Recipe
-from mlxspec.train.weights import flat
-
-Written = tuple[dict[str, Any], dict[str, mx.array]]
-"""Config of a trained drafter, and its tensors keyed by normalised names."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,6 @@ class Kind:
         recipe: The default recipe.
         objective: The keyword arguments of this class are the options of a recipe.
         build: Returns the objective; missing options have their default values.
-        written: Returns config and tensors after training, given the best figures.
         bits: Bits of the matrices in the file.
         layer_bits: Bits of the layers of a draft model, which need more than its embedding.
     """
@@ -66,7 +60,6 @@ class Kind:
     recipe: Recipe
     objective: type[Any]
     build: Callable[[Material, Options], Any]
-    written: Callable[[Any, Mapping[str, Any]], Written]
     bits: int = 8
     layer_bits: int = 8
 
@@ -131,44 +124,18 @@ def _check_layers(material: Material, layers: Sequence[int]) -> None:
         )
 
 
-def _with_ids(network: Any, name: str) -> dict[str, mx.array]:
-    return flat(network.parameters()) | {name: network.target_ids}
-
-
-def _written_eagle3(objective: Eagle3Objective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    return network.config, _with_ids(network, "target_ids")
-
-
-def _written_medusa(objective: MedusaObjective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    config = {**network.config, "accuracies": figures["accuracies"]}
-    return config, _with_ids(network, "token_map")
-
-
-def _written_exit(objective: ExitObjective, figures: Mapping[str, Any]) -> Written:
-    network = objective.network
-    return asdict(network.config), _with_ids(network, "target_ids")
-
-
-def _written_draft_model(objective: DraftModelObjective, figures: Mapping[str, Any]) -> Written:
-    return dict(objective.config), flat(objective.network.merged().parameters())
-
-
 KINDS: dict[str, Kind] = {
     "medusa": Kind(
         Recipe("medusa", tokens=1_000_000, batch_tokens=512, learning_rate=4e-3),
         MedusaObjective,
         _medusa,
-        _written_medusa,
     ),
-    "eagle3": Kind(Recipe("eagle3", tokens=2_000_000), Eagle3Objective, _eagle3, _written_eagle3),
-    "exit": Kind(Recipe("exit", tokens=300_000), ExitObjective, _exit, _written_exit),
+    "eagle3": Kind(Recipe("eagle3", tokens=2_000_000), Eagle3Objective, _eagle3),
+    "exit": Kind(Recipe("exit", tokens=300_000), ExitObjective, _exit),
     "draft-model": Kind(
         Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3),
         DraftModelObjective,
         _draft_model,
-        _written_draft_model,
         bits=4,
         layer_bits=6,
     ),

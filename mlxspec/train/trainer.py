@@ -39,6 +39,12 @@ class Objective(Protocol):
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return figures of held-out conversations, "mean_acceptance_length" among them."""
 
+    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
+        """Return config and tensors of the trained drafter, by the names of `from_checkpoint`.
+
+        `figures` are the best ones of `evaluate`.
+        """
+
 
 @dataclass
 class Progress:

@@ -23,9 +23,8 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.params import GenerationParams
-from mlxspec.train.data.corpus import GREEDY, load_corpus
+from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
 from mlxspec.train.data.making import make_corpus
-from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.features import compute_features, read_shard
 from mlxspec.train.heads import build_objective, train_head
 from mlxspec.train.kinds import KINDS, capture_layers

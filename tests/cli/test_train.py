@@ -10,9 +10,8 @@ import pytest
 from mlxspec import api
 from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.train.data.corpus import Conversation, save_corpus, shard_path
+from mlxspec.train.data.corpus import Conversation, DataSettings, save_corpus, shard_path
 from mlxspec.train.data.making import DataProgress
-from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.kinds import KINDS
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.commands import train as command

@@ -24,9 +24,8 @@ from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.shipped import own_folder
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
-from mlxspec.train.data.corpus import GREEDY, load_corpus
+from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
-from mlxspec.train.data.settings import DataSettings
 from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
 from mlxspec.train.features import missing_shards, read_shard, shard_paths, write_shards
 from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head

@@ -2,41 +2,71 @@
 
 The user's text is sampled, decoded, and encoded again inside the chat template, because that is how
 the model reads it in use. The model's answers keep the tokens that it emitted.
+
+Replies that loop, are incomplete or break the chat template are dropped. Small models repeat
+themselves in loops, most often when they decode greedily. Loops are long and easy to predict, so a
+drafter would learn little else.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Literal
 
 import numpy as np
 
 from mlxspec.loading import Tokenizer
 from mlxspec.train.data.batched import Request, Task
-from mlxspec.train.data.corpus import GREEDY, Conversation
-from mlxspec.train.data.filters import DroppedError, Fault, check_reply, has_periodic_tail
+from mlxspec.train.data.corpus import GREEDY, Conversation, DataSettings
 from mlxspec.train.data.prompts import find_user_frame
 
 _LOOK_FOR_LOOPS = 32  # tokens between two searches for a loop in an unfinished reply
 _BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 
 
-@dataclass(frozen=True)
-class DialogueSettings:
-    """Settings of the conversations; a share is a number from 0 to 1.
+Fault = Literal[
+    "empty", "unfinished", "loop", "special token", "broken text", "too long", "rewritten", "double"
+]
+"""Why a conversation is dropped: the reply is empty; the user's turn did not end; the reply repeats
+itself; it contains a special token; its bytes are not UTF-8; the conversation exceeds the context;
+the chat template changes earlier turns; the corpus already holds the conversation.
+"""
 
-    Attributes:
-        greedy_share: Share of the answers that are greedy.
-        temperatures: Temperatures of the sampled answers, with equal probability.
-        max_answer_tokens: A longer answer is cut.
-        max_prompt_tokens: A longer user turn by the model is dropped.
-        second_turn_share: Share of the conversations with a second turn, if the first answer ended.
-    """
+TAIL, MAX_PERIOD = 64, 24
+MIN_DISTINCT = 0.55
+_N = 4  # of the n-grams that should be distinct
 
-    greedy_share: float = 0.5
-    temperatures: tuple[float, ...] = (0.7, 1.0)
-    max_answer_tokens: int = 300
-    max_prompt_tokens: int = 120
-    second_turn_share: float = 0.1
+
+class DroppedError(Exception):
+    """A filter drops this conversation because of `fault`."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault: Fault = fault
+
+
+def has_periodic_tail(tokens: Sequence[int]) -> bool:
+    """Return whether the last 64 tokens repeat with a period of 24 or less; False for fewer."""
+    tail = list(tokens[-TAIL:])
+    if len(tail) < TAIL:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, MAX_PERIOD + 1))
+
+
+def distinct_share(tokens: Sequence[int]) -> float:
+    """Return distinct 4-grams / all 4-grams; 1 if there are none."""
+    grams = list(zip(*(tokens[start:] for start in range(_N)), strict=False))
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def check_reply(tokens: Sequence[int], special: frozenset[int]) -> None:
+    """Raise `DroppedError` if a reply, without its end, is empty, loops or has a special token."""
+    if not tokens:
+        raise DroppedError("empty")
+    if not special.isdisjoint(tokens):
+        raise DroppedError("special token")
+    if has_periodic_tail(tokens) or distinct_share(tokens) < MIN_DISTINCT:
+        raise DroppedError("loop")
 
 
 @dataclass
@@ -53,7 +83,7 @@ class DialogueWriter:
     """Makes tasks that write one conversation each."""
 
     def __init__(
-        self, tokenizer: Tokenizer, settings: DialogueSettings, context: int, vocab_size: int
+        self, tokenizer: Tokenizer, settings: DataSettings, context: int, vocab_size: int
     ) -> None:
         """Prepare conversations of at most `context` tokens; the tokenizer has the chat template.
 

@@ -22,15 +22,15 @@ from mlxspec.loading import LoadedModel
 from mlxspec.train.data.batched import Task, run_tasks
 from mlxspec.train.data.corpus import (
     Conversation,
+    DataSettings,
+    claim_folder,
     digest_of,
     load_corpus,
     save_corpus,
     shard_path,
 )
-from mlxspec.train.data.dialogue import DialogueWriter
-from mlxspec.train.data.filters import Fault
+from mlxspec.train.data.dialogue import DialogueWriter, Fault
 from mlxspec.train.data.prompts import find_user_frame, read_prompts
-from mlxspec.train.data.settings import DataSettings, claim_folder
 
 _USUAL_TOKENS = 150  # mean tokens per try, dropped ones included: sizes the last shard
 _FEWEST_TRIES = 32

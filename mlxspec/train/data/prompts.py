@@ -4,21 +4,36 @@ A chat model has learned what users write: after the chat template up to the use
 continues with a likely question (Magpie, Xu et al. 2024, https://arxiv.org/abs/2406.08464). To find
 the start and end of the user's text in the template, two texts of one letter are rendered: the
 index at which they differ is the index of the text.
+
+A file of prompts can be made of templates, in TOML: turns with gaps, and the words that fill them.
+
+    count = 1000
+    seed = 1
+    templates = [["Write a letter about {subject}.", "Make it shorter."]]
+    [words]
+    subject = ["bees", "the moon"]
+
+Templates take turns, and the seed chooses the words. The same name is the same word in all turns of
+a conversation. So a few lines give thousands of conversations, and the same ones on every machine.
 """
 
 import json
+import random
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
 from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.difference import common_length
-from mlxspec.train.data.templates import read_templates
 
 _MARKS = ("x", "y")
+_GAP = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ def read_prompts(path: str | Path) -> list[list[str]]:
     """Return the user turns of each conversation in a file.
 
     A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts); a
-    `.toml` file has templates (see `templates.py`); any other file has one prompt per line. Empty
+    `.toml` file has templates; any other file has one prompt per line. Empty
     lines are ignored.
 
     Raises:
@@ -89,3 +104,73 @@ def _turns(line: str, place: str) -> list[str]:
             f"got {line[:60]}"
         )
     return turns
+
+
+@dataclass(frozen=True)
+class Templates:
+    """Turns with gaps, and the words for the gaps.
+
+    Attributes:
+        templates: The turns of the user, per conversation, with names in braces.
+        words: Possible words for each name.
+        count: Number of conversations to make; fewer are made if some are equal.
+        seed: 0 or more.
+    """
+
+    templates: Sequence[Sequence[str]]
+    words: Mapping[str, Sequence[str | int]]
+    count: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.count) is not int or self.count < 1:
+            raise ValueError(f"count is a number of conversations, 1 or more; got {self.count!r}")
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"seed is a whole number, 0 or more; got {self.seed!r}")
+        if not _is_list(self.templates) or not all(map(are_texts, self.templates)):
+            raise ValueError("templates is a list, not empty, of lists of texts")
+        for turns in self.templates:
+            for name in _names(turns):
+                if not _is_list(self.words.get(name)):
+                    raise ValueError(f"the name {{{name}}} of a template has no list under [words]")
+
+    def prompts(self) -> list[list[str]]:
+        """Return the turns of each conversation, without repeated conversations."""
+        made: dict[tuple[str, ...], None] = {}
+        for index in range(self.count):
+            made[tuple(self._fill(index))] = None
+        return [list(turns) for turns in made]
+
+    def _fill(self, index: int) -> list[str]:
+        turns = self.templates[index % len(self.templates)]
+        chance = random.Random(f"{self.seed} {index}")  # a text as seed: the same in every version
+        chosen = {name: str(chance.choice(self.words[name])) for name in _names(turns)}
+        return [_GAP.sub(lambda gap: chosen[gap[1]], turn) for turn in turns]
+
+
+def read_templates(path: Path) -> Templates:
+    """Return the templates of a TOML file; raises `MlxspecError` if the file is wrong."""
+    try:
+        stated = tomllib.loads(read_text(path))
+    except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
+        raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
+    names = [one.name for one in fields(Templates)]
+    strange = sorted(set(stated) - set(names))
+    if strange or "count" not in stated:
+        fault = f"sets {strange[0]!r}" if strange else "does not set count"
+        raise MlxspecError(f"the prompt file {path} {fault}; it takes {', '.join(names)}")
+    words: Any = stated.get("words", {})
+    if not isinstance(words, dict):
+        raise MlxspecError(f"the prompt file {path}: words is a table of lists, not {words!r}")
+    try:
+        return Templates(**{"templates": (), **stated, "words": words})
+    except ValueError as error:
+        raise MlxspecError(f"the prompt file {path}: {error}") from error
+
+
+def _names(turns: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name for turn in turns for name in _GAP.findall(turn)))
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, list | tuple) and len(given) > 0

@@ -21,6 +21,7 @@ from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, NoCache
 from mlxspec.train.methods.losses import tied_cross_entropy
+from mlxspec.train.weights import flat
 
 
 class Student(nn.Module):
@@ -126,6 +127,10 @@ class DraftModelObjective:
         trained = self.network.places(features.top_tokens[rows])
         probs = mx.array(features.top_probs[rows].astype(np.float32))
         return tied_cross_entropy(hidden, self.network.rows, trained, probs)
+
+    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
+        """Return the config and the tensors of the file; see `Objective`."""
+        return dict(self.config), flat(self.network.merged().parameters())
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text."""

@@ -9,6 +9,7 @@ The blocks start as the identity: their last projections are zero.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import mlx.core as mx
@@ -24,7 +25,7 @@ from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows
+from mlxspec.train.weights import dense_rows, with_ids
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
@@ -114,6 +115,10 @@ class ExitObjective:
         probs = target_probs(truth, self._head)
         distance = mx.square(hidden - truth).mean(axis=-1).sum() / mx.square(truth).mean()
         return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
+
+    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
+        """Return the config and the tensors of the file; see `Objective`."""
+        return asdict(self.network.config), with_ids(self.network, "target_ids")
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.

@@ -22,7 +22,7 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows
+from mlxspec.train.weights import dense_rows, with_ids
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
@@ -93,6 +93,13 @@ class MedusaObjective:
             return target_probs(final, self._head), np.ones(len(places), np.bool_)
         written = mx.array(features.tokens[places + 2])[:, None] == self._target_ids
         return written.astype(mx.float32), np.array(written.any(axis=1))
+
+    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
+        """Return the config and the tensors of the file; see `Objective`."""
+        return (
+            {**self.network.config, "accuracies": figures["accuracies"]},
+            with_ids(self.network, "token_map"),
+        )
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.

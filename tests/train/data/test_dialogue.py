@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from mlxspec.train.data.corpus import Conversation
-from mlxspec.train.data.dialogue import DialogueSettings, DialogueWriter
+from mlxspec.train.data.corpus import Conversation, DataSettings
+from mlxspec.train.data.dialogue import DialogueWriter
 from tests.support.toy_chat import ToyChat
 
 
 def settings(**changed):
     plain = {"greedy_share": 1.0, "max_answer_tokens": 8, "max_prompt_tokens": 6}
-    return DialogueSettings(**{**plain, "second_turn_share": 0.0, **changed})
+    return DataSettings(**{**plain, "second_turn_share": 0.0, **changed})
 
 
 def play(replies, turns=(), *, tokenizer=None, seed=0, context=100, **changed):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.train.data.filters import DroppedError, check_reply, distinct_share, has_periodic_tail
+from mlxspec.train.data.dialogue import DroppedError, check_reply, distinct_share, has_periodic_tail
 
 SPECIAL = frozenset({99})
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
-from mlxspec.train.data.corpus import load_corpus
+from mlxspec.train.data.corpus import DataSettings, load_corpus
 from mlxspec.train.data.making import is_heldout, make_corpus
-from mlxspec.train.data.settings import DataSettings
 from tests.support.tiny import ToyTokenizer
 from tests.support.toy_chat import BIAS, ToyChat, toy_target
 from tests.support.truth import Target

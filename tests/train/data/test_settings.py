@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from mlxspec.train.data.corpus import Conversation
+from mlxspec.train.data.corpus import Conversation, DataSettings
 from mlxspec.train.data.making import estimate_memory, is_heldout
-from mlxspec.train.data.settings import DataSettings
 from tests.support.toy_chat import toy_target
 
 TARGET = toy_target()

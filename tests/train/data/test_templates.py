@@ -7,8 +7,7 @@ import pytest
 
 from mlxspec.bench.prompts import read_questions
 from mlxspec.errors import MlxspecError
-from mlxspec.train.data.prompts import read_prompts
-from mlxspec.train.data.templates import Templates
+from mlxspec.train.data.prompts import Templates, read_prompts
 
 ASSETS = Path(__file__).parents[3] / "assets"
 RECIPE = ASSETS / "recipes" / "prompts.toml"
