@@ -19,7 +19,6 @@ from mlxspec.params import SamplingParams
 from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder, save_gguf
-from tests.support.pairwise import each_value
 from tests.support.peers import TEMPLATE, make_pair
 
 GENERATE = import_module("mlx_lm.generate")
