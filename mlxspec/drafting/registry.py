@@ -38,9 +38,8 @@ from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.draft_model_file import load_draft_model_file
 from mlxspec.loading.fingerprint import fingerprint
 from mlxspec.loading.folder import is_model_folder
-from mlxspec.loading.heads.checkpoint import HeadCheckpoint
-from mlxspec.loading.heads.layouts import load_head
-from mlxspec.loading.heads.source import find_head
+from mlxspec.loading.heads.file import HeadCheckpoint
+from mlxspec.loading.heads.load import find_head, load_head
 from mlxspec.loading.shipped import DrafterFile, drafters_for, read_drafter_file
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams

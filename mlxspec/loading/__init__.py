@@ -25,7 +25,8 @@ from mlxspec.loading.folder import as_list, read_config, read_folder, read_token
 from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
-from mlxspec.loading.heads.layouts import HeadCheckpoint, load_head
+from mlxspec.loading.heads.file import HeadCheckpoint
+from mlxspec.loading.heads.load import load_head
 from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.recommended import recommended_sampling

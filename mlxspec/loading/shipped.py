@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.loading.fetch.default_model import cache_folder
-from mlxspec.loading.heads.checkpoint import KINDS as HEAD_KINDS
 from mlxspec.loading.heads.file import FORMAT
+from mlxspec.loading.heads.file import KINDS as HEAD_KINDS
 
 KINDS = ("table", "draft-model", *HEAD_KINDS)
 _LENGTH = struct.Struct("<Q")

@@ -7,7 +7,7 @@ from mlx.utils import tree_flatten
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafting.registry import head_drafters
-from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified
 from tests.support.tiny import emitted, make_engine, tiny_model

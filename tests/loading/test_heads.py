@@ -15,7 +15,7 @@ from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.fetch import sources
-from mlxspec.loading.heads import source as head_source
+from mlxspec.loading.heads import load as head_source
 from mlxspec.loading.heads.file import save_head
 from mlxspec.models import build_model
 from tests.support.head_folders import (

@@ -155,7 +155,7 @@ def test_a_token_that_the_target_lacks_is_named(tmp_path):
 def test_a_gap_in_the_heads_is_named(tmp_path):
     stored = {name: array for name, array in medusa(3).items() if "heads.1" not in name}
     folder = save_head_folder(tmp_path / "h", authors_medusa(stored), AUTHORS)
-    with pytest.raises(UnsupportedModelError, match="a Medusa head 2, but no head 1"):
+    with pytest.raises(UnsupportedModelError, match="a Medusa head 2, but no Medusa head 1"):
         load_head(folder, tiny_target())
 
 

@@ -5,12 +5,13 @@
     config   JSON: the numbers of the network
     card     JSON: recipe, data, tokens seen, figures, name of the target
 
-The tensors have the normalised names of `checkpoint.py`, so one file is enough.
+The tensors have the normalised names of `checks.py`, so one file is enough.
 """
 
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,37 @@ import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
 from mlxspec.errors import MlxspecError, UnsupportedModelError
-from mlxspec.loading.heads.checkpoint import KINDS, HeadCheckpoint
 
+KINDS = ("medusa", "eagle", "eagle3", "exit")
 FORMAT = "mlxspec-drafter"
 SAVED_KINDS = (*KINDS, "draft-model")
 """A draft model is no head, but its file has the same format."""
+
+
+@dataclass(frozen=True)
+class HeadCheckpoint:
+    """A trained head as it was stored; the drafter of its kind builds a network from it.
+
+    Attributes:
+        kind: One of `KINDS`.
+        config: Its numbers, with the same names for every layout. If the config of an EAGLE-3 head
+            can mean two lists of layers, `capture` is the more probable one, and
+            `capture_alternatives` holds the other.
+        tensors: Its arrays by normalised name, in their stored types.
+        name: Name for messages and screens.
+        card: Facts about it: recipe and figures of a head of mlxspec; of another head `target`
+            (its `name`, if stated) and `note` (a warning for the user).
+        unknown: Names in the checkpoint that no rule covers; the head works without them.
+        origins: Names in the checkpoint by normalised name, where they differ.
+    """
+
+    kind: str
+    config: dict[str, Any]
+    tensors: dict[str, mx.array] = field(repr=False)
+    name: str
+    card: Mapping[str, Any]
+    unknown: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def save_head(

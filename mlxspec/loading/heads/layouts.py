@@ -1,72 +1,258 @@
-"""Load trained heads of any known layout, and give all of them normalised names.
+"""Read trained heads of other projects: their numbers, and their tensors under our names.
 
 The names of the tensors determine the layout, because configs of heads contain little and some
-published ones are wrong. Sizes are checked against the target before anything is computed.
+published ones are wrong.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from os import PathLike
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.fetch.pip_download import ProgressCallback
-from mlxspec.loading.heads.checkpoint import HeadCheckpoint
-from mlxspec.loading.heads.eagle import is_eagle, read_eagle
-from mlxspec.loading.heads.eagle3 import is_eagle3, read_eagle3
-from mlxspec.loading.heads.medusa import is_medusa, read_medusa
-from mlxspec.loading.heads.names import ParsedHead
-from mlxspec.loading.heads.shapes import check_head
-from mlxspec.loading.heads.source import HeadFiles, find_head, read_head_files
+from mlxspec.loading.heads.checks import are_layers, token_ids
+from mlxspec.loading.heads.file import HeadCheckpoint
+from mlxspec.loading.heads.names import EAGLE, EAGLE3, MEDUSA, Renamed, Rule
 from mlxspec.models import TargetConfig
+from mlxspec.models.fields import Fields
+from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
 
-__all__ = ["HeadCheckpoint", "load_head"]
+BUNDLED = "medusa_head."  # prefix of heads in one checkpoint with their target
+_BUNDLED_NOTE = (
+    "these heads were trained together with their target, whose weights changed: the target must "
+    "be this very checkpoint, not the model it was made from"
+)
+_SPECULATORS = "transformer_layer_config"  # a key that only configs of speculators have
+_LLAMA_HEADS = 32  # default of LlamaConfig
+_LLAMA_LENGTH = 2048
+_CAPTURE = "eagle_aux_hidden_state_layer_ids"
 
-_LAYOUTS: tuple[
-    tuple[Callable[[HeadFiles], bool], Callable[[HeadFiles, TargetConfig], ParsedHead]], ...
-] = ((is_medusa, read_medusa), (is_eagle3, read_eagle3), (is_eagle, read_eagle))
+
+@dataclass(frozen=True)
+class HeadFiles:
+    """The content of a head that is not in the format of mlxspec.
+
+    Attributes:
+        place: The folder or file, for messages.
+        config: Content of `config.json`, empty if there is none.
+        tensors: Arrays by their stored names.
+    """
+
+    place: Path
+    config: dict[str, Any] = field(repr=False)
+    tensors: dict[str, mx.array] = field(repr=False)
 
 
-def load_head(
-    source: str | PathLike[str],
-    target: TargetConfig,
-    *,
-    on_progress: ProgressCallback | None = None,
-) -> HeadCheckpoint:
-    """Load a trained head for a target, from a folder, a file or a hub id.
-
-    `on_progress` is called with the downloaded bytes and all bytes during a download.
+def parse_layout(files: HeadFiles, target: TargetConfig) -> HeadCheckpoint:
+    """Return the unchecked head of a checkpoint with normalised names.
 
     Raises:
-        ModelNotFoundError: The head does not exist, or cannot be downloaded.
-        UnsupportedModelError: The head is damaged, incomplete, of no known layout, or made for
-            another target.
+        UnsupportedModelError: It is of no known layout, incomplete, or a number of its config is
+            missing or impossible.
     """
-    backend.check()
-    found = find_head(source, on_progress)
-    files = read_head_files(found.path)
-    parsed = _parse(files, target) if isinstance(files, HeadFiles) else ParsedHead(files, {})
-    head = check_head(parsed.head, target, _described(found.path, parsed.head), parsed.origins)
-    mx.eval(list(head.tensors.values()))
-    return replace(head, name=found.name)
-
-
-def _described(path: Path, head: HeadCheckpoint) -> str:
-    """Return the path, and the name of the target that the head was trained for, if it has one."""
-    stated = head.card.get("target")
-    name = stated.get("name") if isinstance(stated, Mapping) else stated
-    return f"{path} (trained for {name})" if name else str(path)
-
-
-def _parse(files: HeadFiles, target: TargetConfig) -> ParsedHead:
-    for is_this, read in _LAYOUTS:
-        if is_this(files):
-            return read(files, target)
+    for kind, (marker, rules, read) in _LAYOUTS.items():
+        renamed = Renamed(files.tensors, rules)
+        if any(name.startswith(marker) for name in renamed.tensors):
+            config = read(files, renamed, target)
+            return HeadCheckpoint(
+                kind,
+                config,
+                renamed.tensors,
+                files.place.name,
+                _card(kind, files),
+                tuple(renamed.unknown),
+                renamed.origins,
+            )
     some = ", ".join(sorted(files.tensors)[:4]) or "nothing"
     raise UnsupportedModelError(
         f"{files.place} is not a drafter of a known layout (it holds {some}): Medusa, EAGLE and "
         "EAGLE-3 heads can be loaded, and files that mlxspec trained"
     )
+
+
+def _card(kind: str, files: HeadFiles) -> dict[str, Any]:
+    name: Any = files.config.get("base_model_name_or_path")
+    if kind != "medusa":
+        name = files.config
+        for key in ("speculators_config", "verifier", "name_or_path"):
+            name = name.get(key) if isinstance(name, Mapping) else None
+    is_bundled = any(stored.startswith(BUNDLED) for stored in files.tensors)
+    card: dict[str, Any] = {"target": {"name": name}} if isinstance(name, str) else {}
+    return {**card, "note": _BUNDLED_NOTE} if is_bundled else card
+
+
+# ---- Medusa --------------------------------------------------------------------------------
+
+
+def _read_medusa(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
+    fields = Fields(files.config, str(files.place))
+    num_heads = renamed.count(r"heads\.(\d+)\.", "Medusa head", files.place)
+    num_layers = renamed.count(r"heads\.\d+\.blocks\.(\d+)\.", "Medusa layer", files.place)
+    _share_output(renamed, num_heads, fields)
+    _reduce_vocabulary(renamed, "token_map", fields, target)
+    return {
+        "hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
+        "num_heads": num_heads,
+        "num_layers": num_layers,
+    }
+
+
+def _share_output(renamed: Renamed, num_heads: int, fields: Fields) -> None:
+    """Give every head the output layer that vLLM's file stores once."""
+    is_shared = fields.flag("original_lm_head", False) and "heads.0.out.weight" in renamed.tensors
+    one = "lm_head.weight" if "lm_head.weight" in renamed.tensors else "heads.0.out.weight"
+    if one != "lm_head.weight" and not is_shared:
+        return
+    output, origin = renamed.tensors.pop(one), renamed.origins.pop(one)
+    for head in range(num_heads):
+        renamed.tensors[f"heads.{head}.out.weight"] = output
+        renamed.origins[f"heads.{head}.out.weight"] = origin
+
+
+def _reduce_vocabulary(renamed: Renamed, ids: str, fields: Fields, target: TargetConfig) -> None:
+    """Check the ids, and cut full output layers to the rows of these ids.
+
+    If the config states that the vocabulary is not reduced, the ids are dropped, as in vLLM.
+    """
+    if ids not in renamed.tensors:
+        return
+    if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
+        del renamed.tensors[ids]
+        renamed.unknown.append(renamed.origins.pop(ids))
+        return
+    kept = token_ids(renamed.tensors[ids], repr(renamed.origins[ids]), target.vocab_size)
+    whole = {
+        name: array
+        for name, array in renamed.tensors.items()
+        if name.endswith((".out.weight", "lm_head.weight"))
+        and array.shape[:1] == (target.vocab_size,)
+    }
+    rows = {id(array): array[kept] for array in whole.values()}  # shared outputs stay shared
+    renamed.tensors |= {name: rows[id(array)] for name, array in whole.items()} | {ids: kept}
+
+
+# ---- EAGLE ---------------------------------------------------------------------------------
+
+
+def _read_eagle(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
+    fields = _layer_fields(files)
+    has_norms = fields.flag("layernorms", "embedding_layernorm.weight" in renamed.tensors)
+    _reduce_vocabulary(renamed, "target_ids", fields, target)
+    num_layers = renamed.count(r"layers\.(\d+)\.", "layer", files.place)
+    return _layer_config(fields, renamed, "layers.0") | {
+        "num_layers": num_layers,
+        "input_norm": has_norms,
+        "vocab_size": target.vocab_size,
+        "draft_vocab_size": renamed.rows("target_ids") or target.vocab_size,
+    }
+
+
+def _layer_fields(files: HeadFiles) -> Fields:
+    """Return the keys of a config; those of a nested config have priority.
+
+    A config is flat as Llama's, or nested under "model" (vLLM's copies) or by speculators.
+    """
+    merged, place = dict(files.config), str(files.place)
+    for key in ("model", _SPECULATORS):
+        section = Fields(files.config, place).section(key)
+        merged |= {name: section.get(name) for name in files.config.get(key) or ()}
+    return Fields(merged, place)
+
+
+def _layer_config(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
+    """Return the numbers of the decoder layer whose tensor names start with `layer`."""
+    rows = renamed.rows(f"{layer}.self_attn.q_proj.weight")
+    num_heads = _num_heads(fields, rows)
+    length = fields.integer("max_position_embeddings", _LLAMA_LENGTH)
+    if fields.text("hidden_act", "silu") != "silu":
+        raise fields.refusal("hidden_act", "'silu', the only activation supported")
+    inner = renamed.rows(f"{layer}.mlp.gate_proj.weight")
+    return {
+        "hidden_size": renamed.rows("fc.weight") or fields.integer("hidden_size"),
+        "intermediate_size": inner or fields.integer("intermediate_size"),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": fields.integer("num_key_value_heads", num_heads),
+        "head_dim": fields.integer("head_dim", max(rows // num_heads, 1)),
+        "rms_norm_eps": fields.number("rms_norm_eps", 1e-6),
+        "rope_theta": read_rope_theta(fields),
+        "rope_scaling": read_rope_scaling(fields, length),
+        "attention_bias": f"{layer}.self_attn.q_proj.bias" in renamed.tensors,
+        "fc_bias": "fc.bias" in renamed.tensors,
+    }
+
+
+def _num_heads(fields: Fields, rows: int) -> int:
+    """Return the stated number; speculators leave out what equals Llama's default."""
+    if fields.get("num_attention_heads") is None and _SPECULATORS in fields:
+        head_dim = fields.get("head_dim")
+        return rows // fields.integer("head_dim") if head_dim is not None else _LLAMA_HEADS
+    return fields.integer("num_attention_heads")
+
+
+# ---- EAGLE-3 -------------------------------------------------------------------------------
+
+
+def _read_eagle3(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
+    fields = _layer_fields(files)
+    if more := [name for name in renamed.unknown if "layers.1." in name]:
+        raise UnsupportedModelError(
+            f"{files.place} holds {more[0]}: an EAGLE-3 head of several layers; one layer is "
+            "supported"
+        )
+    if (offsets := renamed.tensors.get("target_ids")) is not None:
+        what = f"{files.place}: {renamed.origins['target_ids']!r}"
+        ids = token_ids(offsets, what, target.vocab_size, are_offsets=True)
+        renamed.tensors["target_ids"] = ids
+    rows = renamed.rows("lm_head.weight") or renamed.rows("target_ids")
+    extra = Fields(files.config, str(files.place)).section("eagle_config")
+    flags = {
+        "norm_before_residual": _SPECULATORS in fields,
+        "norm_before_fc": "input_norm.weight" in renamed.tensors,
+        "fc_norm": "fc_norm.0.weight" in renamed.tensors,
+        "norm_output": False,
+    }
+    return {
+        **_layer_config(fields, renamed, "layer"),
+        "target_hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
+        "draft_vocab_size": rows or fields.integer("draft_vocab_size", target.vocab_size),
+        **_captured(fields, extra, target.num_hidden_layers),
+        **{name: fields.flag(name, extra.flag(name, usual)) for name, usual in flags.items()},
+    }
+
+
+def _captured(fields: Fields, extra: Fields, num_layers: int) -> dict[str, Any]:
+    """Return the layers whose entering states are used, and the other possible meaning.
+
+    One field names the layers, with two conventions. At the top level of a config, a number is the
+    layer whose entering states are used (vLLM, speculators). Inside `eagle_config`, it is the layer
+    whose output is used (SGLang, SpecForge). A flat config can mean either, so the second meaning
+    is returned as an alternative; only the acceptance on real text can decide.
+    """
+    nested = extra.get(_CAPTURE)
+    stated = nested if nested is not None else fields.get(_CAPTURE)
+    if stated is None:
+        return {"capture": [2, num_layers // 2, num_layers - 3]}
+    if not isinstance(stated, list) or not all(type(layer) is int for layer in stated):
+        raise (fields if nested is None else extra).refusal(_CAPTURE, "a list of layers")
+    if _SPECULATORS in fields:
+        return {"capture": stated}
+    meanings = [stated, [layer + 1 for layer in stated]]  # input of a layer, output of a layer
+    if nested is not None:
+        meanings.reverse()
+    possible = [layers for layers in meanings if are_layers(layers, num_layers)]
+    if len(possible) < len(meanings):
+        return {"capture": (possible or meanings)[0]}
+    return {"capture": possible[0], "capture_alternatives": possible[1:]}
+
+
+_Reader = Callable[[HeadFiles, Renamed, TargetConfig], dict[str, Any]]
+_LAYOUTS: dict[str, tuple[str, Sequence[Rule], _Reader]] = {
+    "medusa": ("heads.", MEDUSA, _read_medusa),
+    "eagle3": ("layer.hidden_norm.weight", EAGLE3, _read_eagle3),
+    "eagle": ("fc.weight", EAGLE, _read_eagle),
+}
+"""By kind: how a normalised name starts that no earlier layout has, the rules, the reader."""

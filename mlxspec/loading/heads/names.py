@@ -1,78 +1,121 @@
-"""Convert tensor names of a layout to normalised names; messages still use the old ones."""
+"""The names of the tensors in heads of other projects, and what each becomes.
+
+Medusa (Cai et al. 2024, https://arxiv.org/abs/2401.10774): residual blocks x + SiLU(W x + b), then
+an output layer of each head's own or the target's.
+
+    {i}.{j}.linear.*, {i}.{L}.weight     the authors' file; heads and layers are counted by names,
+                                         because published configs state too few
+    {i}.{j}.linear.* alone               their newer file, with the target's output layer
+    medusa_head.{i}...                   bundled with a target that was fine-tuned with the heads
+    blocks.{i}.layers.{j}.*, lm_heads    vLLM's file, usually with a reduced vocabulary
+
+EAGLE-1 and EAGLE-2, whose weights are the same (Li et al. 2024, https://arxiv.org/abs/2401.15077):
+one decoder layer over fc([embedding of token t+1; final state of token t]), without a norm before
+its attention.
+
+    fc.*, layers.{i}.*                   the authors; fc.bias and q/k/v biases if present
+    model.*, lm_head, token_map          vLLM's copy
+    fusion_fc.*, transformer.*           speculators, with norms after the embedding, before the
+                                         attention and before the head if `layernorms` is true
+
+EAGLE-3 (Li et al. 2025, https://arxiv.org/abs/2503.01840): one decoder layer over
+[norm(embedding of token t+1); norm(g)]; `fc` computes g from states that enter some layers of the
+target.
+
+    midlayer.* or layers.0.*             the authors, SpecForge, AngelSlim, NVIDIA
+    layers.0.*, nested config            speculators
+
+A reduced vocabulary has one of two forms: `token_map` lists the ids, and `d2t` lists offsets, where
+token i of the head is token i + d2t[i] of the target.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import mlx.core as mx
 
-from mlxspec.loading.heads.checkpoint import HeadCheckpoint
+from mlxspec.errors import UnsupportedModelError
 
 Rule = tuple[str, str]
 """A pattern for a whole name, and its replacement; "" for tensors that are not needed."""
 
+_PARTS = (
+    r"((?:self_attn\.[qkvo]|mlp\.(?:gate|up|down))_proj\.(?:weight|bias)"
+    r"|(?:post_attention|input)_layernorm\.weight)"
+)
+MEDUSA: list[Rule] = [
+    (r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.linear\.(weight|bias)", r"heads.\1.blocks.\2.\3"),
+    (r"(?:medusa_heads?\.)?(\d+)\.\d+\.weight", r"heads.\1.out.weight"),
+    (r"(?:medusa_heads\.)?blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)", r"heads.\1.blocks.\2.\3"),
+    (r"(?:medusa_heads\.)?lm_heads\.(\d+)\.weight", r"heads.\1.out.weight"),
+    (r"(?:medusa_heads\.)?(lm_head\.weight|token_map)", r"\1"),
+]
+EAGLE: list[Rule] = [
+    (r"(?:model\.){0,2}" + pattern, new)
+    for pattern, new in (
+        (r"(?:fusion_)?fc\.(weight|bias)", r"fc.\1"),
+        (r"layers\.(\d+)\." + _PARTS, r"layers.\1.\2"),
+        (r"transformer\." + _PARTS, r"layers.0.\1"),
+        (r"hidden_layernorm\.weight", "layers.0.input_layernorm.weight"),
+        (r"embed(?:ding)?_layernorm\.weight", "embedding_layernorm.weight"),
+        (r"(?:pre_)?lm_head_layernorm\.weight", "pre_lm_head_layernorm.weight"),
+        (r"(embed_tokens|lm_head)\.weight", r"\1.weight"),
+        (r"token_map", "target_ids"),
+        (r".*rotary_emb\.inv_freq", ""),
+    )
+]
+EAGLE3: list[Rule] = [
+    (r"(?:model\.)?" + pattern, new)
+    for pattern, new in (
+        (r"fc\.(weight|bias)", r"fc.\1"),
+        (r"(?:midlayer|layers\.0)\.(self_attn\.[qkv]_proj\.(?:weight|bias))", r"layer.\1"),
+        (r"(?:midlayer|layers\.0)\.((?:self_attn\.o|mlp\.\w+)_proj\.weight)", r"layer.\1"),
+        (r"(?:midlayer|layers\.0)\.((?:\w+_layernorm|hidden_norm)\.weight)", r"layer.\1"),
+        (r"(norm|input_norm|fc_norm\.\d+|embed_tokens|lm_head)\.weight", r"\1.weight"),
+        (r"d2t", "target_ids"),
+        (r"(?:t2d|verifier_lm_head\.weight|verifier_norm\.weight)", ""),
+        (r".*rotary_emb\.inv_freq", ""),
+    )
+]
 
-@dataclass
+
 class Renamed:
-    """Tensors with normalised names.
+    """Tensors under normalised names.
 
-    Attributes:
-        origins: Names in the checkpoint by normalised name.
-        unknown: Names that no rule covers, in order.
+    `origins` holds the stored names by normalised name, `unknown` the stored names that no rule
+    covers.
     """
 
-    tensors: dict[str, mx.array]
-    origins: dict[str, str]
-    unknown: list[str]
+    def __init__(self, stored: Mapping[str, mx.array], rules: Sequence[Rule]) -> None:
+        self.tensors: dict[str, mx.array] = {}
+        self.origins: dict[str, str] = {}
+        self.unknown: list[str] = []
+        for name, array in stored.items():
+            found = ((re.fullmatch(pattern, name, re.ASCII), new) for pattern, new in rules)
+            match, new = next(((match, new) for match, new in found if match), (None, ""))
+            if match is None:
+                self.unknown.append(name)
+            elif new:
+                self.tensors[match.expand(new)] = array
+                self.origins[match.expand(new)] = name
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.tensors
-
-    def size(self, name: str, axis: int = 0) -> int | None:
-        """Return the length of one axis of a tensor; None if there is no such axis."""
+    def rows(self, name: str) -> int:
+        """Return the length of the first axis of a tensor, 0 if there is none."""
         array = self.tensors.get(name)
-        return array.shape[axis] if array is not None and array.ndim > axis else None
+        return array.shape[0] if array is not None and array.ndim else 0
 
-    def move(self, old: str, new: str) -> None:
-        """Rename a tensor from one normalised name to another."""
-        self.tensors[new] = self.tensors.pop(old)
-        self.origins[new] = self.origins.pop(old)
+    def count(self, pattern: str, what: str, place: Path) -> int:
+        """Return how many numbers the group of a pattern matches at the start of the names.
 
-    def drop(self, name: str) -> None:
-        """Remove a tensor and list its name as unknown."""
-        del self.tensors[name]
-        self.unknown.append(self.origins.pop(name))
-
-    def indices(self, pattern: str) -> set[int]:
-        """Return the numbers that the group of a pattern matches at the start of the names."""
-        found = (re.match(pattern, name) for name in self.tensors)
-        return {int(match[1]) for match in found if match}
-
-
-@dataclass(frozen=True)
-class ParsedHead:
-    """An unchecked head with normalised names."""
-
-    head: HeadCheckpoint
-    origins: Mapping[str, str]
-
-
-def rename(tensors: Mapping[str, mx.array], rules: Sequence[Rule]) -> Renamed:
-    """Return the tensors, renamed by the first matching rule."""
-    compiled = [(re.compile(pattern, re.ASCII), new) for pattern, new in rules]
-    renamed = Renamed({}, {}, [])
-    for name, array in tensors.items():
-        found = ((pattern.fullmatch(name), new) for pattern, new in compiled)
-        match, new = next(((match, new) for match, new in found if match), (None, ""))
-        if match is None:
-            renamed.unknown.append(name)
-        elif new:
-            renamed.tensors[match.expand(new)] = array
-            renamed.origins[match.expand(new)] = name
-    return renamed
-
-
-def without_none(**values: Any) -> dict[str, Any]:
-    """Return the entries whose values are not empty."""
-    return {key: value for key, value in values.items() if value}
+        Raises:
+            UnsupportedModelError: The numbers are not 0, 1, 2, ...
+        """
+        matches = (re.match(pattern, name) for name in self.tensors)
+        found = {int(match[1]) for match in matches if match}
+        missing = next(index for index in range(len(found) + 1) if index not in found)
+        if missing < len(found):
+            raise UnsupportedModelError(
+                f"{place} holds a {what} {max(found)}, but no {what} {missing}: it is incomplete"
+            )
+        return len(found)

@@ -1,4 +1,4 @@
-"""Find the files of a trained head, and read them before the layout is known.
+"""Find, read and check a trained head of any known layout.
 
 A head is a folder, one file, or a hub id. Safetensors have priority over other files of a folder;
 `torch_file.py` reads `.bin` and `.pt` files.
@@ -6,45 +6,61 @@ A head is a folder, one file, or a hub id. Safetensors have priority over other 
 
 import json
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 from huggingface_hub import snapshot_download
 
+from mlxspec.device import backend
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading.fetch.pip_download import ProgressCallback
 from mlxspec.loading.fetch.sources import Source, cached_folder, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
-from mlxspec.loading.heads.checkpoint import HeadCheckpoint
-from mlxspec.loading.heads.file import parse_head, read_safetensors
+from mlxspec.loading.heads.checks import check_head
+from mlxspec.loading.heads.file import HeadCheckpoint, parse_head, read_safetensors
+from mlxspec.loading.heads.layouts import BUNDLED, HeadFiles, parse_layout
 from mlxspec.loading.heads.torch_file import read_torch_file
+from mlxspec.models import TargetConfig
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _INDEX = "pytorch_model.bin.index.json"
-BUNDLED = "medusa_head."  # prefix of heads in one checkpoint with their target
 
 
-@dataclass(frozen=True)
-class HeadFiles:
-    """The content of a head that is not in the format of mlxspec.
+def load_head(
+    source: str | PathLike[str],
+    target: TargetConfig,
+    *,
+    on_progress: ProgressCallback | None = None,
+) -> HeadCheckpoint:
+    """Load a trained head for a target, from a folder, a file or a hub id.
 
-    Attributes:
-        place: The folder or file, for messages.
-        config: Content of `config.json`, empty if there is none.
-        tensors: Arrays by their stored names.
+    `on_progress` is called with the downloaded bytes and all bytes during a download.
+
+    Raises:
+        ModelNotFoundError: The head does not exist, or cannot be downloaded.
+        UnsupportedModelError: The head is damaged, incomplete, of no known layout, or made for
+            another target.
     """
+    backend.check()
+    found = find_head(source, on_progress)
+    files = _read_head_files(found.path)
+    head = parse_layout(files, target) if isinstance(files, HeadFiles) else files
+    head = check_head(head, target, _described(found.path, head))
+    mx.eval(list(head.tensors.values()))
+    return replace(head, name=found.name)
 
-    name: str
-    place: Path
-    config: dict[str, Any] = field(repr=False)
-    tensors: dict[str, mx.array] = field(repr=False)
+
+def _described(path: Path, head: HeadCheckpoint) -> str:
+    """Return the path, and the name of the target that the head was trained for, if it has one."""
+    stated = head.card.get("target")
+    name = stated.get("name") if isinstance(stated, Mapping) else stated
+    return f"{path} (trained for {name})" if name else str(path)
 
 
 def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None = None) -> Source:
@@ -66,7 +82,7 @@ def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None 
     return _cached(text) or _fetched(text, on_progress)
 
 
-def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
+def _read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
     """Return the content of a folder or file; a file of mlxspec gives the parsed head.
 
     Raises:
@@ -88,7 +104,7 @@ def read_head_files(place: Path) -> HeadFiles | HeadCheckpoint:
             raise UnsupportedModelError(f"{place} holds several heads: name one file of {names}")
         tensors |= found
     config = read_config(folder) if (folder / CONFIG).is_file() else {}
-    return HeadFiles(place.name, place, config, tensors)
+    return HeadFiles(place, config, {name: tensors[name] for name in _heads_first(tensors)})
 
 
 def _cached(repository: str) -> Source | None:
