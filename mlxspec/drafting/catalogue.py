@@ -18,15 +18,12 @@ from mlxspec.drafting.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import cache_words
 from mlxspec.loading.fetch import default_model
-from mlxspec.loading.fetch.local import LocalModel, describe_model, list_local_models
-from mlxspec.loading.fetch.offers import offers
-from mlxspec.loading.fetch.places import local_places
-from mlxspec.loading.fetch.profile import ModelProfile, tokenizer_of
-from mlxspec.loading.fetch.sources import find_local
-from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.fetch.models import LocalModel, describe_model, list_local_models, offers
+from mlxspec.loading.fetch.sources import find_local, local_places
 from mlxspec.loading.folder import is_model_folder, read_config
+from mlxspec.loading.profile import ModelProfile, tokenizer_of
 from mlxspec.loading.room import counted_tokens
-from mlxspec.loading.shipped import DrafterFile, drafters_for
+from mlxspec.loading.shipped import DrafterFile, drafters_for, fingerprint
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options

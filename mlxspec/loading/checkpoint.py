@@ -1,11 +1,14 @@
-"""A checkpoint in memory, from any kind of source: config, tensors and tokenizer."""
+"""A checkpoint in memory, from any kind of source, and what a caller changes while it is read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models.weights import Quantization
 
 
@@ -24,3 +27,30 @@ class Checkpoint:
     tensors: dict[str, mx.array] = field(repr=False)
     tokenizer: PreTrainedTokenizerFast = field(repr=False)
     quantization: Quantization | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes to a stored model, and which stored version is loaded.
+
+    Attributes:
+        config: Entries that replace those of config.json.
+        tokenizer: Arguments of the tokenizer of transformers, such as `eos_token`; they replace
+            those of tokenizer_config.json.
+        revision: Branch, tag or commit of a hub model; None for the cached or newest one.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+
+    def check_source(self, path: Path) -> None:
+        """Raise UnsupportedOperationError if the tokenizer of such a file cannot be changed."""
+        if self.tokenizer and not path.is_dir():
+            raise UnsupportedOperationError(
+                f"tokenizer_config is not supported for {path.name}: a GGUF file describes its "
+                "tokenizer as a whole; give a model folder or a hub id"
+            )
+
+
+UNCHANGED = Changes()

@@ -1,7 +1,8 @@
 """Read a Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
 
 Before a model is built, each file and each shard is checked. An error names the file that is
-missing, incomplete or not for MLX.
+missing, incomplete or not for MLX. The sampling params that `generation_config.json` recommends are
+not applied: a reply without settings is greedy, and a chat starts with them.
 """
 
 import json
@@ -13,10 +14,9 @@ import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import WARNING, UnsupportedModelError
-from mlxspec.loading.changes import UNCHANGED, Changes
-from mlxspec.loading.checkpoint import Checkpoint
-from mlxspec.loading.model_types import is_runnable
-from mlxspec.loading.ports import read_quantization
+from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
+from mlxspec.loading.ports import is_runnable, read_quantization
+from mlxspec.params.table import SAMPLING
 from mlxspec.text.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
@@ -28,6 +28,8 @@ _SHOWN = 200  # characters of a name in a message
 _ANY_LENGTH = 10**30  # a tokenizer's own limit is not the model's, and may be no number at all
 TOKENIZER = "tokenizer.json"
 _HEADS = frozenset({"medusa_num_heads", "draft_vocab_size", "eagle_config"})  # settings of heads
+_STATED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
 
 
 def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
@@ -80,6 +82,26 @@ def generation_config(
     except UnsupportedModelError as error:
         say(f"{WARNING}{error}; the model runs without it")
         return {}
+
+
+def recommended_sampling(
+    path: Path, say: Callable[[str], None] = lambda line: None
+) -> dict[str, float]:
+    """Return the recommended sampling params of a model by name; {} if none are stated.
+
+    A file that turns sampling off recommends temperature 0. A file that states only filters has
+    temperature 1, as in Hugging Face. A value that is out of range is left out. A GGUF file states
+    none. `say` is called with one line about a file that cannot be read.
+    """
+    stated = generation_config(path, say)
+    if stated.get("do_sample") is False:
+        return {"temperature": 0.0}
+    found = {name: stated[name] for name in _STATED if _is_usable(name, stated.get(name))}
+    return {"temperature": 1.0, **found} if found else {}
+
+
+def _is_usable(name: str, value: Any) -> bool:
+    return value is not None and _RANGES[name].fits(value)
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

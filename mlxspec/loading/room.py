@@ -11,8 +11,8 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.fetch.profile import ModelProfile, read_profile
-from mlxspec.loading.fetch.stated import StatedConfig
+from mlxspec.loading.ports import StatedConfig
+from mlxspec.loading.profile import ModelProfile, read_profile
 from mlxspec.loading.sizes import cache_bytes, is_possible
 from mlxspec.models import ModelConfig, TargetModel
 from mlxspec.progress import Say

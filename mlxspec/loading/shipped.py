@@ -1,4 +1,4 @@
-"""Find the trained drafters on this disk: those of the package, and those trained here.
+"""The trained drafters on this disk: those of the package, and those trained here.
 
 Each is one safetensors file with metadata:
 
@@ -7,7 +7,10 @@ Each is one safetensors file with metadata:
     config  JSON: the numbers of the drafter
     card    JSON: how it was made; `target` in it has the `name` and `fingerprint` of its target
 
-Only headers are read to find them.
+Only headers are read to find them. A drafter that was trained on one copy of a model works with
+every other copy, such as a GGUF file of 4 bits or a folder in bfloat16. All copies have the same
+sizes and tokens, so the fingerprint of a target consists of these. Models that differ only in their
+weights have the same fingerprint; only measured acceptance can tell them apart.
 """
 
 import hashlib
@@ -21,10 +24,22 @@ from typing import Any
 from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.heads.file import FORMAT
 from mlxspec.loading.heads.file import KINDS as HEAD_KINDS
+from mlxspec.models import TargetConfig
+from mlxspec.text.tokenizer import Tokenizer
 
 KINDS = ("table", "draft-model", *HEAD_KINDS)
 _LENGTH = struct.Struct("<Q")
 _DIGITS = 16
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "attention_bias",
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +103,26 @@ def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dic
             if file is not None and file.target_fingerprint == fingerprint:
                 found.setdefault(file.kind, file)
     return found
+
+
+def fingerprint(config: TargetConfig, tokenizer: Tokenizer) -> str:
+    """Return the fingerprint of a target; it is the same for every quantisation of one model.
+
+    It does not include the name of the family, because a GGUF file calls Mistral a Llama.
+    """
+    sizes = [getattr(config, name) for name in _SIZES]
+    text = json.dumps([sizes, _plain_tokens(tokenizer)])
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _plain_tokens(tokenizer: Tokenizer) -> list[tuple[int, str]]:
+    """Return the tokens of plain text in order; formats mark the other tokens in different ways."""
+    added = tokenizer.wrapped.added_tokens_decoder
+    return sorted(
+        (token, text)
+        for text, token in tokenizer.wrapped.get_vocab().items()
+        if token not in added and not (text.startswith("<") and text.endswith(">"))
+    )
 
 
 def _header(path: Path) -> bytes:

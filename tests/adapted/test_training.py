@@ -21,7 +21,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, load_head
-from mlxspec.loading.draft_model_file import load_draft_model_file
+from mlxspec.loading.load import load_draft_model_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
 from mlxspec.train.data.making import make_corpus

@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
-from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.fetch.models import describe_model
 from tests.campaigns.fuzz_damage import (
     COUNTS,
     damaged,

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.fetch.profile import tokenizer_of
+from mlxspec.loading.profile import tokenizer_of
 from mlxspec.models import ModelConfig
 from mlxspec.text import template_guard
 from tests.campaigns.fuzz_damage import damaged_json, hostile_value

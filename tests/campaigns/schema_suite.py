@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.grammar.compiled import Grammars
-from mlxspec.loading.fetch.profile import read_profile, tokenizer_of
 from mlxspec.loading.fetch.sources import find_source
+from mlxspec.loading.profile import read_profile, tokenizer_of
 from mlxspec.params.grammar import Grammar
 
 _MOST_ORDERS = 24

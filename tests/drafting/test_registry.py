@@ -18,7 +18,7 @@ from mlxspec.drafting.registry import candidates
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
-from mlxspec.loading.fingerprint import fingerprint
+from mlxspec.loading.shipped import fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.occurrences import Occurrences

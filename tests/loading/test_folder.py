@@ -11,9 +11,9 @@ from mlx.utils import tree_flatten
 
 from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.fetch.local import describe_model
-from mlxspec.loading.fetch.profile import read_profile
+from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.folder import is_model_folder
+from mlxspec.loading.profile import read_profile
 from tests.support.model_folders import (
     random_model,
     random_weights,

@@ -8,17 +8,15 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx_lm.utils import MODEL_REMAPPING
 
-from mlxspec import loading
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LocalModel, Room, load_model, room
-from mlxspec.loading.fetch.local import describe_model
-from mlxspec.loading.fetch.profile import read_profile
-from mlxspec.loading.fetch.stated import stated_config
-from mlxspec.loading.model_types import is_runnable
+from mlxspec.loading import LocalModel, Room, load, load_model, room
+from mlxspec.loading.fetch.models import describe_model
+from mlxspec.loading.ports import is_runnable, stated_config
+from mlxspec.loading.profile import read_profile
 from mlxspec.loading.sizes import cache_bytes, row_bytes
 from mlxspec_cli.commands import models
 from tests.support import zoo
@@ -131,7 +129,7 @@ def test_load_refuses_what_models_calls_too_large_and_nothing_else(is_gpu, machi
 def test_nothing_is_read_of_what_does_not_fit(machine, tmp_path, monkeypatch):
     path = save_foreign(tmp_path / "tiny")
     machine(1e4)
-    monkeypatch.setattr(loading, "import_module", lambda name: pytest.fail("mlx-lm was asked"))
+    monkeypatch.setattr(load, "import_module", lambda name: pytest.fail("mlx-lm was asked"))
     assert "choose a smaller model" in refusal(path)
     assert "tokens, beside 0.5 GB of another" in refusal(path, room=Room(9, beside=500_000_000))
 

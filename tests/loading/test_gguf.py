@@ -8,7 +8,7 @@ import pytest
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.gguf.file import read_gguf, read_tensors
 from mlxspec.loading.gguf.header import read_header
 from tests.support.gguf_files import (
@@ -78,7 +78,7 @@ def test_a_converted_model_has_the_logits_of_the_original(tmp_path, family, tied
 def test_the_header_is_read_once(tmp_path, monkeypatch, port):
     reads = []
     monkeypatch.setattr(
-        "mlxspec.loading.read_header", lambda path: reads.append(path) or read_header(path)
+        "mlxspec.loading.load.read_header", lambda path: reads.append(path) or read_header(path)
     )
     path = tiny_file(tmp_path)
     load_model(path, port=port)

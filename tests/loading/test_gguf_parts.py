@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxspec.loading import load_model
-from mlxspec.loading.fetch.profile import read_profile
+from mlxspec.loading.profile import read_profile
 from tests.loading.test_gguf import logits_of, refusal_of, tiny_file
 from tests.support.gguf_files import (
     Value,

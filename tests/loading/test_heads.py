@@ -14,8 +14,6 @@ from mlxspec.drafters.medusa.drafter import MedusaHeads
 from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
-from mlxspec.loading.fetch import sources
-from mlxspec.loading.heads import load as head_source
 from mlxspec.loading.heads.file import save_head
 from mlxspec.models import build_model
 from tests.support.head_folders import (
@@ -312,8 +310,8 @@ def hub(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (cache / "models--org--head" / "refs").mkdir()
     (cache / "models--org--head" / "refs" / "main").write_text(folder.name)
-    monkeypatch.setattr(sources, "snapshot_download", download)
-    monkeypatch.setattr(head_source, "snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.heads.load.snapshot_download", download)
     return folder, files, asked
 
 

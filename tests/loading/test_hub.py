@@ -6,7 +6,6 @@ import pytest
 from huggingface_hub import snapshot_download
 
 from mlxspec.errors import ModelNotFoundError
-from mlxspec.loading.fetch import disk, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
 from tests.support.fake_hub import serving
 from tests.support.model_folders import save_folder
@@ -32,8 +31,8 @@ def hub(tmp_path, monkeypatch):
 def fetch_from(monkeypatch, tmp_path, url):
     cache = tmp_path / "cache"
     fetch = partial(snapshot_download, cache_dir=cache, endpoint=url, etag_timeout=2)
-    monkeypatch.setattr(sources, "snapshot_download", fetch)
-    monkeypatch.setattr(sources, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", fetch)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.HF_HUB_CACHE", str(cache))
 
 
 def stop_in_the_large_file(done, total):
@@ -70,7 +69,7 @@ def test_a_stopped_download_keeps_complete_files_and_can_be_resumed(hub):
 
 def test_a_download_without_room_is_not_begun(hub, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: usage)
     with pytest.raises(ModelNotFoundError, match=r"takes 12 MB, .* has 5 MB free: make room"):
         find_source("org/tiny", lambda done, total: None)
     assert hub.sent == []

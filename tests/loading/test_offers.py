@@ -7,7 +7,7 @@ import pytest
 from mlxspec.device import backend
 from mlxspec.device.bandwidth import measure_bandwidth
 from mlxspec.drafting import catalogue
-from mlxspec.loading.fetch.offers import Offer, offers, offers_date
+from mlxspec.loading.fetch.models import Offer, offers, offers_date
 from mlxspec_cli.main import main
 from tests.support.hub_cache import cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder

@@ -6,8 +6,7 @@ import pytest
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import load_model
-from mlxspec.loading.fetch.places import local_places
-from mlxspec.loading.fetch.sources import find_local, find_source
+from mlxspec.loading.fetch.sources import find_local, find_source, local_places
 from mlxspec_cli.main import main
 from tests.support.hub_cache import cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder, save_gguf

@@ -12,10 +12,9 @@ from mlxspec.adapted.config import AdaptedConfig
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.fetch.local import describe_model
-from mlxspec.loading.fetch.stated import stated_config
+from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.folder import read_config
-from mlxspec.loading.ports import is_ours
+from mlxspec.loading.ports import is_ours, stated_config
 from tests.loading.test_mlx_lm import PROMPT, greedy, home, text_of
 from tests.support.model_folders import save_folder, save_json, tiny_config
 from tests.support.qwen3_folder import save_qwen3 as save

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mlxspec.loading import load_model
-from mlxspec.loading.recommended import recommended_sampling
+from mlxspec.loading.folder import recommended_sampling
 from tests.support.model_folders import save_folder
 
 QWEN = {

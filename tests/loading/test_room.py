@@ -5,14 +5,14 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec import api, loading
+from mlxspec import api
 from mlxspec.device import memory
 from mlxspec.device.packed import Quantization
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LocalModel, Room, load_model
-from mlxspec.loading.fetch.profile import read_profile
+from mlxspec.loading.profile import read_profile
 from mlxspec.loading.sizes import row_bytes
 from tests.support.gguf_files import (
     Q4_0,
@@ -157,7 +157,7 @@ def test_a_refusal_on_a_cpu_names_the_type_it_computes_in(machine, tmp_path):
 def test_nothing_is_read_of_what_does_not_fit(machine, tmp_path, monkeypatch):
     path = packed(tmp_path / "tiny")
     machine(1e4)
-    monkeypatch.setattr(loading, "read_folder", lambda path: pytest.fail("it was read"))
+    monkeypatch.setattr("mlxspec.loading.load.read_folder", lambda path: pytest.fail("it was read"))
     refusal(path)
 
 

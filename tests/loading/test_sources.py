@@ -14,7 +14,6 @@ from huggingface_hub.errors import (
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import Changes, list_local_models, load_model
-from mlxspec.loading.fetch import places, sources
 from mlxspec.loading.fetch.sources import find_local, find_source
 from tests.support.hub_cache import COMMIT, cached_folder, use_hub_cache
 from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
@@ -73,7 +72,7 @@ def test_a_revision_that_the_hub_does_not_have_is_named(hub, monkeypatch):
             raise LocalEntryNotFoundError("nothing here")
         raise RevisionNotFoundError("404", response=Response())
 
-    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
     with pytest.raises(ModelNotFoundError, match="no revision 'v3': give a branch, a tag"):
         find_source("org/tiny", revision="v3")
 
@@ -101,7 +100,7 @@ def test_a_cached_model_without_weights_is_fetched_again(hub, monkeypatch):
             with_network.append(kwargs["allow_patterns"])
         return str(folder)
 
-    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
     assert find_source("org/tiny").path == folder
     assert with_network == [["*.json", "*.jinja", "*.safetensors"]]
 
@@ -129,7 +128,7 @@ def test_each_error_of_the_hub_has_its_own_message(hub, monkeypatch, error, part
             raise LocalEntryNotFoundError("not here")
         raise error
 
-    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
     with pytest.raises(ModelNotFoundError, match=part):
         find_source("org/tiny")
 
@@ -148,7 +147,7 @@ def test_a_hub_download_reports_its_bytes_and_draws_nothing(hub, monkeypatch, ca
                 bar.refresh()
         return str(folder)
 
-    monkeypatch.setattr(sources, "snapshot_download", download)
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
     seen = []
     find_source("org/tiny", lambda done, total: seen.append((done, total)))
     assert seen[-1] == (100, 100)
@@ -179,5 +178,7 @@ def test_lists_gguf_files_of_the_cache(hub):
 
 
 def test_nothing_here_is_an_empty_list(hub, monkeypatch):
-    monkeypatch.setattr(places, "scan_cache_dir", partial(scan_cache_dir, hub / "missing"))
+    monkeypatch.setattr(
+        "mlxspec.loading.fetch.sources.scan_cache_dir", partial(scan_cache_dir, hub / "missing")
+    )
     assert list_local_models() == []

@@ -11,7 +11,7 @@ from mlxspec.adapted.verdict import Verdict
 from mlxspec.drafting.catalogue import list_models, model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model, mlx_lm, verdicts
-from mlxspec.loading.fetch.local import describe_model
+from mlxspec.loading.fetch.models import describe_model
 from mlxspec.trace.events import GenerationStarted
 from mlxspec_cli.commands import doctor
 from mlxspec_cli.main import main

@@ -4,8 +4,6 @@ from functools import partial
 
 from huggingface_hub import scan_cache_dir, snapshot_download
 
-from mlxspec.loading.fetch import places, sources
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -19,8 +17,10 @@ def use_hub_cache(tmp_path, monkeypatch):
         )
 
     cache.mkdir()
-    monkeypatch.setattr(sources, "snapshot_download", download)
-    monkeypatch.setattr(places, "scan_cache_dir", partial(scan_cache_dir, cache))
+    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
+    monkeypatch.setattr(
+        "mlxspec.loading.fetch.sources.scan_cache_dir", partial(scan_cache_dir, cache)
+    )
     monkeypatch.setenv("HOME", str(tmp_path / "user"))  # without the models of other programs
     monkeypatch.delenv("OLLAMA_MODELS", raising=False)
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.catalogue import DrafterFinder, list_models, list_offers
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec.loading.fetch.offers import offers_date
+from mlxspec.loading.fetch.models import offers_date
 from mlxspec.loading.fetch.sources import find_local, find_source, source_named
 from mlxspec_cli.output import harmless
 

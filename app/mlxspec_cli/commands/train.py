@@ -20,8 +20,7 @@ from mlxspec.drafting.names import parts_of
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder
-from mlxspec.loading.fingerprint import fingerprint
-from mlxspec.loading.shipped import own_folder
+from mlxspec.loading.shipped import fingerprint, own_folder
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus

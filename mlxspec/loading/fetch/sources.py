@@ -1,43 +1,38 @@
-"""Find the files of a model by its name: the default, a folder, a GGUF file, a hub id."""
+"""Where models lie: from a name to a path, and all models on this disk.
 
-import io
+A name is the default, a folder, a GGUF file, a hub id, or that of a model of another program. LM
+Studio keeps models in one folder per publisher. Ollama keeps GGUF files without a name; its
+manifests map names to files. Other GGUF files are in a few usual folders. A file that several
+programs share is one model, under the first of its names.
+"""
+
+import json
+import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike, fspath
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.constants import HF_HUB_CACHE
-from huggingface_hub.errors import (
-    DryRunError,
-    GatedRepoError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from tqdm.auto import tqdm
+from huggingface_hub import scan_cache_dir
+from huggingface_hub.errors import CacheNotFound
 
-from mlxspec.errors import (
-    ModelNotFoundError,
-    UnsupportedModelError,
-    UnsupportedOperationError,
-)
+from mlxspec.errors import ModelNotFoundError, UnsupportedOperationError
 from mlxspec.loading.fetch import default_model
-from mlxspec.loading.fetch.default_model import fetch_default_model
-from mlxspec.loading.fetch.disk import check_room
-from mlxspec.loading.fetch.pip_download import ProgressCallback
-from mlxspec.loading.fetch.places import named
-from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
+from mlxspec.loading.fetch.default_model import ProgressCallback, fetch_default_model
+from mlxspec.loading.fetch.hub import cached_folder, hub_folder
+from mlxspec.loading.folder import CONFIG
 from mlxspec.params import DEFAULT_MODEL
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_PATTERNS: dict[str, Any] = {
-    "allow_patterns": ["*.json", "*.jinja", "*.safetensors"],
-    "ignore_patterns": ["*/*", "consolidated*"],
-}
+_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
+_OLLAMA = ".ollama/models"
+_OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
+_USUAL = ("models", "Models", "Downloads", ".cache/llama.cpp", "Library/Caches/llama.cpp")
+_NO_MODEL = re.compile(r"mmproj.*|.*-0000[2-9]-of-\d+|.*-00[1-9]\d+-of-\d+|ggml-vocab.*", re.I)
+"""GGUF files that are not models: vision projectors, later parts of a model, vocabularies."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,8 @@ def find_source(
     if path.is_file():
         return Source(path, path.stem)
     if _is_hub_id(text):
-        return _from_hub(text, on_progress, revision)
+        folder = hub_folder(text, on_progress, revision)
+        return Source(folder, text, folder.name)
     if (known := source_named(text)) is not None:
         return known
     raise ModelNotFoundError(
@@ -119,7 +115,7 @@ def source_named(name: str) -> Source | None:
     Raises:
         ModelNotFoundError: Several models have that name.
     """
-    found = named(name)
+    found = [place for place in local_places() if place.name == name]
     if len(found) > 1:
         where = ", ".join(place.source for place in found)
         raise ModelNotFoundError(
@@ -133,96 +129,102 @@ def _is_hub_id(text: str) -> bool:
     return bool(_HUB_ID.fullmatch(text)) and path.suffix != ".gguf" and not path.exists()
 
 
-def cached_folder(repository: str, revision: str | None = None) -> Path | None:
-    """Return the folder of a repository in the hub's cache, complete or not, or None.
+@dataclass(frozen=True)
+class Place:
+    """The location of a model.
 
-    The hub calls a snapshot incomplete if any file of the repository is missing, even one that is
-    not needed here. So the caller checks for the files that it needs.
+    Attributes:
+        source: The `source` for `load_model`.
+        name: Name for messages and screens; it also works as a source.
+        path: The folder or GGUF file.
     """
+
+    source: str
+    name: str
+    path: Path
+
+
+def local_places() -> Iterator[Place]:
+    """Yield the locations of models on this disk, the default model first; reads no headers."""
+    seen = set()
+    for place in chain(_default(), _hub(), _lm_studio(), _ollama(), _usual()):
+        try:
+            facts = place.path.stat()
+        except OSError:
+            continue
+        # A file system may treat models and Models as one folder.
+        file = (facts.st_dev, facts.st_ino)
+        if file not in seen:
+            seen.add(file)
+            yield place
+
+
+def _default() -> Iterator[Place]:
+    path = default_model.default_model_path()
+    if path.is_file():
+        yield Place("default", DEFAULT_MODEL, path)
+
+
+def _hub() -> Iterator[Place]:
     try:
-        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError as error:
-        partial = getattr(error, "snapshot_path", None)
-        return Path(partial) if partial else None
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        return
+    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
+        revisions = sorted(repo.revisions, key=lambda revision: revision.last_modified)
+        if repo.repo_type == "model" and revisions:
+            folder = revisions[-1].snapshot_path
+            yield from _files(folder.glob("*.gguf")) or [Place(repo.repo_id, repo.repo_id, folder)]
 
 
-def _from_hub(
-    repository: str, on_progress: ProgressCallback | None, revision: str | None
-) -> Source:
+def _lm_studio() -> Iterator[Place]:
+    for root in (Path.home() / folder for folder in _LM_STUDIO):
+        for folder in _sorted(root.glob("*/*")):
+            yield from _in_folder(folder)
+
+
+def _ollama() -> Iterator[Place]:
+    chosen = os.environ.get("OLLAMA_MODELS")
+    root = Path(chosen).expanduser() if chosen else Path.home() / _OLLAMA
+    for manifest in _sorted((root / "manifests").glob("*/*/*/*")):
+        *_, owner, model, tag = manifest.parts
+        name = f"{model}:{tag}" if owner == "library" else f"{owner}/{model}:{tag}"
+        blob = _weights_of(manifest)
+        if blob:
+            yield Place(name, name, root / "blobs" / blob)
+
+
+def _weights_of(manifest: Path) -> str:
+    """Return the name of the file that holds the weights of a manifest of Ollama, or ""."""
     try:
-        folder = _cached_snapshot(repository, revision)
-        folder = folder or _fetched_snapshot(repository, on_progress, revision)
-    except GatedRepoError as error:
-        raise ModelNotFoundError(
-            f"{repository} is given only to accounts that accepted its terms: accept them on its "
-            "page, log in with `hf auth login`, or choose another model"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise ModelNotFoundError(
-            f"there is no folder {repository!r} here and no such model on the hub: check the name"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelNotFoundError(
-            f"{repository} has no revision {revision!r}: give a branch, a tag or a commit of it"
-        ) from error
-    except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
-        raise ModelNotFoundError(
-            f"{repository} is not cached and cannot be downloaded ({_first_line(error)}): connect "
-            "to the network, or give a folder or a GGUF file"
-        ) from error
-    return Source(folder, repository, folder.name)
+        layers = json.loads(manifest.read_bytes())["layers"]
+        found = [layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_WEIGHTS]
+        return Path(found[0].replace(":", "-")).name if found else ""
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ""  # another program's file, in an unknown format
 
 
-def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
-    """Return the snapshot on this disk, or None where it is missing or incomplete."""
-    folder = cached_folder(repository, revision)
-    if folder is None:
-        return None
+def _usual() -> Iterator[Place]:
+    for root in (Path.home() / folder for folder in _USUAL):
+        yield from _files(root.glob("*.gguf"))
+        for folder in _sorted(root.glob("*/")):
+            yield from _in_folder(folder)
+
+
+def _in_folder(folder: Path) -> list[Place]:
+    """Return the GGUF files of a folder, or the folder itself if it is a model."""
+    if (folder / CONFIG).is_file():
+        return [Place(str(folder), folder.name, folder)]
+    return _files(folder.glob("*.gguf"))
+
+
+def _files(paths: Iterator[Path]) -> list[Place]:
+    found = (path for path in _sorted(paths) if not _NO_MODEL.fullmatch(path.stem))
+    return [Place(str(path), path.stem, path) for path in found]
+
+
+def _sorted(paths: Iterator[Path]) -> list[Path]:
     try:
-        read_config(folder)
-        weight_files(folder)
-        # A head has none; an interrupted download may have none either.
-        if not (folder / TOKENIZER).is_file():
-            snapshot_download(repository, revision=revision, local_files_only=True, **_PATTERNS)
-    except (LocalEntryNotFoundError, UnsupportedModelError):
-        return None
-    return folder
-
-
-def _fetched_snapshot(
-    repository: str, on_progress: ProgressCallback | None, revision: str | None
-) -> Path:
-    """Download the missing files of a snapshot; complete files survive an interruption."""
-    bar = None if on_progress is None else _bar_that_reports(on_progress)
-    wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
-    with suppress(DryRunError):  # without a network, the download itself gives the reason
-        files = snapshot_download(repository, dry_run=True, **wanted)
-        missing = sum(file.file_size or 0 for file in files if file.will_download)
-        check_room(Path(HF_HUB_CACHE), missing, repository)
-    return Path(snapshot_download(repository, **wanted))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
-def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
-    """Return a class of progress bars that draw nothing and report bytes."""
-    most = 0
-
-    class Bar(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs | {"file": io.StringIO(), "disable": False})
-
-        def display(self, *args: Any, **kwargs: Any) -> None:
-            """Draw nothing."""
-
-        def update(self, n: float | None = 1) -> Any:
-            drawn = super().update(n)  # on_progress may raise, and tqdm's lock must be free then
-            nonlocal most
-            if self.unit == "B" and self.total and self.n > most:
-                most = int(self.n)
-                on_progress(most, int(self.total))
-            return drawn
-
-    return Bar
+        return sorted(paths)
+    except OSError:  # a folder that may not be read holds no models for us
+        return []

@@ -17,8 +17,9 @@ from huggingface_hub import snapshot_download
 
 from mlxspec.device import backend
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading.fetch.pip_download import ProgressCallback
-from mlxspec.loading.fetch.sources import Source, cached_folder, find_source
+from mlxspec.loading.fetch.default_model import ProgressCallback
+from mlxspec.loading.fetch.hub import cached_folder
+from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
 from mlxspec.loading.heads.checks import check_head
 from mlxspec.loading.heads.file import HeadCheckpoint, parse_head, read_safetensors

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,6 @@ from safetensors import SafetensorError, safe_open
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.loading.fetch.mlx_lm_sizes import mlx_lm_quantization, mlx_lm_sizes
-from mlxspec.loading.fetch.stated import StatedConfig, stated_config
 from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
@@ -26,8 +24,14 @@ from mlxspec.loading.gguf.file import decoded_type
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
-from mlxspec.loading.ports import is_ours, read_quantization
-from mlxspec.loading.sizes import StoredSizes, num_weights, row_bytes
+from mlxspec.loading.ports import StatedConfig, is_ours, read_quantization, stated_config
+from mlxspec.loading.sizes import (
+    StoredSizes,
+    StoredTensors,
+    num_weights,
+    row_bytes,
+    total_sizes,
+)
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
 from mlxspec.text.tokenizer import Tokenizer
@@ -133,11 +137,11 @@ def _of_folder(folder: Path) -> ModelProfile:
             "model; name it with --drafter"
         )
     config = read_config(folder)
-    quantization = read_quantization(config) if is_ours(config) else mlx_lm_quantization(config)
+    quantization = read_quantization(config) if is_ours(config) else _any_quantization(config)
     sizes: Counter[str] = Counter()
-    everything: dict[str, tuple[str, int]] = {}
+    everything: StoredTensors = {}
     for path in weight_files(folder):
-        stored = _stored_sizes(path)
+        stored = _stored_tensors(path)
         everything |= stored
         for name, (dtype, n_bytes) in stored.items():
             sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
@@ -146,33 +150,29 @@ def _of_folder(folder: Path) -> ModelProfile:
     return ModelProfile(model, words, words, total, _has_template(folder))
 
 
+def _any_quantization(config: Mapping[str, Any]) -> Quantization | None:
+    """Return the quantisation that a config states, by any method; mlx-lm checks it."""
+    stated = (config.get(name) for name in ("quantization", "quantization_config"))
+    return next((found for found in stated if isinstance(found, dict)), None)
+
+
 def _total(
-    stored: Mapping[str, tuple[str, int]],
+    stored: StoredTensors,
     config: StatedConfig,
     values: Mapping[str, Any],
     quantization: Quantization | None,
 ) -> StoredSizes:
     """Return the total sizes of tensors; `values` is the content of config.json."""
-    if isinstance(config, ModelConfig):
-        return _sizes_of(stored, config)
-    return mlx_lm_sizes(stored, values, quantization)
-
-
-def _sizes_of(stored: Mapping[str, tuple[str, int]], config: ModelConfig) -> StoredSizes:
-    """Return the total sizes of tensors, which are given as name: (type, bytes)."""
-    packed = floats = float_bytes = 0
-    for name, (dtype, n_bytes) in stored.items():
-        if config.tie_word_embeddings and name.startswith("lm_head."):
-            continue  # a tied model does not load its head
-        if dtype in _DTYPES:
-            floats += n_bytes // _ITEM_BYTES[dtype]
-            float_bytes += n_bytes
-        else:
-            packed += n_bytes
+    if not isinstance(config, ModelConfig):
+        return total_sizes(stored, values, quantization)
+    is_tied = {"tie_word_embeddings": config.tie_word_embeddings}
     embedding = "model.embed_tokens."
     found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    dtype = _DTYPES.get(found[0], "")
-    return StoredSizes(packed, floats, float_bytes, dtype, num_weights(config))
+    return replace(
+        total_sizes(stored, is_tied, quantization),
+        dtype=_DTYPES.get(found[0], ""),
+        num_weights=num_weights(config),
+    )
 
 
 def _has_template(folder: Path) -> bool:
@@ -210,9 +210,9 @@ def _mlx_name(name: str) -> str:
     return name.replace("token_embd.", "model.embed_tokens.")
 
 
-def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
+def _as_arrays(header: GgufHeader) -> StoredTensors:
     """Return type and bytes of the arrays that a GGUF file becomes when it is loaded."""
-    arrays: dict[str, tuple[str, int]] = {}
+    arrays: StoredTensors = {}
     for name, tensor in header.tensors.items():
         mlx_name = _mlx_name(name)
         num_items = tensor.n_bytes // tensor.type.block_bytes * tensor.type.block_items
@@ -230,7 +230,7 @@ def _as_arrays(header: GgufHeader) -> dict[str, tuple[str, int]]:
     return arrays
 
 
-def _stored_sizes(path: Path) -> dict[str, tuple[str, int]]:
+def _stored_tensors(path: Path) -> StoredTensors:
     """Return type and bytes of every tensor of a safetensors file, from its header."""
     try:
         with safe_open(path, framework="np") as file:

@@ -1,13 +1,22 @@
-"""The models on this disk, described from their headers."""
+"""Models to choose from: those on this disk, and a short, dated list of those worth fetching."""
 
+import tomllib
 from dataclasses import dataclass, field
+from datetime import date
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from mlxspec.adapted.verdict import Verdict
+from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import verdicts
-from mlxspec.loading.fetch.places import local_places
-from mlxspec.loading.fetch.profile import ModelProfile, read_profile
+from mlxspec.loading.fetch.sources import local_places
+from mlxspec.loading.profile import ModelProfile, read_profile
+
+_FLOAT_GB = 4.0
+"""GB of a billion weights that are unpacked to float32."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +64,49 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
 def _size(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model on the hub.
+
+    Attributes:
+        licence: Its licence, in one or two words.
+        weights: Number of its weights, in billions.
+        active: The weights that one token reads, in billions.
+    """
+
+    repository: str
+    licence: str
+    download_gb: float
+    weights: float
+    active: float
+
+    @property
+    def memory_gb(self) -> float:
+        """GB of its weights on this machine: as stored on a GPU, unpacked on a CPU."""
+        stays = backend.keeps_weights_as_stored()
+        return self.download_gb if stays else _FLOAT_GB * self.weights
+
+    @property
+    def read_gb(self) -> float:
+        """GB of weights that a plain forward reads on this machine."""
+        return self.memory_gb * self.active / self.weights
+
+
+@cache
+def offers() -> tuple[Offer, ...]:
+    """Return the models that are worth fetching, from small to large."""
+    return tuple(
+        Offer(**{"active": model["weights"], **model}) for model in _content().get("model", ())
+    )
+
+
+def offers_date() -> date:
+    """Return the day of the last review of the list."""
+    day: date = _content()["date"]
+    return day
+
+
+def _content() -> dict[str, Any]:
+    return tomllib.loads((files(__package__) / "offers.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,124 @@
+"""Models of the Hugging Face hub: from its cache on this disk, or downloaded."""
+
+import io
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import (
+    DryRunError,
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from tqdm.auto import tqdm
+
+from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.loading.fetch.default_model import ProgressCallback, check_disk
+from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
+
+_PATTERNS: dict[str, Any] = {
+    "allow_patterns": ["*.json", "*.jinja", "*.safetensors"],
+    "ignore_patterns": ["*/*", "consolidated*"],
+}
+
+
+def cached_folder(repository: str, revision: str | None = None) -> Path | None:
+    """Return the folder of a repository in the hub's cache, complete or not, or None.
+
+    The hub calls a snapshot incomplete if any file of the repository is missing, even one that is
+    not needed here. So the caller checks for the files that it needs.
+    """
+    try:
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        partial = getattr(error, "snapshot_path", None)
+        return Path(partial) if partial else None
+
+
+def hub_folder(repository: str, on_progress: ProgressCallback | None, revision: str | None) -> Path:
+    """Return the folder of a model, whose name is its commit; download what is missing.
+
+    Raises:
+        ModelNotFoundError: There is no such model, or it cannot be downloaded.
+    """
+    try:
+        folder = _cached_snapshot(repository, revision)
+        folder = folder or _fetched_snapshot(repository, on_progress, revision)
+    except GatedRepoError as error:
+        raise ModelNotFoundError(
+            f"{repository} is given only to accounts that accepted its terms: accept them on its "
+            "page, log in with `hf auth login`, or choose another model"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise ModelNotFoundError(
+            f"there is no folder {repository!r} here and no such model on the hub: check the name"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{repository} has no revision {revision!r}: give a branch, a tag or a commit of it"
+        ) from error
+    except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
+        raise ModelNotFoundError(
+            f"{repository} is not cached and cannot be downloaded ({_first_line(error)}): connect "
+            "to the network, or give a folder or a GGUF file"
+        ) from error
+    return folder
+
+
+def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
+    """Return the snapshot on this disk, or None where it is missing or incomplete."""
+    folder = cached_folder(repository, revision)
+    if folder is None:
+        return None
+    try:
+        read_config(folder)
+        weight_files(folder)
+        # A head has none; an interrupted download may have none either.
+        if not (folder / TOKENIZER).is_file():
+            snapshot_download(repository, revision=revision, local_files_only=True, **_PATTERNS)
+    except (LocalEntryNotFoundError, UnsupportedModelError):
+        return None
+    return folder
+
+
+def _fetched_snapshot(
+    repository: str, on_progress: ProgressCallback | None, revision: str | None
+) -> Path:
+    """Download the missing files of a snapshot; complete files survive an interruption."""
+    bar = None if on_progress is None else _bar_that_reports(on_progress)
+    wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
+    with suppress(DryRunError):  # without a network, the download itself gives the reason
+        files = snapshot_download(repository, dry_run=True, **wanted)
+        missing = sum(file.file_size or 0 for file in files if file.will_download)
+        check_disk(Path(HF_HUB_CACHE), missing, repository)
+    return Path(snapshot_download(repository, **wanted))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
+    """Return a class of progress bars that draw nothing and report bytes."""
+    most = 0
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs | {"file": io.StringIO(), "disable": False})
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            """Draw nothing."""
+
+        def update(self, n: float | None = 1) -> Any:
+            drawn = super().update(n)  # on_progress may raise, and tqdm's lock must be free then
+            nonlocal most
+            if self.unit == "B" and self.total and self.n > most:
+                most = int(self.n)
+                on_progress(most, int(self.total))
+            return drawn
+
+    return Bar

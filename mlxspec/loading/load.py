@@ -1,0 +1,282 @@
+"""Load a model: find the checkpoint, read it, check it, and build the network."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import mlx.nn as nn
+from transformers import PreTrainedTokenizerFast
+
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.device import backend, memory
+from mlxspec.device.memory import limit_memory
+from mlxspec.device.turns import building_turn
+from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.kv.cache import Cache
+from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
+from mlxspec.loading.fetch.default_model import ProgressCallback
+from mlxspec.loading.fetch.sources import Source, find_source
+from mlxspec.loading.folder import (
+    as_list,
+    read_config,
+    read_folder,
+    read_tokenizer,
+    recommended_sampling,
+)
+from mlxspec.loading.gguf.config import gguf_config
+from mlxspec.loading.gguf.file import read_gguf
+from mlxspec.loading.gguf.header import GgufHeader, read_header
+from mlxspec.loading.heads.file import read_safetensors
+from mlxspec.loading.ports import is_ours
+from mlxspec.loading.precision import dtype_for, widen
+from mlxspec.loading.room import Room, check_room
+from mlxspec.loading.sharing import ALONE, Sharing
+from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.loading.sizes import check_size
+from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
+from mlxspec.models.config import FAMILIES
+from mlxspec.models.weights import load_weights, words_of_loaded
+from mlxspec.params.load import Port
+from mlxspec.progress import Say
+from mlxspec.text.tokenizer import Tokenizer
+
+_DRAFT_MODEL = "draft-model"
+
+
+def _nothing() -> None:
+    """Free nothing: this process holds the whole model."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to run, with its config and tokenizer.
+
+    Attributes:
+        model: The network; its weights are evaluated.
+        weights: Weight type for display, such as "4-bit" or "float32 from 4-bit".
+        revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
+        sampling: The sampling params that its authors recommend, by name; may be empty.
+        shared: How several processes share it, for display; "" for a whole model.
+        make_decoder: Returns a decoder of the model with an empty cache.
+        free: Makes the other processes free their parts of the model.
+    """
+
+    model: TargetModel
+    config: TargetConfig
+    tokenizer: Tokenizer
+    name: str
+    weights: str
+    revision: str = ""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    shared: str = ""
+    make_decoder: Callable[[Any, Cache], Decoder] = Decoder
+    free: Callable[[], None] = _nothing
+
+    @property
+    def own(self) -> Model:
+        """The network, where it is a port of our own.
+
+        Raises:
+            UnsupportedOperationError: mlx-lm's code runs the model.
+        """
+        if isinstance(self.model, Model):
+            return self.model
+        raise UnsupportedOperationError(
+            f"this needs the layers of a model of our own; mlx-lm's code runs {self.name}: choose "
+            f"a model of the type {', '.join(FAMILIES)}, loaded with the port 'own' or 'auto'"
+        )
+
+
+def load_model(
+    source: str | PathLike[str] | None = None,
+    *,
+    dtype: str = "auto",
+    port: Port = "auto",
+    adapter: str | PathLike[str] | None = None,
+    changes: Changes = UNCHANGED,
+    room: Room | None = None,
+    sharing: Sharing = ALONE,
+    on_progress: ProgressCallback | None = None,
+    say: Say = lambda line: None,
+) -> LoadedModel:
+    """Load a model: with our own port of its type if that can run it, else with mlx-lm's code.
+
+    Args:
+        source: A folder, a GGUF file or a hub id; None or "default" is the default model, which is
+            downloaded at first use.
+        dtype: Floating-point type of the computation, a word of `options.DTYPES`.
+        port: "own" or "mlx-lm" allows only that code; "auto" prefers our own.
+        adapter: A folder with adapters (LoRA), which mlx-lm applies.
+        changes: Changes of its config and tokenizer, and its revision.
+        room: The other contents of the memory; None for a full cache and no other model.
+        sharing: How to load one part of a model that several processes share.
+        on_progress: Called with the downloaded bytes and all bytes during a download.
+        say: Called with one line when something takes time.
+
+    Raises:
+        ModelNotFoundError: The model does not exist, or cannot be downloaded.
+        UnsupportedModelError: The model cannot be run, or does not fit in memory.
+        UnsupportedOperationError: A change is not possible for this kind of source.
+        MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is invalid.
+    """
+    backend.check()
+    found = find_source(source, on_progress, changes.revision)
+    changes.check_source(found.path)
+    with building_turn():  # arrays that stay lazy can be evaluated in any thread
+        limit_memory()
+        room = replace(room or Room(), ranks=sharing.size)
+        check_room(found.path, found.name, dtype, room, say)
+        stored = _Stored.of(found, changes)
+        if port == "mlx-lm" or (port == "auto" and (adapter or not is_ours(stored.config))):
+            loaded = _Adapting(stored, dtype, adapter).load(sharing, say)
+        else:
+            ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
+            loaded = _load_own(found, stored.checkpoint(), dtype, sharing)
+    return replace(loaded, sampling=recommended_sampling(found.path, say))
+
+
+def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> LoadedModel:
+    """Return the draft model of a file, ready to run; the tokenizer is the target's.
+
+    A small language model that was distilled for one target needs no tokenizer of its own, so its
+    file has the format of the other trained drafters.
+
+    Raises:
+        UnsupportedModelError: The file is no draft model, is damaged, or its weights do not fit its
+            config.
+    """
+    file = read_drafter_file(Path(path))
+    if file is None or file.kind != _DRAFT_MODEL:
+        found = "no drafter of mlxspec" if file is None else f"a drafter of the kind {file.kind!r}"
+        raise UnsupportedModelError(
+            f"{fspath(path)} holds {found}, not a draft model: give a file made by "
+            f"`mlxspec train {_DRAFT_MODEL}`, a model folder or a GGUF file"
+        )
+    config = ModelConfig.from_dict(file.config)
+    tensors, _ = read_safetensors(Path(path))
+    check_size(config, tensors)
+    model = build_model(config)
+    dtype = dtype_for("auto", config, tensors)
+    stored = load_weights(model, tensors, file.config.get("quantization"), dtype)
+    widen(model, tokenizer)
+    return LoadedModel(model, config, tokenizer, Path(path).stem, words_of_loaded(stored))
+
+
+def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
+    """Return a model that mlx-lm has loaded as a target; its weights stay as they are.
+
+    `say` is called with one line when something takes time.
+
+    Raises:
+        UnsupportedModelError: It cannot be a target.
+    """
+    mlx_lm = import_module("mlxspec.loading.mlx_lm")
+    with building_turn():
+        model = mlx_lm.admitted(module, tokenizer, say)
+    return LoadedModel(model, model.config, tokenizer, name, mlx_lm.stored_words(module))
+
+
+def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
+    """Return the tokenizer of mlx-lm or transformers as ours, with its end tokens.
+
+    Raises:
+        UnsupportedModelError: It is not a fast tokenizer, or its scheme is not supported.
+    """
+    ends = getattr(tokenizer, "eos_token_ids", ())
+    inner = tokenizer
+    if not isinstance(inner, PreTrainedTokenizerFast):
+        inner = getattr(tokenizer, "_tokenizer", tokenizer)  # of mlx-lm's wrapper
+    if not isinstance(inner, PreTrainedTokenizerFast):
+        raise UnsupportedModelError(
+            f"the tokenizer is a {type(inner).__name__}; give mlx-lm's wrapper or a fast tokenizer "
+            "of transformers"
+        )
+    return Tokenizer(inner, [ends] if isinstance(ends, int) else ends or ())
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The facts of a source that are known before its weights are read.
+
+    The config includes the changes; a folder has no header.
+    """
+
+    found: Source
+    changes: Changes
+    header: GgufHeader | None
+    config: dict[str, Any]
+
+    @staticmethod
+    def of(found: Source, changes: Changes) -> "_Stored":
+        path = found.path
+        header = None if path.is_dir() else read_header(path)
+        config = read_config(path) if header is None else gguf_config(path, header, {})
+        return _Stored(found, changes, header, {**config, **changes.config})
+
+    def checkpoint(self) -> Checkpoint:
+        if self.header is None:
+            return read_folder(self.found.path, self.changes)
+        stored = read_gguf(self.found.path, self.header)
+        return replace(stored, config={**stored.config, **self.changes.config})
+
+
+@dataclass(frozen=True)
+class _Adapting:
+    """A model that mlx-lm's code runs, and how to load it; see `load_model`."""
+
+    stored: _Stored
+    dtype: str
+    adapter: str | PathLike[str] | None
+
+    def load(self, sharing: Sharing, say: Say) -> LoadedModel:
+        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # our own models do not need mlx-lm
+        found, changes = self.stored.found, self.stored.changes
+        if self.stored.header is None:
+            wrapped = read_tokenizer(found.path, changes)
+            module = mlx_lm.load_module(found.path, self.adapter, changes.config)
+        else:
+            checkpoint = self.stored.checkpoint()
+            wrapped = checkpoint.tokenizer
+            module = mlx_lm.build_module(checkpoint, self.adapter)
+            del checkpoint  # else the stored and the converted weights are in memory together
+        module, words, shared = mlx_lm.evaluated(module, self.dtype, sharing)
+        tokenizer = Tokenizer(wrapped, as_list(self.stored.config.get("eos_token_id")))
+        memory.give_back_memory()
+        model = mlx_lm.admitted(module, tokenizer, say, found.path, sharing=sharing, shared=shared)
+        weights = _in_words(words_of_loaded(words, self.dtype), shared)
+        return LoadedModel(
+            model, model.config, tokenizer, found.name, weights, found.revision, shared=shared
+        )
+
+
+def _in_words(weights: str, shared: str) -> str:
+    return f"{weights}, {shared}" if shared else weights
+
+
+def _load_own(
+    found: Source, checkpoint: Checkpoint, dtype: str, sharing: Sharing = ALONE
+) -> LoadedModel:
+    config = ModelConfig.from_dict(checkpoint.config)
+    tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
+    check_size(config, checkpoint.tensors)
+    model = build_model(config)
+    tensors, quantization = checkpoint.tensors, checkpoint.quantization
+    shared: list[str] = []
+    stored = load_weights(
+        model,
+        tensors,
+        quantization,
+        dtype_for(dtype, config, tensors),
+        cut=lambda: shared.append(sharing.cut(model)),
+    )
+    del checkpoint, tensors  # else the stored and the converted weights are in memory together
+    if dtype == "auto":
+        widen(model, tokenizer)
+    weights = _in_words(words_of_loaded(stored, dtype), *shared)
+    memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
+    return LoadedModel(
+        model, config, tokenizer, found.name, weights, found.revision, shared=shared[0]
+    )
