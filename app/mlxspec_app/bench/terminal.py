@@ -1,0 +1,76 @@
+"""The app in a process of its own, on a terminal of its own, as a user would start it."""
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Event, Thread
+
+COLUMNS, ROWS = 140, 50
+_SCREEN_TAKEN, _NAME = b"\x1b[?1049h", b" mlxspec "
+_ENDS_IN_S = 60.0
+
+
+class Terminal:
+    """A process; a thread reads and discards what it draws.
+
+    Attributes:
+        first_frame_s: Seconds from the start to the first frame: the app's name on the alternate
+            screen. 0 until then.
+        processor_s: Processor seconds that the process used, once it has ended.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start `python -m` with some arguments; `environment` is added to that of this process."""
+        self.first_frame_s = self.processor_s = 0.0
+        self._drawn = b""
+        self._is_painted = Event()
+        self._began = time.monotonic()
+        self._pid, self._file = pty.fork()
+        if self._pid == 0:
+            own = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+            os.execve(sys.executable, [sys.executable, "-m", *arguments], own)
+        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_for_frame(self, seconds: float) -> None:
+        """Wait for the first frame.
+
+        Raises:
+            RuntimeError: The process ended, or painted none in time; the message has its output.
+        """
+        self._is_painted.wait(seconds)
+        if not self.first_frame_s:
+            drawn = self._drawn[-2000:].decode(errors="replace")
+            raise RuntimeError(f"no frame was painted; got {drawn!r}")
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._file, keys)
+
+    def end(self, seconds: float = _ENDS_IN_S) -> int:
+        """Wait for the end of the process, kill it after some seconds, and return its exit code."""
+        self._reader.join(seconds)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        _, status, used = os.wait4(self._pid, 0)
+        self.processor_s = used.ru_utime + used.ru_stime
+        self._reader.join()
+        os.close(self._file)
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the process has ended, which closes its side of the terminal
+            while data := os.read(self._file, 1 << 16):
+                if not self.first_frame_s:
+                    self._drawn += data
+                    if _NAME in self._drawn.partition(_SCREEN_TAKEN)[2]:
+                        self.first_frame_s = time.monotonic() - self._began
+                        self._is_painted.set()
+        self._is_painted.set()
