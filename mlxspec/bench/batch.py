@@ -21,17 +21,16 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.batch import BatchReply
 from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext, build_drafter
-from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_model
 from mlxspec.measure.lossless import first_difference
+from mlxspec.measure.tables import table
 from mlxspec.measure.trial import prompt_tokens, rotated, run_trial
 from mlxspec.params import GenerationParams, Options
 from mlxspec.trace.difference import Difference
@@ -96,14 +95,13 @@ def _batch(context: DrafterContext, drafter: str, rows_per_round: int) -> Write:
             batch_size=len(prompts),
             rows_per_round=rows_per_round,
         )
-        return [_sound_tokens(reply) for reply in replies]
+        tokens = []
+        for reply in replies:
+            reply.raise_error()
+            tokens.append(list(reply.tokens))
+        return tokens
 
     return write
-
-
-def _sound_tokens(reply: BatchReply) -> list[int]:
-    reply.raise_error()
-    return list(reply.tokens)
 
 
 def mlx_lm_arm(context: DrafterContext) -> Write:
@@ -154,55 +152,40 @@ def measure(
             seconds[name].append(time.perf_counter() - start)
     stops = {*context.engine.target.eos_token_ids, *context.loaded.tokenizer.eos_token_ids}
     texts = {name: [_without(stops, own) for own in written[name]] for name in names}
-    return [
-        Speed(
-            arm=name,
-            num_sequences=len(prompts),
-            tokens=sum(len(tokens) for tokens in written[names[0]]),  # the same text for all
-            seconds=median(seconds[name]),
-            differences=_differences(
-                context.engine, prompts, texts[name], texts[names[0]], is_foreign=name == _PEER
-            ),
+    expected = texts[names[0]]
+    speeds = []
+    for name in names:
+        triples = zip(prompts, texts[name], expected, strict=True)
+        found = (
+            first_difference(context.engine, *triple, is_foreign=name == _PEER)
+            for triple in triples
         )
-        for name in names
-    ]
+        tokens = sum(map(len, written[names[0]]))  # the same text for all
+        differences = tuple(difference for difference in found if difference)
+        speeds.append(Speed(name, len(prompts), tokens, median(seconds[name]), differences))
+    return speeds
 
 
 def _without(stops: set[int], tokens: list[int]) -> list[int]:
     return tokens[:-1] if tokens and tokens[-1] in stops else tokens
 
 
-def _differences(
-    engine: Engine,
-    prompts: Sequence[list[int]],
-    written: Sequence[list[int]],
-    expected: Sequence[list[int]],
-    *,
-    is_foreign: bool,
-) -> tuple[Difference, ...]:
-    triples = zip(prompts, written, expected, strict=True)
-    found = (first_difference(engine, *triple, is_foreign=is_foreign) for triple in triples)
-    return tuple(difference for difference in found if difference)
-
-
-def as_lines(speeds: Sequence[Speed]) -> list[str]:
-    """Return a table: one row per arm, one column per number of sequences."""
-    names = list(dict.fromkeys(speed.arm for speed in speeds))
+def as_text(speeds: Sequence[Speed]) -> str:
+    """Return a table, one row per arm and one column per number of sequences, and differences."""
     counts = sorted({speed.num_sequences for speed in speeds})
-    by_place = {(speed.arm, speed.num_sequences): speed for speed in speeds}
-    lines = [f"{'tokens/s':<24}" + "".join(f"{count:>10} seq" for count in counts)]
-    for name in names:
-        row = [by_place[name, count] for count in counts]
-        standard = [by_place[names[0], count] for count in counts]
-        cells = (
-            f"{own.tokens_per_s:>7.1f} {own.tokens_per_s / base.tokens_per_s:>5.2f}x"
-            for own, base in zip(row, standard, strict=True)
-        )
-        lines.append(f"{name:<24}" + "".join(cells))
-    parted = [(speed, difference) for speed in speeds for difference in speed.differences]
-    for speed, difference in parted:
-        lines.append(f"{speed.arm}, {speed.num_sequences} sequences: {difference.describe()}")
-    return lines if parted else [*lines, "all replies are those of the first row"]
+    first = {speed.num_sequences: speed for speed in reversed(speeds)}
+    rows: dict[str, list[str]] = {}
+    for speed in speeds:
+        ratio = speed.tokens_per_s / first[speed.num_sequences].tokens_per_s
+        rows.setdefault(speed.arm, []).append(f"{speed.tokens_per_s:.1f} {ratio:.2f}x")
+    head = ["tokens/s", *(f"{count} seq" for count in counts)]
+    parted = [
+        f"{speed.arm}, {speed.num_sequences} sequences: {difference.describe()}"
+        for speed in speeds
+        for difference in speed.differences
+    ]
+    body = table([head, *([arm, *cells] for arm, cells in rows.items())])
+    return "\n".join([body, *(parted or ["all replies are those of the first row"])])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -240,7 +223,7 @@ def _measure(args: argparse.Namespace) -> int:
     speeds: list[Speed] = []
     for count in counts:
         speeds += measure(context, arms, prompts[:count], params, args.repeat)
-    print("\n".join(as_lines(speeds)))
+    print(as_text(speeds))
     differences = (difference for speed in speeds for difference in speed.differences)
     return int(not all(difference.is_near_tie for difference in differences))
 

@@ -27,6 +27,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache, make_cache
 from mlxspec.loading import load_model
+from mlxspec.measure.tables import cell, table
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
@@ -157,14 +158,17 @@ def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadi
     )
 
 
-def as_lines(costs: Sequence[ContextCost]) -> list[str]:
+def as_text(costs: Sequence[ContextCost]) -> str:
     """Return a table."""
-    widths = list(costs[0].ms)
-    lines = [f"{'tokens':>8}  {'cache MB':>8}" + "".join(f"{w:>5} rows" for w in widths)]
-    for cost in costs:
-        times = "".join(f"{cost.ms[width]:>7.1f} ms" for width in widths)
-        lines.append(f"{cost.length:>8}  {cost.cache_bytes / _MB:>8.1f}{times}  {cost.cache}")
-    return lines
+    head = ["tokens", "cache", "cache, MB", *(f"{width} rows, ms" for width in costs[0].ms)]
+    rows = [
+        [
+            *(str(cost.length), cost.cache, cell(cost.cache_bytes / _MB, 1)),
+            *(cell(ms, 1) for ms in cost.ms.values()),
+        ]
+        for cost in costs
+    ]
+    return table([head, *rows])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -192,7 +196,7 @@ def _measure(args: argparse.Namespace) -> None:
     costs = context_costs(
         model, context_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits
     )
-    print("\n".join(as_lines(costs)))
+    print(as_text(costs))
     if args.steady:
         engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
         found = steadiness(engine, args.steady)

@@ -22,6 +22,8 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
+from mlxspec.measure.tables import cell, table
+from mlxspec.measure.trial import run_trial
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
 from mlxspec.reply import continuation as continuation_room
@@ -30,7 +32,6 @@ from mlxspec.reply import waited_round as waited_round_room
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.text.stream import TextStream
-from mlxspec.trace.events import GenerationFinished
 
 REST = "the rest"
 _BEGIN = "begin"  # once per reply
@@ -54,30 +55,21 @@ class Stopwatch:
         @wraps(call)
         def timed(*args: Any, **more: Any) -> Any:
             self._settle(args)
-            self._turn(stage)
+            self.stop()
+            self._stages.append(stage)
             try:
                 result = call(*args, **more)
                 self._settle(result)
                 return result
             finally:
-                self._turn(None)
+                self.stop()
+                self._stages.pop()
 
         return timed
 
     def stop(self) -> None:
         """Count the time since the last call."""
-        self._note()
-
-    def _turn(self, stage: str | None) -> None:
-        self._note()
-        if stage is None:
-            self._stages.pop()
-        else:
-            self._stages.append(stage)
-
-    def _note(self) -> None:
-        now = time.perf_counter()
-        stage = self._stages[-1]
+        now, stage = time.perf_counter(), self._stages[-1]
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
         self._since = now
 
@@ -102,9 +94,6 @@ def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-
-
-_FIRST, _CELL = 24, 10
 
 
 @dataclass(frozen=True)
@@ -158,9 +147,8 @@ def profile_rounds(
         (drafter, "update", "update the drafter"),
     ]
     with watched(watch, places):
-        events = list(engine.generate(list(prompt), params, drafter=drafter))
+        stats = run_trial(engine, prompt, params, drafter).stats
         watch.stop()
-    (stats,) = [event.stats for event in events if isinstance(event, GenerationFinished)]
     begin_ms = 1e3 * watch.seconds.pop(_BEGIN, 0.0)
     forwards = stats["target_forwards"]
     ms = {stage: 1e3 * seconds / forwards for stage, seconds in watch.seconds.items()}
@@ -199,26 +187,25 @@ def profile_forward(decoder: Decoder, width: int, *, repeats: int = 3) -> Forwar
 def round_table(profile: RoundProfile) -> str:
     """Return a table of the time of rounds, the longest stage first."""
     total = sum(profile.ms.values())
-    lines = [
+    stages = sorted(profile.ms.items(), key=lambda item: -item[1])
+    rows = [[f"  {stage}", f"{ms:.2f} ms", f"{ms / total:.1%}"] for stage, ms in stages]
+    return (
         f"{profile.drafter}: {profile.tokens} tokens in {profile.forwards} target forwards, "
-        f"{total:.1f} ms each"
-    ]
-    for stage, ms in sorted(profile.ms.items(), key=lambda item: -item[1]):
-        lines.append(f"{'  ' + stage:<{_FIRST}}{ms:>{_CELL}.2f} ms{ms / total:>8.1%}")
-    return "\n".join(lines)
+        f"{total:.1f} ms each\n{table(rows)}"
+    )
 
 
 def forward_table(profiles: Sequence[ForwardProfile]) -> str:
     """Return a table of the time of forwards, one column per width."""
-    parts = list(dict.fromkeys(part for profile in profiles for part in profile.ms))
-    rows = {
-        "rows": [f"{profile.width}" for profile in profiles],
-        "at once, ms": [f"{profile.whole_ms:.1f}" for profile in profiles],
-        "part by part, ms": [f"{sum(profile.ms.values()):.1f}" for profile in profiles],
-    }
-    for part in parts:
-        rows[f"  {part}"] = [f"{profile.ms.get(part, 0.0):.1f}" for profile in profiles]
-    return "\n".join(
-        f"{name:<{_FIRST}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
-        for name, cells in rows.items()
+    parts = dict.fromkeys(part for profile in profiles for part in profile.ms)
+    return table(
+        [
+            ["rows", *(str(profile.width) for profile in profiles)],
+            ["at once, ms", *(cell(profile.whole_ms, 1) for profile in profiles)],
+            ["part by part, ms", *(cell(sum(profile.ms.values()), 1) for profile in profiles)],
+            *(
+                [f"  {part}", *(cell(one.ms.get(part, 0.0), 1) for one in profiles)]
+                for part in parts
+            ),
+        ]
     )

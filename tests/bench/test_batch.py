@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.bench.batch import (
     Speed,
-    as_lines,
+    as_text,
     main,
     make_arms,
     measure,
@@ -53,7 +53,10 @@ def test_an_arm_that_writes_something_else_is_told(context):
     own, other = measure(context, {name: write, "wrong": wrong}, own_prompts(context, 2), PARAMS)
     assert own.differences == ()
     assert [difference.index for difference in other.differences] == [0]
-    assert "wrong, 2 sequences: parts after 0 tokens, top-2 gap" in as_lines([own, other])[-1]
+    assert (
+        "wrong, 2 sequences: parts after 0 tokens, top-2 gap"
+        in as_text([own, other]).splitlines()[-1]
+    )
 
 
 def test_a_table_compares_with_the_first_row():
@@ -63,7 +66,7 @@ def test_a_table_compares_with_the_first_row():
         Speed("a", 4, 40, 1.0, ()),
         Speed("b", 4, 40, 4.0, (Difference(3, 1, None, None),)),
     ]
-    _, first, second, note = as_lines(speeds)
+    _, first, second, note = as_text(speeds).splitlines()
     assert first.split() == ["a", "10.0", "1.00x", "40.0", "1.00x"]
     assert second.split() == ["b", "20.0", "2.00x", "10.0", "0.25x"]
     assert note == "b, 4 sequences: parts after 3 tokens, where one of the two ends"

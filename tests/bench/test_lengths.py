@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.bench.context import context_lengths
-from mlxspec.bench.lengths import as_lines, context_costs, filled, steadiness
+from mlxspec.bench.lengths import as_text, context_costs, filled, steadiness
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
 from tests.support.tiny import make_engine, tiny_model
@@ -25,7 +25,7 @@ def test_texts_beyond_the_positions_of_the_model_get_a_ring():
     assert [cost.cache for cost in costs] == ["full", "rotating 64 (4 kept)"]
     assert [cost.length for cost in costs] == [100, 2000]
     assert all(set(cost.ms) == {1, 2} and min(cost.ms.values()) > 0 for cost in costs)
-    assert len(as_lines(costs)) == 3
+    assert len(as_text(costs).splitlines()) == 3
 
 
 def test_the_same_cache_in_fewer_bits_takes_less():
