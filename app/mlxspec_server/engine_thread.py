@@ -4,6 +4,7 @@ Requests send it orders through a queue and receive events through a callback. N
 for the other: a slow client delays only its own events.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -17,7 +18,7 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.device.memory import give_back_memory
-from mlxspec.errors import MlxspecError, RankLostError
+from mlxspec.errors import RankLostError
 from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
@@ -29,7 +30,7 @@ from mlxspec_server.shelf import Loaded, Offer, Shelf
 _STOPS = "the server stops"
 _IDLE_S = 2.0  # idle time after which freed memory is returned
 _BUSY_S = 60.0  # interval between two returns while replies are written
-_FAULTS = (MlxspecError, RuntimeError, ValueError, MemoryError, OSError)
+_log = logging.getLogger(__name__)
 
 Deliver = Callable[[Event, Sequence[TokenLogprob]], None]
 """Called in the engine thread with an event and the logprobs of its tokens. It must not block."""
@@ -178,7 +179,8 @@ class EngineThread:
                 continue
             try:
                 loaded = self.shelf.in_memory(offer) or self.shelf.load(offer)
-            except _FAULTS as error:
+            except Exception as error:  # the thread has to live for the other models
+                _log.exception("a model could not be loaded")
                 future.set_exception(Refusal(503, f"{offer.name} cannot be loaded: {error}"))
                 continue
             loaded.num_users += 1
@@ -201,7 +203,8 @@ class EngineThread:
                 reply.cancel()
         try:
             happened = loaded.batch.step()
-        except _FAULTS as error:
+        except Exception as error:  # the thread has to live for all other requests
+            _log.exception("a step failed")
             self._fail(loaded, str(error) or type(error).__name__)
             return
         for reply, event in happened:

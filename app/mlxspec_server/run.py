@@ -19,7 +19,7 @@ from mlxspec_server.shelf import Shelf
 _LOOK_S = 1  # between two checks that the target is alive
 _LAST_ROUND_S = 30  # beyond the last replies, for the round in progress
 _OTHER_FILES = 256  # of models, Python, and later loads
-_LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio")
+_LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio", "mlxspec_server.engine_thread")
 
 
 def listen(settings: ServerSettings) -> socket.socket:

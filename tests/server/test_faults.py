@@ -99,7 +99,8 @@ def test_a_target_that_computes_nan_is_a_fault_of_the_server(path, fails):
     assert whole.json()["error"]["type"] in ("server_error", "api_error")
 
 
-def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyError("a mistake of ours")])
+def test_a_reply_that_ended_is_told_so_though_its_step_failed(error, fails, monkeypatch):
     """It has left the batch by then, and its client would wait for ever."""
     thread = EngineThread(shelf(), Counts())
     loaded = thread.shelf.load(thread.shelf.main)
@@ -112,7 +113,7 @@ def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch
         before = batch.num_replies
         leave()
         if batch.num_replies < before:
-            raise RuntimeError("no memory")
+            raise error
 
     monkeypatch.setattr(batch, "_release", leaving)
     thread.ask(loaded, [bad.ticket, long.ticket])
@@ -121,5 +122,8 @@ def test_a_reply_that_ended_is_told_so_though_its_step_failed(fails, monkeypatch
         assert isinstance(bad.end.result(60), GenerationFailed)
         assert isinstance(long.end.result(60), GenerationFailed)
         assert thread.num_replies == 0
+        after = Told(loaded, "after")
+        thread.ask(loaded, [after.ticket])
+        assert isinstance(after.end.result(60), GenerationFinished)
     finally:
         thread.stop()
