@@ -14,6 +14,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
+from tests.support.pairwise import each_value
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
@@ -219,8 +220,7 @@ def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(sampling)
 # ---- whole replies -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["full", "rotating", "int8", "int4"])
-@pytest.mark.parametrize("family", MODELS)
+@each_value(family=MODELS, kind=["full", "rotating", "int8", "int4"])
 def test_greedy_replies_are_those_of_the_target(family, kind):
     engine = exit_engine(MODELS[family], kind, layer=2)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
