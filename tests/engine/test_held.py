@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from functools import cache
 from itertools import zip_longest
 
 import mlx.core as mx
@@ -30,7 +31,13 @@ OTHER = [*PROMPT[::-1], 2]
 
 
 def alone(drafter, kind, prompt, params):
-    return emitted(engine_with(drafter, kind).generate(prompt, params))
+    return _alone(drafter, kind, tuple(prompt), params is SAMPLED)
+
+
+@cache
+def _alone(drafter, kind, prompt, is_sampled):
+    params = SAMPLED if is_sampled else PARAMS
+    return emitted(engine_with(drafter, kind).generate(list(prompt), params))
 
 
 @pairwise(
