@@ -16,8 +16,7 @@ import mlx.core as mx
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter, as_drafter, fresh_drafter
 from mlxspec.drafters.search.calibration import Mixer, log_odds
-from mlxspec.drafters.search.draft_cursor import read_draft
-from mlxspec.drafters.search.growth import Cursor, grow
+from mlxspec.drafters.search.growth import Cursor, grow, read_draft
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, SamplingParams

@@ -15,8 +15,7 @@ import mlx.core as mx
 
 from mlxspec.drafters.base import Drafter, WrappingDrafter
 from mlxspec.drafters.grammar.cursor import GrammarCursor
-from mlxspec.drafters.search.draft_cursor import read_draft
-from mlxspec.drafters.search.growth import Cursor, grow
+from mlxspec.drafters.search.growth import Cursor, grow, read_draft
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path

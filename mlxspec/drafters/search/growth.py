@@ -7,16 +7,19 @@ are in order of falling path probability, and the first n nodes are the best tre
 (OPT-Tree, Wang et al. 2024, https://arxiv.org/abs/2406.17276).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush, nlargest
 from itertools import count
 from operator import itemgetter
 from typing import Protocol
 
+from mlxspec.device import backend
 from mlxspec.drafts.draft import Draft
 from mlxspec.params import FREE, DraftLimits
 
 MAX_DEPTH = 32
+_UNSTATED_PROB = 0.5  # for nodes without an estimate
 MIN_PATH_PROB = 1e-3
 """Paths below this are not proposed: each costs a row and is almost never accepted."""
 
@@ -88,3 +91,45 @@ def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> 
     return Draft.from_lists(
         growth.tokens, growth.parents, growth.sources, growth.probs, growth.path_probs[1:]
     )
+
+
+@dataclass(frozen=True)
+class DraftCursor:
+    """A node of a draft that was copied to the host.
+
+    Attributes:
+        children: Per node, the index of each child by its token.
+        probs: Per node, the drafter's estimate that it follows its parent.
+        node: Index of the node; None outside the tree.
+    """
+
+    name: str
+    children: Sequence[dict[int, int]]
+    probs: Sequence[float]
+    node: int | None = 0
+
+    def next_probs(self) -> dict[int, float]:
+        if self.node is None:
+            return {}
+        return {token: self.probs[child] for token, child in self.children[self.node].items()}
+
+    def source_of(self, token: int) -> str:
+        return self.name
+
+    def child(self, token: int) -> "DraftCursor":
+        node = None if self.node is None else self.children[self.node].get(token)
+        return DraftCursor(self.name, self.children, self.probs, node)
+
+
+def read_draft(name: str, draft: Draft) -> DraftCursor:
+    """Copy a draft to the host and return the cursor at its root."""
+    tree, stated = draft.tree, draft.node_probs
+    backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
+    n_nodes = tree.n_nodes
+    probs = [_UNSTATED_PROB] * (n_nodes - 1) if stated is None else backend.values(stated)
+    children: list[dict[int, int]] = [{} for _ in range(n_nodes)]
+    edges = zip(backend.values(tree.parents), backend.values(tree.tokens), strict=True)
+    for node, (parent, token) in enumerate(edges):
+        if node:
+            children[parent][token] = node
+    return DraftCursor(name, children, [1.0, *probs])
