@@ -302,7 +302,7 @@ def head(**more):
         b'{"format": "another"}',
         b"[" * 100_000,
         head(findings={}) + b" " * 5_000_000,
-        head(version=1),
+        head(version=1, findings={}),
         head(),
         head(findings=[]),
         head(findings={"x": {}}),
