@@ -9,6 +9,7 @@ from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
+from mlxspec_app.conversation.orders import FindAlternatives
 from mlxspec_app.conversation.session import AlternativesFound
 from mlxspec_app.conversation.token_cursor import (
     TokenCursor,
@@ -34,8 +35,11 @@ class AskedReplay(ReplaySession):
         super().__init__(*args, **options)
         self.asked = []
 
-    def find_alternatives(self, turn, position):
-        self.asked.append((turn, position))
+    def send(self, order):
+        if isinstance(order, FindAlternatives):
+            self.asked.append((order.turn, order.position))
+        else:
+            super().send(order)
 
 
 def a_reply(*rounds):
