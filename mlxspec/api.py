@@ -179,7 +179,7 @@ def load_target(
             say=say or warn,
         )
     # Imported here: few calls need these modules and mlx.launch.
-    from mlxspec.distributed import following, ranks
+    from mlxspec.distributed import follower, ranks
 
     if changes != UNCHANGED:
         raise UnsupportedOperationError(
@@ -187,7 +187,7 @@ def load_target(
             "changed model, and load that"
         )
     if group is not None and group.rank() != 0:
-        following.follow(group, source, options)
+        follower.follow(group, source)
     found = ranks.start(str(options.hosts)) if group is None else ranks.joined(group)
     return found.load(source, options, on_progress=on_progress, say=say or warn)
 

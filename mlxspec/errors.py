@@ -50,7 +50,7 @@ class EngineClosedError(MlxspecError):
 
 
 class RankLostError(MlxspecError):
-    """A process that computes a part of the target has died, hangs, or differs from the others."""
+    """A process that computes a part of the target cannot start, has ended, or has other files."""
 
 
 class StaleReplyError(MlxspecError):

@@ -18,7 +18,6 @@ import mlx.core as mx
 
 from mlxspec.device.backend import values
 from mlxspec.device.memory import give_back_memory
-from mlxspec.errors import RankLostError
 from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
@@ -188,9 +187,6 @@ class EngineThread:
 
     def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
-            if loaded not in self.shelf.loaded:  # its target was lost since the request held it
-                ticket.tell(GenerationFailed(0.0, f"{loaded.offer.name} is not in memory any more"))
-                continue
             reply = loaded.batch.add(ticket.noting_job())
             self._tickets[reply] = ticket
             drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
@@ -221,20 +217,13 @@ class EngineThread:
         self._watch(loaded.offer.name, ticket.name, event)
 
     def _fail(self, loaded: Loaded, message: str) -> None:
-        """End the replies of a model whose round failed, and open a new batch.
-
-        If the target is lost there is no new batch. Nothing of it is freed then: what MLX has
-        queued never finishes, and freeing would block this thread.
-        """
+        """End the replies of a model whose round failed, and open a new batch."""
         for reply in loaded.batch.present:
             if ticket := self._tickets.pop(reply, None):
                 failed = GenerationFailed(reply.continuation.seconds(), message)
                 ticket.tell(failed)
                 self._watch(loaded.offer.name, ticket.name, failed)
-        try:
-            loaded.batch = self.shelf.open_batch(loaded.engine)
-        except RankLostError:
-            self.shelf.loaded.remove(loaded)
+        loaded.batch = self.shelf.open_batch(loaded.engine)
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -10,13 +10,11 @@ from collections.abc import Callable
 
 import uvicorn
 
-from mlxspec.errors import MlxspecError
 from mlxspec_server.connections import bounded
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Shelf
 
-_LOOK_S = 1  # between two checks that the target is alive
 _LAST_ROUND_S = 30  # beyond the last replies, for the round in progress
 _OTHER_FILES = 256  # of models, Python, and later loads
 _LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio", "mlxspec_server.engine_thread")
@@ -43,7 +41,6 @@ def serve(
     listening: socket.socket,
     log_level: str = "INFO",
     when_ready: Callable[[], None] = lambda: None,
-    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer requests until the process is told to stop.
 
@@ -53,11 +50,9 @@ def serve(
         listening: From `listen`.
         log_level: A level of `logging`. Only "DEBUG" may log texts of users.
         when_ready: Called once requests are answered.
-        check: Called every second. If it raises an `MlxspecError`, the server stops with it.
 
     Raises:
         KeyboardInterrupt: Ctrl+C stopped the server, and everything is closed.
-        MlxspecError: `check` raised it, and everything is closed.
     """
     _allow_files(settings.max_connections + _OTHER_FILES)
     server = Server.of(shelf, settings)
@@ -68,20 +63,10 @@ def serve(
     # Uvicorn raises the signal again at the end, and the default handler would kill the process.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     running = _Uvicorn(config, server, when_ready)
-
-    async def look() -> None:
-        try:
-            check()
-        except MlxspecError as error:
-            running.fault, running.should_exit = error, True
-
-    config.callback_notify = look
     try:
         running.run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
-    if running.fault is not None:
-        raise running.fault
 
 
 def config_of(server: Server, log_level: str) -> uvicorn.Config:
@@ -93,7 +78,6 @@ def config_of(server: Server, log_level: str) -> uvicorn.Config:
         log_level=log_level.lower(),
         timeout_graceful_shutdown=round(server.settings.last_replies_s) + _LAST_ROUND_S,
         server_header=False,
-        timeout_notify=_LOOK_S,
     )
 
 
@@ -120,17 +104,12 @@ def _without_texts(record: logging.LogRecord) -> bool:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Calls `when_ready`, and ends the replies before it waits for them.
-
-    Attributes:
-        fault: The error with which the server stopped itself; None until then.
-    """
+    """Calls `when_ready`, and ends the replies before it waits for them."""
 
     def __init__(
         self, config: uvicorn.Config, server: Server, when_ready: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self.fault: MlxspecError | None = None
         self._app_server, self._when_ready = server, when_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -95,7 +95,7 @@ class Decoder:
 
     def apart(self) -> "Decoder":
         """Return a decoder of the same model with an empty cache of the same kind."""
-        return Decoder(self.model, self.cache.empty_like())
+        return type(self)(self.model, self.cache.empty_like())
 
     # ---- text ------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Decoder:
             chunk = list(tokens[start : start + PREFILL_CHUNK])
             states = self._forwards.text(chunk)
             # Computed before the commit: a chunk that fails must not change the history.
-            self._forwards.wait(states.final[-1:], states.entering, self.cache.arrays)
+            mx.eval(states.final[-1:], states.entering, self.cache.arrays)
             self._commit_rows(range(len(chunk)), chunk, states)
             mx.eval(self.cache.arrays)
 

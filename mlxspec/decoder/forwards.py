@@ -53,7 +53,6 @@ class Forwards:
     Attributes:
         capture: The layers whose entering states are captured, in ascending order.
         staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
-        wait: Waits until arrays are computed.
     """
 
     def __init__(self, model: TargetModel, cache: Cache) -> None:
@@ -61,7 +60,6 @@ class Forwards:
         self.cache = cache
         self.capture: tuple[int, ...] = ()
         self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
-        self.wait: Callable[..., None] = lambda *arrays: mx.eval(*arrays)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None
 
@@ -111,7 +109,7 @@ class Forwards:
         self.drop()
         masks = last_row_masks(self.cache, self._windows)
         states = self._run(mx.array([token], mx.int32), self.cache.offset - 1, masks)
-        self.wait(states.final)
+        mx.eval(states.final)
         self.drop()
         return states.final
 

@@ -1,29 +1,33 @@
-"""`python -m mlxspec.distributed BACKEND`: a rank that another mlxspec process has started."""
+"""`python -m mlxspec.distributed BACKEND`: a rank that another mlxspec process has started.
+
+Rank 0 writes a byte to the standard input of this process before each message, and the input ends
+with rank 0.
+"""
 
 import os
 import sys
 import threading
 
 
-def _end_with_the_input() -> None:
-    """End this process when its standard input ends, so with the process that started it."""
-    while os.read(0, 1 << 10):
-        pass
-    os._exit(0)
-
-
 def main() -> None:
     """Compute what rank 0 orders."""
-    # Before MLX, because joining may wait forever for a rank that is gone.
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    announced = threading.Semaphore(0)
+
+    def listen() -> None:
+        while os.read(0, 1):
+            announced.release()
+        os._exit(0)  # the main thread may wait for a sum that will never come
+
+    threading.Thread(target=listen, daemon=True).start()
     from mlxspec.device import backend
 
     backend.check()
-    from mlxspec.distributed.following import run_rank
-    from mlxspec.distributed.processes import READY
+    from mlxspec.distributed.follower import follow
+    from mlxspec.distributed.processes import READY, joined_group
 
     print(READY, flush=True)
-    run_rank(sys.argv[1])
+    os.dup2(2, 1)  # rank 0 reads no more lines
+    follow(joined_group(sys.argv[1]), wait=announced.acquire)
 
 
 if __name__ == "__main__":

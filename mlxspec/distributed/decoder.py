@@ -1,16 +1,13 @@
 """The decoder of rank 0: it works like any decoder, and orders the other ranks to do the same.
 
-Each method sends its order and then runs as usual, so all caches hold the same rows. Only this rank
-sees logits, draws numbers and decides. Engine, drafters and budget need no changes.
+So all caches hold the same rows. Only this rank sees logits, draws numbers and decides; engine,
+drafters and budget need no changes.
 """
 
-import signal
-import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -18,37 +15,43 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.device.backend import values
 from mlxspec.device.turns import device_turn
-from mlxspec.distributed.link import Link
 from mlxspec.distributed.model import ShardedModel
-from mlxspec.distributed.orders import Kind, Order
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import RankLostError, UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.models import TargetModel
+
+_numbers = count()
+
+
+def call(decoder: Decoder, method: str, *numbers: Any) -> Any:
+    """Call a method of `Decoder` on any rank, with plain numbers; its result is computed."""
+    arguments = list(numbers)
+    if method in ("forward_tree", "tree_logits"):
+        tokens, parents = (mx.array(one, mx.int32) for one in numbers)
+        arguments = [DraftTree(tokens, parents)]
+    elif method == "extend_chain":
+        arguments = [mx.array(numbers[0], mx.int32)]
+    result = getattr(Decoder, method)(decoder, *arguments)
+    mx.eval(result)  # every rank computes it now: one that left it lazy would let the others wait
+    return result
 
 
 class ShardedDecoder(Decoder):
     """A decoder whose model is on several ranks; methods as in `Decoder`.
 
-    A forward is computed when its method returns: the other ranks would wait for an array that is
-    left lazy here.
+    What needs a forward is ordered first, and is computed when the method returns. What needs none
+    is ordered after this rank has done it, so that a refused call orders nothing.
     """
 
-    def __init__(self, model: ShardedModel, cache: Cache, link: Link) -> None:
-        """Open an empty cache on every rank.
-
-        `model` is the part of rank 0. The other ranks make a cache with the settings of `cache`.
-        """
+    def __init__(self, model: TargetModel, cache: Cache) -> None:
+        """Open an empty cache on every rank; `model` is a `ShardedModel`."""
         super().__init__(model, cache)
-        self._sharded = model
-        self._link = link
-        self._number = next(link.numbers)
-        self._is_told = False
-        self._forwards.wait = link.wait
-        link.later(Order(Kind.OPEN, self._number))
-        weakref.finalize(self, _close, link, self._number).atexit = False
-
-    def apart(self) -> Decoder:
-        return ShardedDecoder(self._sharded, self.cache.empty_like(), self._link)
+        self._sharded = cast(ShardedModel, model)
+        self._orders = self._sharded.orders
+        self._number = next(_numbers)
+        self._orders.later("open", self._number)
+        weakref.finalize(self, self._orders.later, "close", self._number).atexit = False
 
     @property
     def can_adopt(self) -> bool:
@@ -60,8 +63,7 @@ class ShardedDecoder(Decoder):
     ) -> None:
         """Raise UnsupportedOperationError: the other ranks do not have these rows."""
         raise UnsupportedOperationError(
-            "rows of a text cannot be taken over where the model stands on several ranks: each "
-            "rank has its own part of them; observe the tokens instead"
+            "taking over the rows of a text is not supported with --hosts: observe its tokens"
         )
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
@@ -72,143 +74,59 @@ class ShardedDecoder(Decoder):
 
     def reset(self) -> None:
         super().reset()
-        self._tell(Kind.RESET)
-
-    def observe(self, tokens: Sequence[int]) -> None:
-        self._check_tokens(tokens)
-        with self._told(Kind.OBSERVE, tokens):
-            super().observe(tokens)
-
-    def rollback_to(self, length: int) -> None:
-        is_forward = self._is_torn or self.cache.nearest(length) != length
-        if is_forward and 0 <= length <= len(self):  # tokens are read again
-            with self._told(Kind.ROLLBACK, (length,)):
-                super().rollback_to(length)
-            return
-        with device_turn():
-            super().rollback_to(length)
-        self._tell(Kind.ROLLBACK, (length,))
-
-    def forward_tree(self, tree: DraftTree) -> mx.array:
-        """Stage a tree; see `Decoder.forward_tree`. Its states are computed, not lazy."""
-        with self._told(Kind.TREE, _numbers_of(tree)):
-            states = super().forward_tree(_computed(tree))
-            self._wait_for_staged(states)
-        return states
-
-    def tree_logits(self, tree: DraftTree) -> mx.array:
-        with self._told(Kind.LOGITS_OF_TREE, _numbers_of(tree)):
-            return super().tree_logits(_computed(tree))
-
-    def extend_lower(self, token: int, layer: int) -> mx.array:
-        self._sharded.check_parts()
-        with self._told(Kind.LOWER, (token, layer)):
-            states = super().extend_lower(token, layer)
-            self._wait_for_staged(states)
-        return states
-
-    def extend_chain(self, tokens: mx.array) -> mx.array:
-        with self._told(Kind.CHAIN, values(tokens)):
-            states = super().extend_chain(mx.array(values(tokens), mx.int32))
-            self._wait_for_staged(states)
-        return states
+        self._later("reset")
 
     def commit(self, path: Sequence[int]) -> None:
         with device_turn():
             super().commit(path)
-        if path or not self._link.reason:  # after a loss, a reply commits nothing
-            self._tell(Kind.COMMIT, path)
+        self._later("commit", list(path))
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
         with device_turn():
             super().commit_chain(tokens)
-        self._tell(Kind.COMMIT_CHAIN, tokens)
+        self._later("commit_chain", list(tokens))
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        self._check_tokens(tokens)
+        self._together("observe", list(tokens))
+
+    def rollback_to(self, length: int) -> None:
+        if not 0 <= length <= len(self):
+            super().rollback_to(length)  # which raises
+        self._together("rollback_to", length)
+
+    def forward_tree(self, tree: DraftTree) -> mx.array:
+        states: mx.array = self._together("forward_tree", *_numbers_of(tree))
+        return states
+
+    def tree_logits(self, tree: DraftTree) -> mx.array:
+        logits: mx.array = self._together("tree_logits", *_numbers_of(tree))
+        return logits
+
+    def extend_lower(self, token: int, layer: int) -> mx.array:
+        state: mx.array = self._together("extend_lower", token, layer)
+        return state
+
+    def extend_chain(self, tokens: mx.array) -> mx.array:
+        states: mx.array = self._together("extend_chain", values(tokens))
+        return states
 
     def last_hidden_state(self) -> mx.array:
         if self._last_hidden is not None or not self._history:
             return super().last_hidden_state()
-        with self._told(Kind.LAST, ()):
-            return super().last_hidden_state()
+        state: mx.array = self._together("last_hidden_state")
+        return state
 
-    def _tell(self, kind: Kind, numbers: Sequence[int] = ()) -> None:
-        """Send an order that needs no forward, together with the next one that does.
+    def _later(self, method: str, *numbers: Any) -> None:
+        self._orders.later("call", self._number, method, *numbers)
 
-        It is sent after this rank has done it, so that a refused call sends no order.
-        """
-        if not self._is_told:
-            self._link.later(Order(kind, self._number, tuple(numbers)))
-
-    @contextmanager
-    def _told(self, kind: Kind, numbers: Sequence[int]) -> Iterator[None]:
-        """Send an order and allow the forwards of this rank; nested orders belong to the outer one.
-
-        If this rank fails after the others received the order, the ranks are out of step: the link
-        ends.
-        """
-        if self._is_told:
-            yield
-            return
-        self._is_told = True
-        try:
-            # In shared streams, because another thread waits for arrays that are lazy here.
-            with _no_interrupt(self._link), self._sharded.told(), device_turn():
-                self._link.now(Order(kind, self._number, tuple(numbers)))
-                yield
-        except RankLostError:
-            raise
-        except Exception as error:
-            self._link.lose(f"rank 0: {type(error).__name__}: {error}")
-            raise
-        finally:
-            self._is_told = False
-
-    def _wait_for_staged(self, states: mx.array) -> None:
-        staged = self._forwards.staged
-        entering = list(staged[1].entering.values()) if isinstance(staged, tuple) else []
-        self._forwards.wait(states, *entering)
+    def _together(self, method: str, *numbers: Any) -> Any:
+        with device_turn():
+            if self._orders.is_together:  # a step of an order that the others have
+                return call(self, method, *numbers)
+            with self._orders.together("call", self._number, method, *numbers):
+                return call(self, method, *numbers)
 
 
-def _computed(tree: DraftTree) -> DraftTree:
-    arrays = mx.array(values(tree.tokens), mx.int32), mx.array(values(tree.parents), mx.int32)
-    return DraftTree(*arrays, tree.max_depth)
-
-
-def _numbers_of(tree: DraftTree) -> list[int]:
-    tokens: list[int] = values(tree.tokens)
-    parents: list[int] = values(tree.parents)
-    return [*tokens, *parents]
-
-
-def _close(link: Link, number: int) -> None:
-    """Order the other ranks to free a decoder's cache; they do so with the next forward."""
-    if not link.reason:
-        link.later(Order(Kind.CLOSE, number))
-
-
-@contextmanager
-def _no_interrupt(link: Link) -> Iterator[None]:
-    """Delay Ctrl+C until all ranks are in step; a second one ends the link.
-
-    Only the main thread receives it, so other threads need nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    before: Any = signal.getsignal(signal.SIGINT)
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        if len(pressed) > 1:
-            link.lose("rank 0: interrupted twice while it waited for the others")
-
-    if before is None:  # not set by Python: left as it is
-        yield
-        return
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed and callable(before):
-            before(pressed[0], None)
+def _numbers_of(tree: DraftTree) -> tuple[list[int], list[int]]:
+    return values(tree.tokens), values(tree.parents)

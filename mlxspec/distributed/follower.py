@@ -1,121 +1,110 @@
-"""The other ranks: a loop that does what rank 0 orders, and ends when rank 0 ends.
+"""The other ranks: a loop that does what rank 0 orders."""
 
-It waits for the next message in the kernel, which uses no processor time. A thread receives the
-messages, so that the end of rank 0 ends this process at once, even during a collective.
-"""
-
-import os
-import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from queue import SimpleQueue
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from os import PathLike
 from typing import Any, NoReturn
 
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
+from mlxspec.device import memory
 from mlxspec.device.turns import device_turn
-from mlxspec.distributed.orders import Kind, Order, unpacked
-from mlxspec.distributed.wire import BEAT_S, Wire, WireError
-from mlxspec.drafts.tree import DraftTree
-
-
-class Orders:
-    """The messages of rank 0, received by a thread; the process ends if rank 0 is gone."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self._messages: SimpleQueue[dict[str, Any] | bytes] = SimpleQueue()
-        for act in (self._receive, self._beat):
-            threading.Thread(target=act, daemon=True).start()
-
-    def next(self) -> dict[str, Any] | bytes:
-        return self._messages.get()
-
-    def fail(self, error: BaseException) -> NoReturn:
-        """Report an error to rank 0, and end this process."""
-        with suppress(WireError):
-            self.wire.send(fault=f"{type(error).__name__}: {error}")
-        os._exit(1)
-
-    def _receive(self) -> None:
-        with suppress(WireError):
-            while True:
-                self._messages.put(self.wire.receive())
-        os._exit(0)  # the main thread may wait for something that will never come
-
-    def _beat(self) -> None:
-        while True:
-            time.sleep(BEAT_S)
-            self.wire.beat()
+from mlxspec.distributed.decoder import call
+from mlxspec.distributed.exchange import gathered, seconds_of_a_sum, told
+from mlxspec.distributed.facts import facts_of
+from mlxspec.distributed.sharding import load_shared
+from mlxspec.errors import MlxspecError
+from mlxspec.kv.cache import make_cache
+from mlxspec.loading import LoadedModel
+from mlxspec.params import Options
 
 
 class Follower:
-    """Decoders that mirror those of rank 0."""
+    """What another rank does: its public methods are the orders of rank 0.
+
+    Attributes:
+        decoders: Decoders that mirror those of rank 0, by the number that it gave them.
+        make_decoder: Returns a decoder with an empty cache that has rank 0's settings.
+    """
+
+    make_decoder: Callable[[], Decoder]
 
     def __init__(
-        self, make_decoder: Callable[[], Decoder], answer_probe: Callable[[int, int], None]
+        self, group: mx.distributed.Group, source: str | PathLike[str] | None = None
     ) -> None:
-        """Start without a decoder.
+        """Start without a model; `source` is where this rank has it, if not where rank 0 does."""
+        self.decoders: dict[int, Decoder] = {}
+        self._group, self._own, self._asked = group, source, (source, Options())
 
-        `make_decoder` returns a decoder with an empty cache that has rank 0's settings.
-        `answer_probe` gets the numbers per sum and the count of sums.
-        """
-        self._make_decoder = make_decoder
-        self._answer_probe = answer_probe
-        self._decoders: dict[int, Decoder] = {}
-
-    def obey(self, message: bytes) -> None:
+    def obey(self, orders: Sequence[Sequence[Any]]) -> None:
         """Do what a message orders; forwards are computed when this returns."""
         with device_turn():
-            for order in unpacked(message):
-                self._do(order)
+            for name, *arguments in orders:
+                getattr(self, name)(*arguments)
 
-    def _do(self, order: Order) -> None:
-        numbers = order.numbers
-        if order.kind is Kind.OPEN:
-            self._decoders[order.decoder] = self._make_decoder()
-            return
-        if order.kind is Kind.CLOSE:
-            self._decoders.pop(order.decoder, None)  # it may belong to an earlier engine
-            return
-        if order.kind is Kind.PROBE:
-            self._answer_probe(*numbers)
-            return
-        decoder = self._decoders[order.decoder]
-        match order.kind:
-            case Kind.RESET:
-                decoder.reset()
-            case Kind.OBSERVE:
-                decoder.observe(numbers)
-            case Kind.ROLLBACK:
-                decoder.rollback_to(*numbers)
-            case Kind.COMMIT:
-                decoder.commit(numbers)
-                mx.eval(decoder.cache.arrays)  # here while rank 0 drafts, not in the next forward
-            case Kind.COMMIT_CHAIN:
-                decoder.commit_chain(numbers)
-            case _:
-                _forward(decoder, order)
+    def find(self, source: str | None, settings: dict[str, Any]) -> None:
+        """Tell the facts of a model that will be loaded with these settings, if they fit."""
+        self._asked = source if self._own is None else self._own, Options(**settings)
+        gathered(facts_of(self._asked[0]), self._group)
+
+    def load(self) -> None:
+        """Load the part of this rank."""
+        source, options = self._asked
+        loaded, _ = load_shared(source, options, self._group)
+        self.make_decoder = partial(_decoder, loaded, options)
+
+    def free(self) -> None:
+        """Free the model and all decoders."""
+        self.decoders.clear()
+        del self.make_decoder
+        memory.give_back_memory()
+
+    def open(self, number: int) -> None:
+        """Make a decoder."""
+        self.decoders[number] = self.make_decoder()
+
+    def close(self, number: int) -> None:
+        """Free a decoder."""
+        self.decoders.pop(number, None)  # freed already with its model
+
+    def call(self, number: int, method: str, *numbers: Any) -> None:
+        """Call a method of a decoder."""
+        call(self.decoders[number], method, *numbers)
+
+    def time_sums(self, numbers: int) -> None:
+        """Take part in sums that rank 0 times."""
+        seconds_of_a_sum(numbers, self._group)
+
+    def end(self) -> None:
+        """End this process, as rank 0 does."""
+        sys.exit()
 
 
-def _forward(decoder: Decoder, order: Order) -> None:
-    numbers = order.numbers
-    match order.kind:
-        case Kind.TREE | Kind.LOGITS_OF_TREE:
-            half = len(numbers) // 2
-            tokens, parents = (
-                mx.array(part, mx.int32) for part in (numbers[:half], numbers[half:])
-            )
-            mx.eval(decoder.forward_tree(DraftTree(tokens, parents)))
-            if order.kind is Kind.LOGITS_OF_TREE:
-                decoder.commit([])
-        case Kind.LOWER:
-            mx.eval(decoder.extend_lower(*numbers))
-        case Kind.CHAIN:
-            mx.eval(decoder.extend_chain(mx.array(numbers, mx.int32)))
-        case Kind.LAST:
-            mx.eval(decoder.last_hidden_state())
-        case _:
-            raise ValueError(f"{order.kind!r} is no order for a decoder")
+def _decoder(loaded: LoadedModel, options: Options) -> Decoder:
+    cache = make_cache(
+        loaded.config,
+        max_kv_size=options.max_kv_size,
+        keep=options.keep,
+        kv_bits=options.kv_bits,
+    )
+    return Decoder(loaded.model, cache)
+
+
+def follow(
+    group: mx.distributed.Group,
+    source: str | PathLike[str] | None = None,
+    wait: Callable[[], object] = lambda: None,
+) -> NoReturn:
+    """Do what rank 0 orders until it ends; then this process ends.
+
+    `wait` returns once rank 0 is about to send. MLX would wait for it with a busy processor.
+    """
+    follower = Follower(group, source)
+    try:
+        while True:
+            wait()
+            follower.obey(told(None, group))
+    except (MlxspecError, RuntimeError) as error:  # RuntimeError: rank 0 has ended
+        sys.exit(f"mlxspec: rank {group.rank()} ends: {error}")

@@ -1,146 +1,118 @@
-"""Starts the other ranks, locally or over ssh as `mlx.launch` does, and ends them.
+"""Starts the other ranks, locally or over ssh, with the environment that `mlx.launch` would give.
 
-A rank reads its standard input and ends with it. So it ends with this process, even if that is
-killed, and leaves no orphan.
+`mlx.launch` itself gives every rank pipes in place of the terminal, so no chat could run under it,
+and it keeps a processor busy while it watches. A rank ends with its standard input, so with this
+process, even if that is killed.
 """
 
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
+import mlx.core as mx
+from mlx._distributed_utils.common import Hostfile
 from mlx._distributed_utils.launch import RemoteProcess
 
-from mlxspec.distributed import doorbell
-from mlxspec.distributed.hosts import LOCAL, Hosts
-from mlxspec.distributed.rendezvous import not_all_within
-from mlxspec.errors import RankLostError
+from mlxspec.distributed.hosts import LOCAL
+from mlxspec.errors import MlxspecError, RankLostError
 
 _FIRST_PORT = 32323  # of ranks on other machines, as in mlx.launch
-_START_S = 180.0  # a busy machine imports MLX slowly
-_LOOK_S = 0.1
+_JOIN_S = "20"  # seconds that ranks which have started may take to join
 _SAID = 300  # last characters of a rank's output, shown if it ends
-MODULE = "mlxspec.distributed"
+_MODULE = "mlxspec.distributed"
+# Not -tt as in mlx.launch: a rank that loses its connection sees the end of its input.
+_SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=5"]
 READY = "mlxspec: ready to join"
 """The line that a rank prints right before it joins."""
 
 
 class Processes:
-    """The processes of ranks 1, 2, ...; its methods raise RankLostError if one ends or hangs.
+    """The processes of ranks 1, 2, ...
 
-    `environment` has the variables with which this process joins them as rank 0.
+    Attributes:
+        environment: The variables with which this process joins them as rank 0.
+        log: The file of what they say.
     """
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hostfile) -> None:
+        """Start them, and wait until all are about to join.
+
+        Raises:
+            RankLostError: One cannot start.
+        """
         self._hosts = hosts
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
-        # Their output, for the message if one ends; open as long as they run.
-        self._log = (Path(self._folder.name) / "said.txt").open("ab")
-        self._files = self._rank_files()
-        names = dict(name.split("=", 1) for name in hosts.envs if "=" in name)
-        self._shared = {**names, **self._back_end()}
-        self.environment = {**self._shared, **self._local_files(), "MLX_RANK": "0"}
+        self.log = Path(self._folder.name) / "said.txt"
+        self._names, self._files = _launch_environment(hosts)
+        self.environment = {**self._names, **self._local_files(), "MLX_RANK": "0"}
         self._processes: list[subprocess.Popen[bytes]] = []
-        for rank in range(1, len(hosts.hosts)):
-            self._processes.append(self._start(rank))
+        try:
+            for rank in range(1, len(hosts.hosts)):
+                self._processes.append(self._start(rank))
+            for process in self._processes:
+                if not any(line.strip() == READY.encode() for line in process.stdout or ()):
+                    process.wait()
+                    raise RankLostError(f"the ranks cannot start: {self.ended()}")
+        except BaseException:
+            self.end()
+            raise
 
-    def wait_for_all(self) -> None:
-        """Wait until all are about to join, for a few minutes at most."""
-        end = time.monotonic() + _START_S
-        while self._said().count(READY) < len(self._processes):
-            self.check()
-            if time.monotonic() > end:
-                raise RankLostError(
-                    f"not all ranks have started within {_START_S:.0f} s: look whether "
-                    f"`{MODULE}` runs on all machines, and ssh asks for nothing"
-                )
-            time.sleep(_LOOK_S)
+    def announce(self) -> None:
+        """Wake every rank for a message."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
 
-    @contextmanager
-    def joining(self, seconds: float) -> Iterator[None]:
-        """Let MLX join the ranks in this block, for `seconds` at most; see `doorbell.py`."""
-        pipes = [process.stdin.fileno() for process in self._processes if process.stdin]
-        numbers = [str(seconds), *self._doors(), *map(str, pipes)]
-        command = [sys.executable, "-I", "-S", doorbell.__file__, *numbers]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=pipes) as bell:
-            try:
-                yield
-            finally:
-                bell.communicate()
-                self.check()
-        if bell.returncode:
-            raise RankLostError(not_all_within(seconds))
-
-    def _doors(self) -> list[str]:
-        """Return the address where MLX waits for the last rank, and that of the next rank."""
-        if coordinator := self._shared.get("MLX_JACCL_COORDINATOR"):
-            return [coordinator, coordinator]
-        addresses = json.loads(self._files["MLX_HOSTFILE"])
-        return [addresses[0][0], addresses[1][0]]
-
-    def _said(self) -> str:
-        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
-
-    def check(self) -> None:
+    def ended(self) -> str:
+        """Return which rank has ended and its last words; "" while all of them run."""
         for rank, process in enumerate(self._processes, 1):
             if process.poll() is not None:
-                said = self._said().strip()[-_SAID:] or "nothing"
-                raise RankLostError(
+                said = self.log.read_text(encoding="utf-8", errors="replace").strip()
+                return (
                     f"rank {rank} on {self._hosts.hosts[rank].ssh_hostname} has ended with the "
-                    f"code {process.returncode} before it could compute; it said: {said}"
+                    f"code {process.returncode}; it said: {said[-_SAID:] or 'nothing'}"
                 )
+        return ""
 
     def end(self) -> None:
         """End them all; a second call does nothing."""
-        for process in self._processes:
-            with suppress(OSError):
+        processes, self._processes = self._processes, []
+        for process in processes:
+            with suppress(OSError), process:
                 process.kill()
-            if process.stdin is not None:
-                with suppress(OSError):
-                    process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
         self._folder.cleanup()
 
     def _start(self, rank: int) -> "subprocess.Popen[bytes]":
         host = self._hosts.hosts[rank].ssh_hostname
-        command = [sys.executable, "-m", MODULE, self._hosts.backend]
-        environment: Mapping[str, str] | None = None
+        command = [sys.executable, "-m", _MODULE, self._hosts.backend]
         if host in LOCAL:
-            own = {**self._shared, **self._local_files(), "MLX_RANK": str(rank)}
-            environment = {**os.environ, **own}
+            own = {**self.environment, "MLX_RANK": str(rank)}
+            command = ["env", *(f"{name}={value}" for name, value in own.items()), *command]
         else:
-            names = [f"{name}={value}" for name, value in self._shared.items()]
+            names = [f"{name}={value}" for name, value in self._names.items()]
             script = RemoteProcess.make_launch_script(
-                rank, None, None, self._files, names, command, False
+                rank, None, None, self._files, names, command, True
             )
-            command = ["ssh", "-tt", "-o", "LogLevel=QUIET", host, script]
+            command = [*_SSH, host, script]
         try:
-            return subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,  # Ctrl+C and Ctrl+Z are for rank 0
-            )
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl+C and Ctrl+Z are for rank 0
+                )
         except OSError as error:
-            self.end()
-            raise RankLostError(f"cannot run {shlex.join(command[:2])}: {error}") from error
-
-    def _rank_files(self) -> dict[str, str]:
-        """Return the content of the files that MLX reads, by environment variable."""
-        if self._hosts.backend == "ring":
-            return {"MLX_HOSTFILE": json.dumps([[address] for address in self._addresses()])}
-        return {"MLX_IBV_DEVICES": json.dumps([host.rdma for host in self._hosts.hosts])}
+            raise RankLostError(f"cannot run {shlex.join(command[:1])}: {error}") from error
 
     def _local_files(self) -> dict[str, str]:
         paths = {}
@@ -150,24 +122,50 @@ class Processes:
             paths[name] = str(path)
         return paths
 
-    def _back_end(self) -> dict[str, str]:
-        if self._hosts.backend == "ring":
-            return {}
-        names = {"MLX_JACCL_COORDINATOR": f"{self._hosts.hosts[0].ips[0]}:{_FIRST_PORT}"}
-        if self._hosts.backend == "jaccl-ring":
-            names["MLX_JACCL_RING"] = "1"
-        return names
 
-    def _addresses(self) -> list[str]:
-        if self._hosts.are_local:
-            return [f"{host.ips[0]}:{port}" for host, port in self._with_ports()]
-        return [f"{host.ips[0]}:{_FIRST_PORT + host.rank}" for host in self._hosts.hosts]
+def _launch_environment(hosts: Hostfile) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variables of all ranks, and the content of the files that variables name."""
+    names = dict(name.split("=", 1) for name in hosts.envs if "=" in name)
+    addresses = [host.ips[0] for host in hosts.hosts]
+    if hosts.backend == "ring":
+        ports = [_FIRST_PORT + host.rank for host in hosts.hosts]
+        if all(host.ssh_hostname in LOCAL for host in hosts.hosts):
+            ports = _free_ports(len(ports))  # several such groups may run here
+        ring = [[f"{one}:{port}"] for one, port in zip(addresses, ports, strict=True)]
+        return names, {"MLX_HOSTFILE": json.dumps(ring)}
+    names["MLX_JACCL_COORDINATOR"] = f"{addresses[0]}:{_FIRST_PORT}"
+    if hosts.backend == "jaccl-ring":
+        names["MLX_JACCL_RING"] = "1"
+    return names, {"MLX_IBV_DEVICES": json.dumps([host.rdma for host in hosts.hosts])}
 
-    def _with_ports(self) -> list[tuple[Any, int]]:
-        sockets = [socket.socket() for _ in self._hosts.hosts]  # all open, so that all differ
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:  # all open at once, so that all differ
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind((LOCAL[0], 0))
-        ports = [one.getsockname()[1] for one in sockets]
-        for one in sockets:
-            one.close()
-        return list(zip(self._hosts.hosts, ports, strict=True))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def joined_group(backend: str, log: str = "/dev/null") -> mx.distributed.Group:
+    """Return the group that MLX joins, as the environment defines it.
+
+    MLX waits for the other ranks forever and holds the interpreter meanwhile: no thread of this
+    process could give up, so another process ends it, and shows the end of `log`.
+
+    Raises:
+        MlxspecError: MLX cannot join.
+    """
+    message = (
+        f"mlxspec: the ranks have started, and not all join within {_JOIN_S} s: look whether they "
+        "reach each other's addresses; the others said:"
+    )
+    script = f'sleep {_JOIN_S}; echo "$0" >&2; tail -c {_SAID} "$1" >&2; kill -KILL $PPID'
+    guard = subprocess.Popen(["sh", "-c", script, message, log], start_new_session=True)
+    try:
+        return mx.distributed.init(strict=True, backend=backend.removesuffix("-ring"))
+    except RuntimeError as error:
+        raise MlxspecError(f"MLX cannot join the ranks over {backend}: {error}") from error
+    finally:
+        os.killpg(guard.pid, signal.SIGKILL)  # with its sleep
+        guard.wait()

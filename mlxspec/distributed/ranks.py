@@ -1,4 +1,4 @@
-"""The ranks of this process: joined once, then asked to load one model after the other.
+"""The ranks of this process, seen from rank 0: joined once, then asked to load models in turn.
 
 MLX joins a group only once per process. So the ranks stay until this process ends, and closing an
 engine only frees their memory.
@@ -6,53 +6,47 @@ engine only frees their memory.
 
 import atexit
 import os
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any
 
 import mlx.core as mx
 
 from mlxspec.device import backend
 from mlxspec.distributed.decoder import ShardedDecoder
-from mlxspec.distributed.handshake import check_same, settings_of, weights_fingerprint
+from mlxspec.distributed.exchange import gathered, seconds_of_a_sum, told
+from mlxspec.distributed.facts import check_same, facts_of
 from mlxspec.distributed.hosts import read_hosts
-from mlxspec.distributed.link import Link, Worker, attended
 from mlxspec.distributed.model import ShardedModel
-from mlxspec.distributed.processes import Processes
-from mlxspec.distributed.rendezvous import (
-    JOIN_S,
-    accept_ranks,
-    initialised,
-    not_all_within,
-)
+from mlxspec.distributed.orders import Orders
+from mlxspec.distributed.processes import Processes, joined_group
 from mlxspec.distributed.sharding import PIPELINE, load_shared
-from mlxspec.errors import ModelNotFoundError, RankLostError, UnsupportedOperationError
+from mlxspec.errors import RankLostError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel, ProgressCallback
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.params import Options
 from mlxspec.progress import Say
 
-_COPY = "give all machines the same files of the model, and the same settings"
+_SETTINGS = ("dtype", "port", "max_kv_size", "keep", "kv_bits")  # of forwards and caches
 
 
 class Ranks:
-    """The other ranks, seen from rank 0.
+    """The other ranks.
 
     Attributes:
-        link: The connections to them.
+        orders: What they are told.
         sizes: Bytes of the loaded model's weights, per rank.
     """
 
-    def __init__(self, group: mx.distributed.Group, link: Link) -> None:
+    def __init__(self, group: mx.distributed.Group, processes: Processes | None = None) -> None:
+        """Lead a group; `processes` are its other ranks, unless another program started them."""
         self.group = group
-        self.link = link
         self.sizes: list[int] = []
+        self.orders = Orders(self._send, processes)
+        self._processes = processes
         self._is_used = False
+        atexit.register(self._end)
 
     def load(
         self,
@@ -66,7 +60,7 @@ class Ranks:
 
         Raises:
             ModelNotFoundError: A rank does not have the model; the ranks wait for another one.
-            RankLostError: A rank is lost, or has other weights or settings.
+            RankLostError: A rank has other weights or versions, or the ranks are lost.
             UnsupportedOperationError: Another engine uses the ranks.
         """
         if self._is_used:
@@ -74,57 +68,49 @@ class Ranks:
                 "another engine of this process stands on these ranks: close it first"
             )
         found = find_source(source, on_progress)
-        given = None if source is None else str(source)
-        settings = settings_of(options)
-        adapter = None if options.adapter is None else str(options.adapter)
-        self.link.forget()
-        self.link.tell(load={"source": given, "adapter": adapter, **settings})
-        facts = {**settings, "weights": weights_fingerprint(found.path)}
-        answers = self.link.answers()
-        if missing := _missing(answers):
-            self.link.tell(go=False)
-            raise ModelNotFoundError(missing)
-        try:
-            check_same(facts, answers, _COPY)
-        except RankLostError:
-            self.link.close()
-            raise
-        self.link.tell(go=True)
-        loaded = self.link.attend(
-            lambda: load_shared(found.path, options, self.group, on_progress, say)
-        )
-        self.sizes = [loaded.model.nbytes, *(one["nbytes"] for one in self.link.answers())]
+        settings = {name: getattr(options, name) for name in _SETTINGS}
+        settings["adapter"] = None if options.adapter is None else str(options.adapter)
+        with self.orders.together("find", None if source is None else str(source), settings):
+            facts = gathered(facts_of(found.path), self.group)
+        check_same(facts)
+        with self.orders.together("load"):
+            loaded, self.sizes = load_shared(found.path, options, self.group, on_progress, say)
         self._is_used = True
-        model = ShardedModel(loaded.model, has_all_layers=PIPELINE not in loaded.shared)
+        has_all_layers = PIPELINE not in loaded.shared
         # The name and commit that the user asked for, not those of its folder.
         return replace(
             loaded,
-            model=model,
+            model=ShardedModel(loaded.model, self.orders, has_all_layers=has_all_layers),
             name=found.name,
             revision=found.revision,
-            make_decoder=partial(ShardedDecoder, link=self.link),
-            free=self.free,
+            make_decoder=ShardedDecoder,
+            free=self._free,
         )
 
-    def free(self) -> None:
+    def seconds_of_a_sum(self, numbers: int) -> float:
+        """Time sums of so many float32 numbers over all ranks; return the median."""
+        with self.orders.together("time_sums", numbers):
+            return seconds_of_a_sum(numbers, self.group)
+
+    def _send(self, orders: list[Any]) -> None:
+        if self._processes is not None:
+            self._processes.announce()
+        told(orders, self.group)
+
+    def _free(self) -> None:
         self._is_used = False
-        with suppress(RankLostError):
-            self.link.tell(free=True)
+        self.orders.later("free")  # not now: garbage collection may call this within an order
 
-
-def _missing(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Return which of ranks 1, 2, ... do not find the model, and why; "" if all do."""
-    reasons = [
-        f"rank {rank} does not find the model: {facts['missing']}"
-        for rank, facts in enumerate(answers, 1)
-        if "missing" in facts
-    ]
-    return "; ".join(reasons)
+    def _end(self) -> None:
+        if self._processes is not None:
+            self._processes.end()
+            return
+        with suppress(RankLostError), self.orders.together("end"):
+            pass
 
 
 _joined: Ranks | None = None
 _hosts = ""
-_is_spent = False  # MLX has joined ranks that are gone
 
 
 def start(hosts: str) -> Ranks:
@@ -134,7 +120,7 @@ def start(hosts: str) -> Ranks:
         MlxspecError: The hosts are not understood, or others already run.
         RankLostError: A rank cannot be started.
     """
-    global _joined, _hosts, _is_spent
+    global _joined, _hosts
     if _joined is not None:
         if hosts != _hosts:
             raise UnsupportedOperationError(
@@ -142,34 +128,19 @@ def start(hosts: str) -> Ranks:
                 "mlxspec again for others"
             )
         return _joined
-    if _is_spent:
-        raise RankLostError(
-            "the ranks that this process has joined are lost, and MLX joins once: start mlxspec "
-            "again"
-        )
     named = read_hosts(hosts)
     backend.check()
     processes = Processes(named)
-    atexit.register(processes.end)
-    kept = {name: os.environ.get(name) for name in processes.environment}
     os.environ.update(processes.environment)
     try:
-        # MLX holds the interpreter while it joins, so a rank that cannot start must show before.
-        processes.wait_for_all()
-        with processes.joining(JOIN_S):
-            group = initialised(named.backend)
-            _is_spent = True
-        _joined, _is_spent = _join(group, processes.end, processes.check), False
+        group = joined_group(named.backend, str(processes.log))
     except BaseException:
         processes.end()
         raise
     finally:
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-    _hosts = hosts
+        for name in processes.environment:
+            os.environ.pop(name, None)
+    _joined, _hosts = Ranks(group, processes), hosts
     return _joined
 
 
@@ -177,49 +148,5 @@ def joined(group: mx.distributed.Group) -> Ranks:
     """Return the ranks of a group that another program has started, on rank 0."""
     global _joined, _hosts
     if _joined is None:
-        _joined, _hosts = _join(group), f"(a group of {group.size()})"
+        _joined, _hosts = Ranks(group), f"(a group of {group.size()})"
     return _joined
-
-
-def _join(
-    group: mx.distributed.Group,
-    at_loss: Callable[[], None] = lambda: None,
-    check: Callable[[], None] = lambda: None,
-) -> Ranks:
-    end = time.monotonic() + JOIN_S
-
-    def check_all() -> None:
-        check()
-        if time.monotonic() > end:
-            raise RankLostError(not_all_within(JOIN_S))
-
-    try:
-        wires = attended(Worker(), lambda: accept_ranks(group), check_all)
-    except (RankLostError, RuntimeError) as error:
-        atexit.register(_end_without_mlx)
-        check()  # the reason, where there is one
-        raise RankLostError(f"the ranks cannot join: {error}") from error
-    link = Link(wires, at_loss)
-    atexit.register(_leave, link)
-    return Ranks(group, link)
-
-
-def _leave(link: Link) -> None:
-    """End the other ranks; if one was lost, end this process without MLX."""
-    if link.reason:
-        _end_without_mlx()
-    link.close()
-
-
-def _end_without_mlx() -> NoReturn:
-    """End this process, in which a collective waits forever.
-
-    While MLX shuts down, such a collective would abort the process or block it.
-    """
-    atexit.unregister(_leave)
-    atexit.unregister(_end_without_mlx)
-    atexit._run_exitfuncs()  # `os._exit` would skip them, and they save what was learned
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
-    os._exit(1)

@@ -5,14 +5,13 @@ groups of heads (`models/sharding.py`); those of mlx-lm use their own code.
 """
 
 import inspect
-import json
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.device.turns import device_turn
+from mlxspec.distributed.exchange import gathered, told
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
 from mlxspec.loading.sharing import Sharing
@@ -21,7 +20,6 @@ from mlxspec.models.sharding import shard
 from mlxspec.params import Options
 from mlxspec.progress import Say
 
-_MOST = 4096  # bytes of a value that the ranks agree on
 PIPELINE = "pipeline"
 _WIDTHS = (
     "num_attention_heads",
@@ -35,18 +33,8 @@ _WIDTHS = (
 def sharing(group: mx.distributed.Group) -> Sharing:
     """Return how each rank of a group shares a model."""
     return Sharing(
-        group.size(), lambda module: _cut(module, group), lambda value: told_all(value, group)
+        group.size(), lambda module: _cut(module, group), lambda value: told(value, group)
     )
-
-
-def told_all(value: Any, group: mx.distributed.Group) -> Any:
-    """Return rank 0's value on every rank; its JSON has at most 4,096 bytes."""
-    content = json.dumps(value).encode()[:_MOST] if group.rank() == 0 else b""
-    padded = content + b" " * (_MOST - len(content)) if content else bytes(_MOST)
-    with device_turn():
-        summed = mx.distributed.all_sum(mx.array(list(padded), mx.int32), group=group)
-        told: Any = summed.tolist()
-    return json.loads(bytes(told))
 
 
 def _cut(module: nn.Module, group: mx.distributed.Group) -> str:
@@ -98,15 +86,19 @@ def _why_no_tensors(module: nn.Module, size: int) -> str:
 
 
 def load_shared(
-    path: Path,
+    source: str | PathLike[str] | None,
     options: Options,
     group: mx.distributed.Group,
     on_progress: ProgressCallback | None = None,
     say: Say = lambda line: None,
-) -> LoadedModel:
-    """Load the part of this rank; all ranks do so at the same time."""
-    return load_model(
-        path,
+) -> tuple[LoadedModel, list[int]]:
+    """Load the part of this rank; all ranks do so at the same time.
+
+    Returns:
+        The part, and the bytes of the parts of all ranks.
+    """
+    loaded = load_model(
+        source,
         dtype=options.dtype,
         port=options.port,
         adapter=options.adapter,
@@ -115,3 +107,4 @@ def load_shared(
         on_progress=on_progress,
         say=say,
     )
+    return loaded, gathered(loaded.model.nbytes, group)

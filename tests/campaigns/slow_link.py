@@ -5,8 +5,7 @@
 Two processes over loopback; milliseconds are added to each collective (`tests/support/slow_link`).
 Arms and delays take turns, so what else the machine does slows all of them alike; the cost curve is
 taken before and after the arms. Prints the bytes of weights of each rank, and medians: tokens/s,
-messages a token, what the cost curve promises (as in `doctor --hosts`), and that over what was
-measured.
+what the cost curve promises (as in `doctor --hosts`), and that over what was measured.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from statistics import harmonic_mean, median
 
 from tests.support.paths import ROOT
 
-WIDTHS = (10, 16, 16, 11, 15)
+WIDTHS = (10, 16, 11, 15)
 PROMPT = "one two three four five six one two three four five six one two three four five six one"
 
 
@@ -59,7 +58,7 @@ def measure(args: argparse.Namespace, file: Path) -> None:
     from mlxspec.trace.stats import GenerationStats
 
     prepared = api.prepare(args.model, Options(drafter="none", hosts="2"), say=print)
-    engine, link = prepared.engine, ranks.start("2").link
+    engine = prepared.engine
     params = GenerationParams(max_tokens=args.tokens, ignore_eos=True, num_draft_tokens=7)
     found: dict[tuple[float, str], list[tuple[float, ...]]] = {}
     for _ in range(args.repeat):
@@ -67,21 +66,21 @@ def measure(args: argparse.Namespace, file: Path) -> None:
             file.write_text(str(delay))
             costs, rows = [forward_cost(prepared.context.engine)], {}
             for drafter in (NoDrafter(), SuffixDrafter()):
-                before, stats = link.num_messages, GenerationStats()
+                stats = GenerationStats()
                 for event in engine.generate(PROMPT, params, drafter=drafter, budget=FixedBudget()):
                     stats.add(event)
-                rows[drafter.name] = stats, link.num_messages - before
+                rows[drafter.name] = stats
             costs.append(
                 forward_cost(prepared.context.engine)
             )  # a machine that slows down shows here
-            for name, (stats, sent) in rows.items():
+            for name, stats in rows.items():
                 tokens, speed = args.tokens / stats.target_forwards, stats.generation_tps
                 both = [estimated_tps(cost, tokens, stats.mean_rows) for cost in costs]
                 estimate = harmonic_mean(both)
-                row = speed, tokens, sent / args.tokens, estimate, estimate / speed
+                row = speed, tokens, estimate, estimate / speed
                 found.setdefault((delay, name), []).append(row)
     print(f"{engine.weights}; weights by rank: {ranks.start('2').sizes} bytes")
-    print("ms added  drafter   tokens/s  tokens/forward  messages/token  estimated  over measured")
+    print("ms added  drafter   tokens/s  tokens/forward  estimated  over measured")
     for (delay, name), rows in found.items():
         middle = [median(column) for column in zip(*rows, strict=True)]
         cells = (f"{value:>{width}.2f}" for value, width in zip(middle, WIDTHS, strict=True))

@@ -14,14 +14,12 @@ def test_a_number_means_so_many_processes_here():
     assert [host.ssh_hostname for host in hosts.hosts] == ["127.0.0.1"] * 3
     assert [host.rank for host in hosts.hosts] == [0, 1, 2]
     assert hosts.backend == "ring"
-    assert hosts.are_local
 
 
 def test_a_list_names_addresses():
     hosts = read_hosts("127.0.0.1,192.0.2.7")
 
     assert [host.ips for host in hosts.hosts] == [["127.0.0.1"], ["192.0.2.7"]]
-    assert not hosts.are_local
 
 
 def test_reads_a_hostfile_of_mlx_launch(tmp_path):
@@ -35,14 +33,14 @@ def test_reads_a_hostfile_of_mlx_launch(tmp_path):
     hosts = read_hosts(str(file))
 
     assert [host.ssh_hostname for host in hosts.hosts] == ["here", "there"]
-    assert (hosts.backend, hosts.envs) == ("jaccl", ("A=1",))
+    assert (hosts.backend, hosts.envs) == ("jaccl", ["A=1"])
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("1", "names 1 of the two ranks"),
-        ("0", "names 1 of the two ranks"),
+        ("0", "names 0 of the two ranks"),
         ("one-host,other-host", "no address of one-host, other-host"),
         ("127.0.0.1,,192.0.2.7", "empty"),
         ("missing.json", "exist"),

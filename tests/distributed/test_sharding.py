@@ -8,6 +8,7 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.orders import Orders
 from mlxspec.distributed.sharding import sharing
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.models.sharding import share
@@ -104,14 +105,14 @@ def test_what_mlx_lm_cannot_cut_is_said_in_words():
 
 
 def test_refuses_a_forward_that_the_other_ranks_do_not_know_of():
-    model = ShardedModel(tiny_model(), has_all_layers=True)
+    model = ShardedModel(tiny_model(), Orders(print), has_all_layers=True)
 
-    with pytest.raises(UnsupportedOperationError, match="leave out --hosts"):
+    with pytest.raises(UnsupportedOperationError, match="not supported with --hosts"):
         Decoder(model).observe([1, 2])
 
 
 def test_refuses_states_that_another_rank_has():
-    model = ShardedModel(tiny_model(), has_all_layers=False)
+    model = ShardedModel(tiny_model(), Orders(print), has_all_layers=False)
 
     with pytest.raises(UnsupportedOperationError, match="on other ranks"):
         model.check_capture()

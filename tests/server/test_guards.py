@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_server import engine_thread
@@ -18,12 +16,9 @@ from mlxspec_server.figures import Counts
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
-from tests.support.followed import Followed
 from tests.support.served import (
     JSON,
     MESSAGES,
-    MODEL,
-    TOKENIZER,
     engine,
     listening,
     serving,
@@ -111,23 +106,6 @@ def test_a_model_that_cannot_be_loaded_is_said_so():
         found = client.post(PATH, json=CHAT)
     assert found.status_code == 503
     assert "tiny cannot be loaded: too little memory" in found.json()["error"]["message"]
-
-
-def test_a_target_that_is_lost_is_said_so_to_whoever_asks():
-    followed = Followed(MODEL, PoolDrafter([SuffixDrafter()]), tokenizer=TOKENIZER)
-
-    def load(offer):
-        followed.link.check()  # as a load over these ranks does first
-        return followed.engine
-
-    with serving(shelf(load_engine=load)) as client:
-        found = client.post(PATH, json=CHAT).json()
-        assert found["choices"][0]["message"]["content"] == true_text(MESSAGES)
-        followed.link.lose("rank 1: gone")
-        for _ in range(2):
-            found = client.post(PATH, json=CHAT)
-            assert found.status_code >= 500
-            assert "rank 1: gone" in found.json()["error"]["message"]
 
 
 def test_while_a_model_loads_a_stream_says_that_it_is_alive():

@@ -3,35 +3,16 @@
 Both have the whole of one tiny model, so no collective is needed, and both can be compared.
 """
 
-import threading
+import json
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.decoder import ShardedDecoder
 from mlxspec.distributed.follower import Follower
-from mlxspec.distributed.link import Link
 from mlxspec.distributed.model import ShardedModel
-from mlxspec.distributed.orders import Kind, Order
-from mlxspec.distributed.wire import WireError
+from mlxspec.distributed.orders import Orders
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from tests.support.tiny import ToyTokenizer, make_cache
-
-
-class FollowedWire:
-    """The wire to a follower in the same thread."""
-
-    def __init__(self, follower):
-        self._follower, self._ended = follower, threading.Event()
-
-    def send_orders(self, message):
-        self._follower.obey(message)
-
-    def receive(self, silence_s=None):
-        self._ended.wait()
-        raise WireError("the process has ended")
-
-    def close(self):
-        self._ended.set()
 
 
 class Followed:
@@ -39,23 +20,27 @@ class Followed:
 
     Attributes:
         engine: The engine of rank 0.
-        link: Its link.
+        orders: What it tells the other rank.
+        messages: The names of the orders of each message so far.
         theirs: The decoders of the other rank, by their number.
     """
 
     def __init__(self, model, drafter=None, kind="full", tokenizer=None):
-        def decoder():
-            return Decoder(model, make_cache(model, kind))
-
-        follower = Follower(decoder, lambda numbers, times: None)
-        self.theirs = follower._decoders
-        self.link = Link([FollowedWire(follower)])
-        target = ShardedDecoder(
-            ShardedModel(model, has_all_layers=True), make_cache(model, kind), self.link
-        )
+        self.messages = []
+        self._follower = Follower(None)
+        self._follower.make_decoder = lambda: Decoder(model, make_cache(model, kind))
+        self.theirs = self._follower.decoders
+        self.orders = Orders(self._send)
+        shared = ShardedModel(model, self.orders, has_all_layers=True)
+        target = ShardedDecoder(shared, make_cache(model, kind))
         tokenizer = tokenizer or ToyTokenizer(model.config.vocab_size)
         self.engine = Engine(target, drafter or NoDrafter(), tokenizer, name="tiny")
 
+    def _send(self, orders):
+        self.messages.append([order[2] if order[0] == "call" else order[0] for order in orders])
+        self._follower.obey(json.loads(json.dumps(orders)))
+
     def flush(self):
         """Send what waits for a forward."""
-        self.link.now(Order(Kind.PROBE, 0, (0, 0)))
+        with self.orders.together("close", -1):
+            pass

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ASKED = "Repeat these words three times: red, green, blue, red, green, blue."
 _REPLY = 48  # tokens
+_FEW, _MANY = 1024, 1 << 20  # numbers of a sum: about a row of hidden states; many rows
 _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas` (Fedora)"
 
 
@@ -217,7 +218,6 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
     from mlxspec import api
     from mlxspec.device.backend import GB
     from mlxspec.distributed import ranks
-    from mlxspec.distributed.probe import measure_link
     from mlxspec.drafters.none import NoDrafter
     from mlxspec.measure.cost import cost_table, estimated_tps, forward_cost
     from mlxspec.measure.tables import cell, table
@@ -227,7 +227,8 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
     params = GenerationParams(max_tokens=_REPLY, ignore_eos=True)
     prepared = api.prepare(source, Options(drafter="pool", hosts=hosts), say=say)
     engine, found = prepared.engine, ranks.start(hosts)
-    figures = measure_link(found.group, found.link)
+    latency_ms = 1e3 * found.seconds_of_a_sum(_FEW)
+    bandwidth = 4e-6 * _MANY / found.seconds_of_a_sum(_MANY)
     layers = engine.target.num_hidden_layers
     # Each rank of a pipeline sends once, the last one to all of them.
     num_sums = found.group.size() if "pipeline" in engine.weights else 2 * layers
@@ -241,7 +242,9 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
     sizes = ", ".join(f"{size / GB:.2f}" for size in found.sizes)
     return (
         f"{engine.name}, {engine.weights}; GB of weights by rank: {sizes}\n"
-        f"{figures.words(num_sums)}\n{cost_table(cost)}\n\n{table(rows)}"
+        f"link: {latency_ms:.2f} ms a sum of {_FEW:,} numbers, {bandwidth:.0f} MB/s in large ones; "
+        f"{num_sums} collectives a forward take {num_sums * latency_ms:.0f} ms, whatever the rows\n"
+        f"{cost_table(cost)}\n\n{table(rows)}"
     )
 
 

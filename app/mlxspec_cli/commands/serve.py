@@ -1,7 +1,6 @@
 """`mlxspec serve`: answer over HTTP, with drafts in every reply."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from mlxspec_cli.serve_options import REFUSED
 if TYPE_CHECKING:
     from mlxspec.engine.engine import Engine
     from mlxspec_server.settings import ServerSettings
-    from mlxspec_server.shelf import Offer, Shelf
+    from mlxspec_server.shelf import Offer
 
 _NEEDED = ("starlette", "uvicorn")
 _TURNS = "replies written at the same time take turns, a forward each"
@@ -29,7 +28,7 @@ def run(args: Namespace) -> int:
     Raises:
         ValueError: An argument is out of range, or a flag is refused.
         UnsupportedOperationError: The packages of the server are not installed.
-        MlxspecError: The model cannot be loaded, or a rank of it is lost.
+        MlxspecError: The model cannot be loaded.
     """
     for name, why in REFUSED.items():
         if getattr(args, name):
@@ -70,18 +69,9 @@ def _serve(args: Namespace) -> None:
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         ready = f"http://{host}:{port}/v1 answers with {main.name}; Ctrl+C ends it"
-        check = _check_of(args.hosts, shelf)
-        serve(shelf, settings, listening, args.log_level, lambda: say(ready), check)
-
-
-def _check_of(hosts: str | None, shelf: "Shelf") -> Callable[[], None]:
-    """Print how ranks share the target; return a check that raises when a rank is lost."""
-    if hosts is None:
-        return lambda: None  # the target is in this process
-    from mlxspec.distributed import ranks  # rarely needed, and it imports mlx.launch
-
-    say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
-    return ranks.start(hosts).link.check
+        if args.hosts is not None:
+            say(f"{shelf.loaded[0].engine.weights}: {_TURNS}")
+        serve(shelf, settings, listening, args.log_level, lambda: say(ready))
 
 
 def _settings_of(args: Namespace) -> "ServerSettings":
