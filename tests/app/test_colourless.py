@@ -9,8 +9,8 @@ from textual.selection import Selection
 from textual.widgets import OptionList
 
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.text.wrap import WrappedText
-from mlxspec_app.widgets.chat.rows import opens_round, with_tick
+from mlxspec_app.text.rendering.document import Document
+from mlxspec_app.widgets.chat.painter import opens_round, with_tick
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
 from tests.support.app_driver import chat, replay
@@ -32,7 +32,8 @@ def ticks(text, spans):
     rows = []
     for row in text.rows:
         line, shown = text.lines[row.line], ""
-        for run in text.runs(row):
+        [piece] = row.pieces
+        for run in line.runs(piece.start, piece.start + len(piece.text)):
             mark = "|" if opens_round(line, run, spans) else ""
             shown += mark + line.text[run.start : run.end]
         rows.append(shown)
@@ -41,9 +42,8 @@ def ticks(text, spans):
 
 def wrapped(width, *pieces):
     """Wrapped text of (words, round) and its spans."""
-    text = WrappedText(width)
-    for tag, (words, _) in enumerate(pieces):
-        text.append(words, tag)
+    text = Document(width, markup="plain")
+    text.extend([words for words, _ in pieces])
     return text, [Span(words, "accepted", r) for words, r in pieces]
 
 
@@ -66,7 +66,7 @@ async def test_kinds_of_tokens_differ_in_weight(theme):
             ("over", "far-over", "under", "far-under", "plain"),
             ("text", "head", "model"),
         ):
-            styles = [weight(message.part_style(name)) for name in names]
+            styles = [weight(message._painter.part_style(name)) for name in names]
             assert len(set(styles)) == len(names), names
 
 
@@ -77,11 +77,11 @@ def test_a_round_begins_where_its_first_token_does():
 
 def test_a_round_that_begins_in_a_new_row_begins_with_the_word():
     pieces = [("one two", 1), (" three", 2), (" four", 2)]
-    assert ticks(*wrapped(8, *pieces)) == ["one two| ", "|three ", "four"]
+    assert ticks(*wrapped(8, *pieces)) == ["one two", "|three", "four"]
 
 
 def test_a_token_cut_in_two_begins_its_round_once():
-    assert ticks(*wrapped(4, ("ab", 1), ("cdefgh", 2))) == ["ab|cd", "efgh"]
+    assert ticks(*wrapped(8, ("abcdef", 1), ("ghijkl", 2))) == ["abcdef|gh", "ijkl"]
 
 
 def test_a_tick_is_a_line_below_one_character():
@@ -143,7 +143,7 @@ async def test_guessed_words_differ_from_others_without_colour():
     async with chat(view="colours") as driver:
         await driver.say("hello")
         message = driver.screen.query(TokenMessage).last()
-        own, guess = (weight(message.part_style(name)) for name in ("own", "guess"))
+        own, guess = (weight(message._painter.part_style(name)) for name in ("own", "guess"))
         assert own != guess
 
 

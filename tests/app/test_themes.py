@@ -259,7 +259,7 @@ async def test_the_terminals_own_colours_reach_the_terminal(theme, numbers):
         await driver.say("hello")
         message = driver.screen.query(TokenMessage).last()
         for kind, number in zip(("accepted", "corrected", "bonus"), numbers, strict=False):
-            assert message.part_style(kind).color == TerminalColour.from_ansi(number)
+            assert message._painter.part_style(kind).color == TerminalColour.from_ansi(number)
         assert Color.parse(driver.app.theme_variables["spec-rejected"]).ansi == numbers[3]
         assert not painted_backgrounds(driver) - {"default"}
 

@@ -16,7 +16,8 @@ from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
 from mlxspec_app.export.recording import Recording, growth, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.text.wrap import WrappedText
+from mlxspec_app.text.tagged_lines import TaggedLines
+from mlxspec_app.text.wrap import breaks
 
 FALLEN_ROWS = 2  # rows for rejected tokens below the row of the round
 _FIGURES_S = 0.2  # between two lines of figures: nobody reads faster
@@ -141,27 +142,37 @@ def _user_rows(message: Message, width: int) -> list[Row]:
 
 def _line_rows(text: str, width: int, look: str) -> list[Row]:
     """Return the wrapped rows of a text with one look."""
-    wrapped = WrappedText(width)
-    wrapped.append(safe_text(text))
-    return [[Piece(0, wrapped.row_text(row), look)] for row in wrapped.rows]
+    rows = ("".join(part for part, _ in row) for row in _wrapped([text], max(1, width)))
+    return [[Piece(0, row, look)] for row in rows]
 
 
 def _reply_rows(reply: Reply, width: int) -> list[Row]:
     """Return the rows of a reply, each token in the look of its kind."""
-    wrapped = WrappedText(width)
+    texts: list[str] = []
     tokens: list[tuple[str, int, int]] = []
     for number, written in written_by_round(reply):
         for index, span in written:
             tokens.append((INKS[0].style_of(span), number, index))
-            wrapped.append(safe_text(span.text), len(tokens) - 1)
+            texts.append(span.text)
     rows: list[Row] = []
-    for row in wrapped.rows:
-        text, drawn = wrapped.lines[row.line].text, Row()
-        for run in wrapped.runs(row):
-            column = drawn[-1].end if drawn else 0
-            drawn.append(Piece(column, text[run.start : run.end], *tokens[run.tag]))
-        rows.append(drawn)
+    for row in _wrapped(texts, width):
+        rows.append([])
+        for part, tag in row:
+            column = rows[-1][-1].end if rows[-1] else 0
+            rows[-1].append(Piece(column, part, *tokens[tag]))
     return rows
+
+
+def _wrapped(texts: Sequence[str], width: int) -> Iterator[list[tuple[str, int]]]:
+    """Yield the rows of joined texts: characters, and the index of the text that they are from."""
+    source = TaggedLines()
+    for tag, text in enumerate(texts):
+        source.append(safe_text(text), tag)
+    for line in source.lines:
+        start = 0
+        for end in (*breaks(line.text, width), len(line.text)):
+            yield [(line.text[run.start : run.end], run.tag) for run in line.runs(start, end)]
+            start = end
 
 
 def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[int, list[Part]]]:

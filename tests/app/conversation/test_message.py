@@ -10,8 +10,9 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.conversation.views import COLOURS, XRAY
-from mlxspec_app.text.live_markdown import Look
-from mlxspec_app.widgets.chat.token_message import GUTTER, MEASURE, TokenMessage
+from mlxspec_app.text.rendering.pieces import Tone
+from mlxspec_app.widgets.chat.painter import GUTTER
+from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.traces import make_fake
 
@@ -89,7 +90,7 @@ async def test_styles_of_one_ink_differ_without_colour(pilot, ink):
     widget.set_ink(ink)
     looks = {}
     for span in spans:
-        style = widget._painter.mixed(ink.style_of(span), "", Look.PLAIN)
+        style = widget._painter.mixed(ink.style_of(span), "", Tone.PLAIN)
         cues = (bool(style.bold), bool(style.underline), bool(style.italic))
         looks.setdefault(cues, set()).add(ink.style_of(span))
     quiet = {"step-1", "step-2", "step-3", "plain", "accepted", "text"}

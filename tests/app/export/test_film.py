@@ -13,8 +13,7 @@ from mlxspec_app.export import film
 from mlxspec_app.export.looks import colours, xterm
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
-from mlxspec_app.text.safe_text import safe_text
-from mlxspec_app.text.wrap import WrappedText
+from mlxspec_app.text.rendering.document import Document
 from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
 
@@ -66,9 +65,9 @@ def test_at_the_end_the_terminal_shows_every_row_as_the_app_wraps_it(trace, widt
     _, frames = frames_of(recording, width)
     shown = [row.rstrip() for row in screen_after(frames)]
     for reply in recording.replies:
-        wrapped = WrappedText(width)
-        wrapped.append(safe_text(reply.text))
-        rows = [wrapped.row_text(row).rstrip() for row in wrapped.rows]
+        document = Document(width, markup="plain")
+        document.extend([reply.text])
+        rows = ["".join(piece.text for piece in row.pieces).rstrip() for row in document.rows]
         assert rows in [shown[at : at + len(rows)] for at in range(len(shown))]
 
 

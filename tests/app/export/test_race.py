@@ -10,7 +10,7 @@ from mlxspec.trace.file import TraceWriter
 from mlxspec_app.export import race as export
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_cli.main import main
-from tests.support import hostile_traces
+from tests.support import export_traces, hostile_traces
 from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE, racing
 from tests.support.race_runs import with_token
 from tests.traces import make_fake
@@ -74,6 +74,13 @@ def test_the_film_has_both_texts_side_by_side_at_their_own_pace():
     plain, drafted = ("".join(row[n : n + 48] for row in half[3:19]).split() for n in (0, 52))
     assert len(drafted) > len(plain) > 0
     assert "identical" not in "".join(half)
+
+
+def test_a_lane_that_scrolls_keeps_nothing_of_a_longer_row():
+    events = export_traces.events_saying([f"{'x' * (n * 7 % 40)}\n" for n in range(40)], "?")
+    runs = race(events, events)
+    rows = runs.tracks[0].replies[0].text.split("\n")[-16:]
+    assert [row[:48].rstrip() for row in screen_of(export.cast(runs))[3:19]] == rows
 
 
 def test_text_of_a_model_stays_text():

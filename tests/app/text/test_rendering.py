@@ -9,10 +9,9 @@ from rich.cells import cell_len
 
 from mlxspec_app.text.rendering import blocks, code
 from mlxspec_app.text.rendering import document as document_module
-from mlxspec_app.text.rendering.document import RenderedDocument
+from mlxspec_app.text.rendering.document import Document
 from mlxspec_app.text.rendering.inline import closing_marks
 from mlxspec_app.text.rendering.pieces import Tone
-from mlxspec_app.text.tagged_lines import Line
 
 PARTS = [
     "# H\n", "## *x* y\n", "- a\n", "  - b **c**\n", "1. x\n", "2. y\n", "```py\n", "```\n",
@@ -23,21 +22,17 @@ PARTS = [
 STAND_INS = ("•", "<", "*")  # shown for a sign of a list, `&lt;` and `\*`
 
 
-def lines(text):
-    return [Line(line) for line in text.split("\n")]
-
-
-def rendered(text, width=60):
-    document = RenderedDocument(width)
-    document.update(lines(text), is_open=False)
+def rendered(text, width=60, markup="rendered"):
+    document = Document(width, markup=markup)
+    document.extend([text])
     return document
 
 
-def streamed(text, step, width=60):
-    document = RenderedDocument(width)
-    for end in range(step, len(text), step):
-        document.update(lines(text[:end]), is_open=True)
-    document.update(lines(text), is_open=False)
+def streamed(text, step, width=60, markup="rendered"):
+    document = Document(width, markup=markup, is_open=True)
+    for start in range(0, len(text), step):
+        document.extend([text[start : start + step]])
+    document.set_open(False)
     return document
 
 
@@ -96,10 +91,10 @@ def test_a_table_too_wide_wraps_its_cells_and_keeps_to_the_width():
 
 
 def test_a_table_that_still_grows_is_shown_as_written():
-    document = RenderedDocument(60)
-    document.update(lines("| a | b |\n|---|---|\n| 1 |"), is_open=True)
+    document = Document(60, markup="rendered", is_open=True)
+    document.extend(["| a | b |\n|---|---|\n| 1 |"])
     assert shown(document) == ["| a | b |", "|---|---|", "| 1 |"]
-    document.update(lines("| a | b |\n|---|---|\n| 1 | 2 |\n\n"), is_open=True)
+    document.extend([" 2 |\n\n"])
     assert shown(document)[:3] == ["a │ b", "──┼──", "1 │ 2"]
 
 
@@ -139,18 +134,74 @@ def test_what_a_text_leaves_open_is_closed(text, marks):
 
 @pytest.mark.parametrize("text", ["so **loud", "so **loud**", "so **loud*", "so **lo"])
 def test_marks_do_not_appear_while_they_are_typed(text):
-    document = RenderedDocument(60)
-    document.update(lines(text), is_open=True)
+    document = Document(60, markup="rendered", is_open=True)
+    document.extend([text])
     assert "*" not in shown(document)[0]
     [tone] = tones(document, shown(document)[0].split(" ")[1])
     assert tone is Tone.LOUD
 
 
-@settings(max_examples=150)
-@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(12, 70))
-def test_a_text_that_streams_in_looks_like_one_that_was_there(parts, step, width):
+def looks(document):
+    """The rows with the tone of each character, without empty rows at the end."""
+    rows = [
+        [(char, piece.tone) for piece in row.pieces for char in piece.text if char != " "]
+        for row in document.rows
+    ]
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+MARKUPS = st.sampled_from(["rendered", "exact", "plain"])
+
+
+@settings(max_examples=250)
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(12, 70), MARKUPS
+)
+def test_a_text_that_streams_in_looks_like_one_that_was_there(parts, step, width, markup):
     text = "".join(parts)
-    assert shown(streamed(text, step, width)) == shown(rendered(text, width))
+    assert looks(streamed(text, step, width, markup)) == looks(rendered(text, width, markup))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.sampled_from(PARTS) | st.text("ab *_`#>-~\n[]()1.|\\世", max_size=9), max_size=14),
+    st.integers(1, 9),
+    st.sampled_from(["exact", "plain"]),
+)
+def test_the_exact_text_stays_what_it_was(parts, step, markup):
+    text = "".join(parts)
+    for document in (rendered(text, 1000, markup), streamed(text, step, 1000, markup)):
+        rows = ("".join(piece.text for piece in row.pieces) for row in document.rows)
+        assert "\n".join(rows) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("**a** b", [("**", Tone.QUIET), ("a", Tone.LOUD), ("**", Tone.QUIET)]),
+        ("an *a*", [("*", Tone.QUIET), ("a", Tone.ITALIC), ("*", Tone.QUIET)]),
+        ("`a` b", [("`", Tone.QUIET), ("a", Tone.CODE), ("`", Tone.QUIET)]),
+        ("- a", [("-", Tone.LOUD)]),
+        ("12. a", [("12.", Tone.LOUD)]),
+        ("> a", [("> ", Tone.QUIET)]),
+        ("---", [("---", Tone.QUIET)]),
+        ("# a", [("# ", Tone.QUIET), ("a", Tone.LOUD)]),
+        ("snake_case_name #hash", []),
+        ("**open `open a ** b ** c", []),
+    ],
+)
+def test_the_exact_text_has_quiet_marks(line, parts):
+    [row] = rendered(line, markup="exact").rows
+    assert [(p.text, p.tone) for p in row.pieces if p.tone] == parts
+
+
+def test_nothing_inside_code_is_read():
+    document = rendered("```py\n**a**\n```\n> **b**", markup="exact")
+    assert [row.is_code for row in document.rows] == [True, True, True, False]
+    assert [row.is_quote for row in document.rows] == [False, False, False, True]
+    assert {piece.tone for piece in document.rows[1].pieces} == {Tone.CODE}
 
 
 @settings(max_examples=150)
@@ -170,14 +221,15 @@ def test_each_character_shown_is_the_one_in_its_place_in_the_source(parts, width
 
 
 @settings(max_examples=60)
-@given(st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(0, 60))
-def test_a_text_that_is_cut_looks_like_the_shorter_one(parts, step, end):
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=14), st.integers(1, 9), st.integers(0, 60), MARKUPS
+)
+def test_a_text_that_is_cut_looks_like_the_shorter_one(parts, step, num_left, markup):
     text = "".join(parts)
-    document = streamed(text, step)
-    kept = text[:end]
-    document.cut(kept.count("\n"), len(kept.rpartition("\n")[2]))
-    document.update(lines(kept), is_open=False)
-    assert shown(document) == shown(rendered(kept))
+    document, kept = streamed(text, step, markup=markup), text[: num_left * step]
+    if kept != text:
+        document.cut_to(num_left)
+    assert looks(document) == looks(rendered(kept, markup=markup))
 
 
 @pytest.mark.parametrize("width", [12, 30, 100])
@@ -185,8 +237,20 @@ def test_another_width_wraps_as_if_it_had_been_there_from_the_start(width):
     text = "".join(random.Random(3).choices(PARTS, k=60)) + "word **bold** and `code` " * 60
     document = streamed(text, 9)
     document.set_width(width)
-    document.update(lines(text), is_open=False)
     assert shown(document) == shown(rendered(text, width))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.text("ab\n 世", min_size=1, max_size=9), min_size=1, max_size=8), MARKUPS)
+def test_the_rows_of_a_text_hold_all_that_is_shown_of_it(texts, markup):
+    document = Document(8, markup=markup)
+    document.extend(texts)
+    for y, row in enumerate(document.rows):
+        for piece in row.pieces:
+            line = document.lines[piece.line]
+            for at in range(piece.start, piece.start + len(piece.text) if piece.line >= 0 else 0):
+                assert y in document.rows_of(line.tag_at(at))
+                assert document.row_at(piece.line, at) == y
 
 
 @pytest.mark.parametrize(
@@ -201,7 +265,8 @@ def test_another_width_wraps_as_if_it_had_been_there_from_the_start(width):
     ],
     ids=["paragraph", "code", "list", "paragraphs", "poem", "open"],
 )
-def test_the_work_for_a_token_does_not_grow_with_the_text(text, monkeypatch):
+@pytest.mark.parametrize("markup", ["rendered", "exact"])
+def test_the_work_for_a_token_does_not_grow_with_the_text(text, markup, monkeypatch):
     done = []
     parse, lex, inline = blocks.parse_region, code.Highlighter.lex, document_module.inline_lines
 
@@ -220,10 +285,10 @@ def test_the_work_for_a_token_does_not_grow_with_the_text(text, monkeypatch):
     monkeypatch.setattr(document_module, "parse_region", counted)
     monkeypatch.setattr(document_module, "inline_lines", counted_inline)
     monkeypatch.setattr(code.Highlighter, "lex", counted_lex)
-    document, costs = RenderedDocument(80), []
+    document, costs = Document(80, markup=markup, is_open=True), []
     for end in range(4, len(text), 4):
         done.clear()
-        changed = document.update(lines(text[:end]), is_open=True)
+        changed = document.extend([text[end - 4 : end]])
         costs.append(sum(done) + sum(len(row.pieces) for row in document.rows[changed:]))
     third = len(costs) // 3
     assert max(costs[-third:]) <= 1.2 * max(costs[:third]) + 60

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _QUIET = Tone.QUIET | Tone.SIGN
-_QUOTE = Piece("│ ", tone=_QUIET)
+QUOTE = Piece("│ ", tone=_QUIET)
 _BULLETS = "-*+"
 _HEADINGS = {"h1": "━━ ", "h2": "── "}
 _LOWER_HEADING = "─ "
@@ -115,7 +115,7 @@ class _Builder:
             self._region.starts.append(self._first + token.map[0])
         match token.type:
             case "blockquote_open":
-                self._containers.append(_Container((_QUOTE,), (_QUOTE,), is_quote=True))
+                self._containers.append(_Container((QUOTE,), (QUOTE,), is_quote=True))
             case "list_item_open":
                 self._containers.append(self._item(token))
             case "blockquote_close" | "list_item_close":

@@ -1,4 +1,7 @@
-"""Rendered Markdown of a text that grows: complete parts stay, and the open end is parsed again.
+"""The rows of a text that grows: complete parts stay, and the open end is parsed again.
+
+There are three ways to show a text: rendered Markdown, its exact characters in the tones of
+Markdown, and plain characters. All are rows of pieces, and each piece knows what it shows.
 
 All blocks but the last are complete, and so are all lines but the last of an open code block, and
 the start of a very long paragraph. They are rendered once, so the cost of an update depends on the
@@ -6,17 +9,22 @@ open end of the text, not on its length. Marks record where parsing can start ag
 to one of them.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Literal
 
 from mlxspec.trace.difference import common_length
 from mlxspec_app.text.rendering.blocks import OpenFence, code_line, parse_region
 from mlxspec_app.text.rendering.code import ROOT, Highlighter, State
+from mlxspec_app.text.rendering.exact import exact_lines, plain_lines, with_marks
 from mlxspec_app.text.rendering.inline import closing_marks, inline_lines
 from mlxspec_app.text.rendering.pieces import Piece, Shown, ShownLine, ShownRow, Tone
-from mlxspec_app.text.tagged_lines import Line
+from mlxspec_app.text.safe_text import safe_text
+from mlxspec_app.text.tagged_lines import Line, Place, TaggedLines
 
+Markup = Literal["rendered", "exact", "plain"]
 _LONG_LINE = 400  # characters of a paragraph, before its start is taken as complete
 _MANY_LINES = 24
 _KEPT_OPEN = 160  # characters that stay open then
@@ -48,47 +56,61 @@ class _Mark:
     begun: tuple[Piece, ...] = ()
     fence: _Fence | None = None
 
+    @property
+    def place(self) -> Place:
+        return Place(self.line, self.column)
 
-class RenderedDocument:
-    """The rows of a text, at least one, each at most `width` cells wide."""
 
-    def __init__(self, width: int) -> None:
+class Document:
+    """The rows of a text, at least one, each at most `width` cells wide.
+
+    Texts are added and removed at the end only; the time for both depends on the open end.
+    """
+
+    def __init__(self, width: int = 80, *, markup: Markup, is_open: bool = False) -> None:
+        """Start empty; `is_open` says that more text will follow."""
         self.width = width
         self.rows: list[ShownRow] = [ShownRow(0, ())]
+        self._source = TaggedLines()
+        self._markup = markup
+        self._is_open = is_open
         self._shown: list[Shown] = []
         self._marks = [_Mark()]
         self._num_complete = 0
 
-    def update(self, lines: Sequence[Line], *, is_open: bool) -> int:
-        """Render the text after it has grown or was cut; return the index of the first changed row.
+    @property
+    def lines(self) -> list[Line]:
+        """The source in logical lines, without control characters.
 
-        `lines` are all logical lines of the source; `is_open` says whether more text may follow.
+        The tag of a character is the number of the text with which it came.
         """
-        start = self._num_complete
-        old = self.rows[start:]
-        del self.rows[start:]
-        while (shown := self._advance(lines, is_open)) is None:
-            pass
-        self._num_complete = len(self.rows)
-        self.rows += [row for part in shown for row in part.rows(self.width)]
-        if not is_open:
-            while len(self.rows) > max(1, start) and not self.rows[-1].pieces:
-                self.rows.pop()
-        self.rows = self.rows or [ShownRow(0, ())]
-        return start + common_length(old, self.rows[start:])
+        return self._source.lines
 
-    def cut(self, line: int, column: int) -> None:
-        """Forget all that depends on the source from a position on; `update` must follow."""
-        while len(self._marks) > 1 and (self._marks[-1].line, self._marks[-1].column) > (
-            line, column
-        ):  # fmt: skip
+    def extend(self, texts: Sequence[str]) -> int:
+        """Add texts at the end and return the index of the first row that changed."""
+        for text in texts:
+            self._source.append(safe_text(text), self._source.num_pieces)
+        return self._update()
+
+    def cut_to(self, num_texts: int) -> int:
+        """Keep the first texts and return the index of the first row that changed."""
+        place = self._source.cut(num_texts)
+        while len(self._marks) > 1 and self._marks[-1].place > place:
             self._marks.pop()
         mark = self._marks[-1]
         del self._shown[mark.num_shown :]
         self._num_complete = mark.num_rows
+        return self._update()
+
+    def set_open(self, is_open: bool) -> int:
+        """Set whether more text will follow; return the index of the first row that changed."""
+        if is_open == self._is_open:
+            return len(self.rows)
+        self._is_open = is_open
+        return self._update()
 
     def set_width(self, width: int) -> None:
-        """Wrap the complete parts to another width; `update` must follow."""
+        """Wrap everything to another width."""
         self.width = width
         parts = [part.rows(width) for part in self._shown]
         self.rows = [row for part in parts for row in part]
@@ -100,35 +122,93 @@ class RenderedDocument:
         mark = self._marks[-1]
         self.rows += ShownLine(mark.line, mark.begun).rows(width)[:-1]
         self._num_complete = len(self.rows)
+        self._update()
+
+    def rows_of(self, text: int) -> range:
+        """Return the rows that show a text, else the row in which it would be."""
+        start, end = self._source.start_of(text), self._source.start_of(text + 1)
+        first = bisect_left(self.rows, start.line, key=lambda row: row.line)
+        last = bisect_left(self.rows, end.line + 1, key=lambda row: row.line)
+        found = [i for i in range(first, last) if _shows(self.rows[i], start, end)]
+        near = min(first, len(self.rows) - 1)
+        return range(found[0], found[-1] + 1) if found else range(near, near + 1)
+
+    def row_at(self, line: int, character: int) -> int:
+        """Return the row that shows a character of the source, else the last one before it."""
+        here, after = Place(line, character), Place(line, character + 1)
+        first = bisect_left(self.rows, line, key=lambda row: row.line)
+        last = bisect_left(self.rows, line + 1, key=lambda row: row.line)
+        found = (i for i in range(first, last) if _shows(self.rows[i], here, after))
+        return next(found, max(0, min(first, len(self.rows) - 1)))
+
+    def _update(self) -> int:
+        """Render the text after it has changed; return the index of the first changed row."""
+        start = self._num_complete
+        old = self.rows[start:]
+        del self.rows[start:]
+        while (shown := self._advance(self.lines, self._is_open)) is None:
+            pass
+        self._num_complete = len(self.rows)
+        self.rows += [row for part in shown for row in part.rows(self.width)]
+        if self._markup == "rendered" and not self._is_open:
+            while len(self.rows) > max(1, start) and not self.rows[-1].pieces:
+                self.rows.pop()
+        self.rows = self.rows or [ShownRow(0, ())]
+        return start + common_length(old, self.rows[start:])
+
+    def _as_shown(
+        self, parts: Sequence[Shown], first: int, after: int, *, is_code: bool = False
+    ) -> Sequence[Shown]:
+        """Return the lines from `first` on as they are shown; `parts` are rendered."""
+        if self._markup == "rendered":
+            return parts
+        lines = [line.text for line in self.lines[first:after]]
+        return exact_lines(parts, lines, first, is_code=is_code)
 
     def _num_begun(self, mark: _Mark) -> int:
         return len(ShownLine(mark.line, mark.begun).rows(self.width)) - 1
 
-    def _advance(self, lines: Sequence[Line], is_open: bool) -> list[Shown] | None:
+    def _advance(self, lines: Sequence[Line], is_open: bool) -> Sequence[Shown] | None:
         """Complete the parts that can be; return the open ones, or None if there are more."""
         mark = self._marks[-1]
         if mark.fence is not None:
             return self._advance_code(mark, mark.fence, lines, is_open)
         if mark.column:
             return self._advance_line(mark, lines, is_open)
+        if self._markup == "plain":
+            return self._advance_plain(mark)
         open_lines = [line.text for line in lines[mark.line :]]
         region = parse_region(open_lines, mark.line, is_open=is_open)
         last = len(lines) - 1
         if region.fence is not None and region.fence.line < last:
             fence = region.fence
-            self._complete([part for part in region.shown if part.line <= fence.line])
+            parts = [part for part in region.shown if part.line <= fence.line]
+            self._complete(self._as_shown(parts, mark.line, fence.line + 1))
             self._mark(fence.line + 1, fence=_Fence(fence, Highlighter(fence.language)))
             return None
-        begin = max((line for line in region.starts if line < last), default=mark.line)
+        # a start in the last line can vanish as the line grows, unless a blank line is before it
+        is_apart = last > mark.line and not lines[last - 1].text.strip()
+        begin = max((n for n in region.starts if n < last + is_apart), default=mark.line)
         if is_open and begin == mark.line and region.is_prose:
             part = self._complete_part(mark, lines)
             if part is None:
                 return None
             begin = part
         if is_open and begin > mark.line:
-            self._complete([part for part in region.shown if part.line < begin])
+            parts = [part for part in region.shown if part.line < begin]
+            self._complete(self._as_shown(parts, mark.line, begin))
             self._mark(begin)
-        return [part for part in region.shown if part.line >= begin or not is_open]
+        start = begin if is_open else mark.line
+        open_parts = [part for part in region.shown if part.line >= start]
+        return self._as_shown(open_parts, start, len(lines))
+
+    def _advance_plain(self, mark: _Mark) -> Sequence[Shown]:
+        """Complete all lines but the last one, which may still grow."""
+        *complete, last = plain_lines([line.text for line in self.lines[mark.line :]], mark.line)
+        if complete:
+            self._complete(complete)
+            self._mark(last.line)
+        return [last]
 
     def _complete_part(self, mark: _Mark, lines: Sequence[Line]) -> int | None:
         """Return the line from which a paragraph stays open; None after completing a part of it."""
@@ -157,7 +237,7 @@ class RenderedDocument:
 
     def _advance_line(
         self, mark: _Mark, lines: Sequence[Line], is_open: bool
-    ) -> list[Shown] | None:
+    ) -> Sequence[Shown] | None:
         """Continue a long paragraph whose start is complete."""
         if mark.line < len(lines) - 1:
             whole = ShownLine(mark.line, (*mark.begun, *self._rest(mark, lines, is_open=False)))
@@ -170,37 +250,37 @@ class RenderedDocument:
         tail = ShownLine(mark.line, mark.begun).rows(self.width)[-1].pieces
         return [ShownLine(mark.line, (*tail, *self._rest(mark, lines, is_open=is_open)))]
 
-    def _rest(self, mark: _Mark, lines: Sequence[Line], *, is_open: bool) -> list[Piece]:
+    def _rest(self, mark: _Mark, lines: Sequence[Line], *, is_open: bool) -> Sequence[Piece]:
         return self._prose(mark, lines[mark.line].text[mark.column :], is_open=is_open)
 
-    def _prose(self, mark: _Mark, text: str, *, is_open: bool) -> list[Piece]:
+    def _prose(self, mark: _Mark, text: str, *, is_open: bool) -> Sequence[Piece]:
         place = [(mark.line, mark.column)]
-        return inline_lines([text], place, is_open=is_open, tone=Tone.PLAIN)[0]
+        pieces = inline_lines([text], place, is_open=is_open, tone=Tone.PLAIN)[0]
+        if self._markup == "rendered":
+            return pieces
+        return with_marks(pieces, text, mark.line, mark.column)
 
     def _advance_code(
         self, mark: _Mark, fence: _Fence, lines: Sequence[Line], is_open: bool
-    ) -> list[Shown] | None:
+    ) -> Sequence[Shown] | None:
         """Complete the lines of a code block except the last one, which may still grow."""
         last, state = len(lines) - 1, fence.state
         complete: list[Shown] = []
-        for number in range(mark.line, len(lines)):
+        for number in range(mark.line, last):
             text = lines[number].text
-            if fence.fence.is_closed_by(text) and number < last:
-                self._complete(complete)
+            if fence.fence.is_closed_by(text):
+                self._complete(self._as_shown(complete, mark.line, number + 1, is_code=True))
                 self._mark(number + 1)
                 return None
-            if number == last:
-                break
             line, state = code_line(fence.fence, fence.highlighter, text, number, state)
             complete.append(line)
         if complete:
-            self._complete(complete)
+            self._complete(self._as_shown(complete, mark.line, last, is_code=True))
             self._mark(last, fence=replace(fence, state=state))
         text = lines[last].text
-        if text.strip() and not text.strip().strip(fence.fence.marks[0]):
-            return []  # the closing fence, or its start
+        is_closing = bool(text.strip()) and not text.strip().strip(fence.fence.marks[0])
         line, _ = code_line(fence.fence, fence.highlighter, text, last, state)
-        return [line]
+        return self._as_shown([] if is_closing else [line], last, last + 1, is_code=True)
 
     def _complete(self, parts: Sequence[Shown]) -> None:
         self._shown += parts
@@ -214,3 +294,12 @@ class RenderedDocument:
         fence: _Fence | None = None,
     ) -> None:
         self._marks.append(_Mark(line, column, len(self._shown), len(self.rows), begun, fence))
+
+
+def _shows(row: ShownRow, start: Place, end: Place) -> bool:
+    return any(
+        piece.line >= 0
+        and (piece.line, piece.start) < end
+        and (piece.line, piece.start + len(piece.text)) > start
+        for piece in row.pieces
+    )

@@ -5,9 +5,11 @@ refer to the exact text, although the marks of Markdown are not shown. Signs tha
 as the frame of a table, show no character of the source.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from rich.cells import cell_len
@@ -49,11 +51,15 @@ class Piece(NamedTuple):
 
 
 class ShownRow(NamedTuple):
-    """One row on the screen; `line` is the first logical line of the source that it shows."""
+    """One row on the screen; `line` is the first logical line of the source that it shows.
+
+    `is_quote` is known only of rows of the exact text, which show no other sign of a quote.
+    """
 
     line: int
     pieces: tuple[Piece, ...]
     is_code: bool = False
+    is_quote: bool = False
 
 
 class Shown(Protocol):
@@ -79,11 +85,12 @@ class ShownLine:
     lead: tuple[Piece, ...] = ()
     indent: tuple[Piece, ...] = ()
     is_code: bool = False
+    is_quote: bool = False
 
     def rows(self, width: int) -> list[ShownRow]:
         lead, *rest = wrapped(self.pieces, max(_LEAST_CELLS, width - cells(self.lead)))
         before = ((*self.lead, *lead), *((*self.indent, *row) for row in rest))
-        return [ShownRow(self.line, pieces, self.is_code) for pieces in before]
+        return [ShownRow(self.line, pieces, self.is_code, self.is_quote) for pieces in before]
 
 
 @dataclass(frozen=True)
@@ -107,19 +114,22 @@ def wrapped(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
     Spaces at which a row is broken are dropped.
     """
     text = "".join(piece.text for piece in pieces)
+    starts = list(accumulate((len(piece.text) for piece in pieces), initial=0))
     rows, start = [], 0
     for end in breaks(text, max(1, width)):
-        rows.append(between(pieces, start, start + len(text[start:end].rstrip(" "))))
+        last = start + len(text[start:end].rstrip(" "))
+        rows.append(_between(pieces, starts, start, last))
         start = end
-    return [*rows, between(pieces, start, len(text))]
+    return [*rows, _between(pieces, starts, start, len(text))]
 
 
-def between(pieces: Sequence[Piece], first: int, last: int) -> list[Piece]:
-    """Return the characters from `first` to `last` of adjacent pieces."""
-    found, at = [], 0
-    for piece in pieces:
+def _between(pieces: Sequence[Piece], starts: Sequence[int], first: int, last: int) -> list[Piece]:
+    """Return the characters from `first` to `last` of adjacent pieces with these starts."""
+    found = []
+    for number in range(bisect_right(starts, first) - 1, bisect_left(starts, last)):
+        piece, at = pieces[number], starts[number]
         start, end = max(first - at, 0), min(last - at, len(piece.text))
         if start < end:
-            found.append(piece.part(start, end))
-        at += len(piece.text)
+            is_whole = end - start == len(piece.text)
+            found.append(piece if is_whole else piece.part(start, end))
     return found

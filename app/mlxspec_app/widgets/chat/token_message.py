@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.filter import LineFilter
 from textual.geometry import Region, Size
@@ -21,20 +20,15 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mlxspec_app.conversation.inks import INKS, Ink, StyleName
-from mlxspec_app.conversation.message_text import MessageText
+from mlxspec_app.conversation.inks import Ink, StyleName
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.rendered_text import RenderedText
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.ascii_filter import sign, without_ascii
 from mlxspec_app.text.links import link_at
-from mlxspec_app.widgets.chat.exact_painter import ExactPainter
-from mlxspec_app.widgets.chat.message_css import MESSAGE_CSS
-from mlxspec_app.widgets.chat.rendered_painter import RenderedPainter
+from mlxspec_app.text.rendering.document import Document, Markup
+from mlxspec_app.widgets.chat.painter import GUTTER, PREFIX, Painter
 
-GUTTER = 2
 MEASURE = 100  # cells; longer rows are hard to read
-_PREFIX = "token-message--"
 _CARET = "▍"
 _MOST_STRIPS = 160  # rows in the cache: a few screens
 _TONES = ("own", "own-loud", "own-quiet", "guess", "guess-loud", "guess-quiet")
@@ -44,8 +38,7 @@ _WEB = ("http://", "https://")
 class TokenMessage(Widget):
     """Shows one message, each token in the style of the view and the ink.
 
-    It can have a margin, a background and a border, but no padding. `pointed` is the index of the
-    marked span, None without one.
+    It can have a margin, a background and a border, but no padding.
     """
 
     @dataclass
@@ -56,71 +49,130 @@ class TokenMessage(Widget):
         span: int
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(_PREFIX + name for name in get_args(StyleName)),
-        *(_PREFIX + name for name in _TONES),
-        *(_PREFIX + name for name in ("band-a", "band-b", "gutter", "share", "caret")),
-        *(_PREFIX + name for name in ("mark", "strong", "emphasis")),
-        *(_PREFIX + name for name in ("reasoning", "code", "block")),
+        *(PREFIX + name for name in get_args(StyleName)),
+        *(PREFIX + name for name in _TONES),
+        *(PREFIX + name for name in ("band-a", "band-b", "gutter", "share", "caret")),
+        *(PREFIX + name for name in ("mark", "strong", "emphasis")),
+        *(PREFIX + name for name in ("reasoning", "code", "block")),
     }
-    DEFAULT_CSS = MESSAGE_CSS
+    DEFAULT_CSS = """
+    TokenMessage {
+        height: auto;
+        color: $spec-plain;
+        .token-message--plain { color: $spec-plain; }
+        .token-message--accepted { color: $spec-accepted; }
+        .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
+        .token-message--bonus { color: $spec-bonus; text-style: italic; }
+        .token-message--forced { color: $spec-step-1; text-style: italic; }
+        .token-message--kept { color: $spec-muted; }
+        .token-message--step-1 { color: $spec-step-1; }
+        .token-message--step-2 { color: $spec-step-2; }
+        .token-message--step-3 { color: $spec-step-3; }
+        .token-message--step-4 { color: $spec-step-4; text-style: bold; }
+        .token-message--step-5 { color: $spec-step-5; text-style: bold underline; }
+        .token-message--over { color: $spec-corrected; text-style: underline; }
+        .token-message--far-over { color: $spec-corrected; text-style: bold underline; }
+        .token-message--under { color: $spec-bonus; text-style: italic; }
+        .token-message--far-under { color: $spec-bonus; text-style: bold italic; }
+        .token-message--text { color: $spec-accepted; }
+        .token-message--head { color: $spec-bonus; text-style: italic; }
+        .token-message--model { color: $spec-corrected; text-style: underline; }
+        .token-message--own { color: $spec-plain; }
+        .token-message--own-loud { color: $spec-loud; }
+        .token-message--own-quiet { color: $spec-muted; }
+        .token-message--guess { color: $spec-guess; }
+        .token-message--guess-loud { color: $spec-guess-loud; }
+        .token-message--guess-quiet { color: $spec-guess-quiet; }
+        &:nocolor .token-message--guess { text-style: italic; }
+        &:nocolor .token-message--guess-loud { text-style: italic; }
+        &:nocolor .token-message--guess-quiet { text-style: italic; }
+        .token-message--band-a { background: $spec-band-a; }
+        .token-message--band-b { background: $spec-band-b; }
+        .token-message--gutter { color: $spec-muted; }
+        .token-message--share { color: $spec-accepted 45%; }
+        .token-message--caret { color: $foreground; }
+        &:nocolor .token-message--kept { text-style: dim; }
+        &:nocolor .token-message--step-1 { text-style: dim; }
+        &:ansi .token-message--step-1 { text-style: dim; }
+        .token-message--mark { text-style: dim; }
+        .token-message--strong { text-style: bold; }
+        .token-message--emphasis { text-style: italic; }
+        .token-message--reasoning { text-style: dim italic; }
+        .token-message--code { background: $panel; }
+        .token-message--block { color: $spec-muted; background: $panel; }
+    }
+    TokenMessage.-user {
+        background: $surface;
+        .token-message--gutter { color: $foreground; }
+    }
+    TokenMessage.-system {
+        border: round $border-blurred;
+        border-title-color: $spec-muted;
+        background: $background;
+        .token-message--gutter { color: $spec-muted; }
+    }
+    """
 
     def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
         """Make an empty message; one of the user has another background and no ink."""
         super().__init__(classes="-user" if is_user else None)
         self.is_user = is_user
-        self.view = view
-        self.ink = INKS[0]
-        self.pointed: int | None = None
         self._is_turned = False
         self._streaming = False
         self._strips: dict[int, Strip] = {}
         self._strip_width = 0
-        self._painter = self._make_painter()
+        self._painter = Painter(self, view, is_user=is_user)
+        self._document = self._make_document()
+
+    @property
+    def pointed(self) -> int | None:
+        """The index of the marked span; None without one."""
+        return self._painter.pointed
 
     @property
     def num_spans(self) -> int:
-        return len(self._painter.text.spans)
+        return len(self._painter.spans)
 
     @property
     def is_rendered(self) -> bool:
         """Whether the message is shown as rendered Markdown."""
-        return isinstance(self._painter, RenderedPainter)
+        return not self._painter.is_exact
 
     @property
     def text(self) -> str:
         """The text of the message, without control characters."""
-        return "\n".join(line.text for line in self._painter.text.lines)
+        return "\n".join(line.text for line in self._document.lines)
 
     def extend(self, spans: Sequence[Span]) -> None:
         """Append spans and repaint only the rows that change."""
         if not spans:
             return
-        before = self._painter.text.num_rows
-        self._renew(self._painter.text.extend(spans), before)
+        before = len(self._document.rows)
+        self._painter.spans += spans
+        self._renew(self._document.extend([span.text for span in spans]), before)
 
     def cut_to(self, num_spans: int) -> None:
         """Keep only the first spans; only the last rows are wrapped again."""
         if num_spans >= self.num_spans:
             return
         if self.pointed is not None and self.pointed >= num_spans:
-            self.pointed = None
-        before = self._painter.text.num_rows
-        self._renew(self._painter.text.cut_to(num_spans), before)
+            self._painter.pointed = None
+        before = len(self._document.rows)
+        del self._painter.spans[num_spans:]
+        self._renew(self._document.cut_to(num_spans), before)
 
     def set_streaming(self, streaming: bool) -> None:
         """Show or hide the caret of an unfinished reply."""
         if streaming == self._streaming:
             return
         self._streaming = streaming
-        text = self._painter.text
-        before = first = text.num_rows
-        if isinstance(text, RenderedText):
-            first = text.set_open(streaming)
-        self._renew(max(0, min(first, before - 1, text.num_rows - 1)), before)
+        before = len(self._document.rows)
+        first = self._document.set_open(streaming)
+        self._renew(max(0, min(first, before - 1, len(self._document.rows) - 1)), before)
 
     def point_at(self, span: int | None) -> int:
         """Mark a span, or clear the mark; return the first row of the span, 0 without one."""
-        before, self.pointed = self.pointed, span
+        before, self._painter.pointed = self.pointed, span
         for marked in (before, span):
             if marked is not None and before != span:
                 rows = self._rows_of(marked)
@@ -130,17 +182,17 @@ class TokenMessage(Widget):
 
     def row_at(self, line: int, character: int) -> int:
         """Return the row of a character, given by its logical line and its index there."""
-        return self._painter.text.row_at(line, character)
+        return self._document.row_at(line, character)
 
     def set_ink(self, ink: Ink) -> None:
-        if ink is not self.ink:
-            self.ink = ink
+        if ink is not self._painter.ink:
+            self._painter.ink = ink
             self._forget_all()
 
     def set_view(self, view: View) -> None:
         """Show the message in another view; this undoes `turn`."""
-        if view is not self.view or self._is_turned:
-            self.view, self._is_turned = view, False
+        if view is not self._painter.view or self._is_turned:
+            self._painter.view, self._is_turned = view, False
             self._paint_anew()
 
     def turn(self) -> None:
@@ -164,11 +216,11 @@ class TokenMessage(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         self._fit(width)
-        return self._painter.text.num_rows
+        return len(self._document.rows)
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
         chosen = []
-        for number, line in enumerate(self._painter.text.lines):
+        for number, line in enumerate(self._document.lines):
             span = selection.get_span(number)
             if span is not None:
                 start, end = span
@@ -178,13 +230,13 @@ class TokenMessage(Widget):
     def on_click(self, event: events.Click) -> None:
         """Open a web link, or in the X-ray post `TokenClicked`."""
         _, offset = self.screen.get_widget_and_offset_at(event.screen_x, event.screen_y)
-        lines = self._painter.text.lines
+        lines = self._document.lines
         if offset is None or self.is_user or not 0 <= offset.y < len(lines):
             return
         line = lines[offset.y]
         if not 0 <= offset.x < len(line.text):
             return
-        if not self.view.is_rendered:
+        if not self._painter.view.is_rendered:
             self.post_message(self.TokenClicked(self, line.tag_at(offset.x)))
         elif link := link_at(line.text, offset.x):
             self._open(link)
@@ -194,7 +246,7 @@ class TokenMessage(Widget):
         if self.size.width != self._strip_width:
             self._strip_width = self.size.width
             self._strips.clear()
-        if not 0 <= y < self._painter.text.num_rows:
+        if not 0 <= y < len(self._document.rows):
             return Strip.blank(self.size.width, self.rich_style)
         if y not in self._strips:
             if len(self._strips) >= _MOST_STRIPS:
@@ -220,44 +272,25 @@ class TokenMessage(Widget):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
 
-    def part_style(self, name: str) -> Style:
-        """Return the style of a component class, named without its prefix."""
-        return self.get_component_rich_style(_PREFIX + name)
-
-    def own_style(self, name: str, *attributes: str) -> Style:
-        """Return a style with these attributes of a part; unset ones override nothing."""
-        style = self.part_style(name)
-        return Style(**{key: getattr(style, key) or None for key in attributes})
-
-    @property
-    def selection_style(self) -> Style:
-        """The style added to selected characters."""
-        if not self.has_backgrounds:
-            return Style(reverse=True)
-        return Style(bgcolor=self.screen.get_component_rich_style("screen--selection").bgcolor)
-
-    @property
-    def has_backgrounds(self) -> bool:
-        """Whether backgrounds are distinguishable: there are colours, and they are our own."""
-        return not (self.app.no_color or self.app.native_ansi_color)
-
-    def _make_painter(self) -> ExactPainter | RenderedPainter:
-        if self.is_user or self.view.is_rendered == self._is_turned:
-            return ExactPainter(self, MessageText(is_markdown=not self.is_user))
-        return RenderedPainter(self, RenderedText(is_open=self._streaming))
+    def _make_document(self) -> Document:
+        painter = self._painter
+        painter.is_exact = self.is_user or painter.view.is_rendered == self._is_turned
+        markup: Markup = "plain" if self.is_user else "exact" if painter.is_exact else "rendered"
+        return Document(markup=markup, is_open=self._streaming)
 
     def _paint_anew(self) -> None:
-        spans, width = self._painter.text.spans, self._painter.text.width
-        self._painter = self._make_painter()
-        self._painter.text.set_width(width)
-        self._painter.text.extend(spans)
+        width = self._document.width
+        self._painter.forget_styles()
+        self._document = self._make_document()
+        self._document.set_width(width)
+        self._document.extend([span.text for span in self._painter.spans])
         self._strips.clear()
         self.refresh(layout=True)
 
     def _fit(self, width: int) -> None:
         width = max(1, min(MEASURE, width - GUTTER - 1))
-        if width != self._painter.text.width:
-            self._painter.text.set_width(width)
+        if width != self._document.width:
+            self._document.set_width(width)
             self._strips.clear()
 
     def _renew(self, first: int, num_before: int) -> None:
@@ -265,14 +298,14 @@ class TokenMessage(Widget):
         if self._streaming:  # the caret leaves the last row, even if its text is the same
             first = min(first, max(0, num_before - 1))
         self._forget(range(first, num_before))
-        if self._painter.text.num_rows != num_before:
+        if len(self._document.rows) != num_before:
             self.refresh(layout=True)
         else:
             self.refresh(Region(0, first, self.size.width, num_before - first))
 
     def _rows_of(self, span: int) -> range:
         """Return the rows of a span; a user message is marked as a whole, at its first row."""
-        return range(1) if self.is_user else self._painter.text.rows_of(span)
+        return range(1) if self.is_user else self._document.rows_of(span)
 
     def _forget(self, rows: range) -> None:
         for row in rows:
@@ -283,13 +316,14 @@ class TokenMessage(Widget):
         self.refresh()
 
     def _draw(self, y: int) -> Strip:
-        parts = self._painter.paint(y)
-        if self._streaming and y == self._painter.text.num_rows - 1:
-            parts.append(Strip([Segment(sign(self.app, _CARET), self.part_style("caret"))]))
-        if self._painter.is_code(y):
+        parts = self._painter.paint(self._document, y)
+        if self._streaming and y == len(self._document.rows) - 1:
+            caret = sign(self.app, _CARET)
+            parts.append(Strip([Segment(caret, self._painter.part_style("caret"))]))
+        if self._document.rows[y].is_code:
             used = sum(part.cell_length for part in parts)
-            rest = " " * max(0, GUTTER + self._painter.text.width + 1 - used)
-            parts.append(Strip([Segment(rest, self.part_style("block"))]))
+            rest = " " * max(0, GUTTER + self._document.width + 1 - used)
+            parts.append(Strip([Segment(rest, self._painter.part_style("block"))]))
         return Strip.join(parts).adjust_cell_length(self.size.width, self.rich_style)
 
     def _open(self, link: str) -> None:
