@@ -23,10 +23,10 @@ from mlxspec.distributed.orders import Orders
 from mlxspec.distributed.processes import Processes, joined_group
 from mlxspec.distributed.sharding import PIPELINE, load_shared
 from mlxspec.errors import RankLostError, UnsupportedOperationError
-from mlxspec.loading import LoadedModel, ProgressCallback
+from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.params import Options
-from mlxspec.progress import Say
+from mlxspec.progress import Progress, Say
 
 _SETTINGS = ("dtype", "port", "max_kv_size", "keep", "kv_bits")  # of forwards and caches
 
@@ -53,7 +53,7 @@ class Ranks:
         source: str | PathLike[str] | None,
         options: Options,
         *,
-        on_progress: ProgressCallback | None = None,
+        on_progress: Progress | None = None,
         say: Say = lambda line: None,
     ) -> LoadedModel:
         """Load a model on all ranks; arguments as in `api.prepare`.

@@ -13,12 +13,12 @@ import mlx.nn as nn
 
 from mlxspec.distributed.exchange import gathered, told
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
+from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.sharing import Sharing
 from mlxspec.models import Model
 from mlxspec.models.sharding import shard
 from mlxspec.params import Options
-from mlxspec.progress import Say
+from mlxspec.progress import Progress, Say
 
 PIPELINE = "pipeline"
 _WIDTHS = (
@@ -89,7 +89,7 @@ def load_shared(
     source: str | PathLike[str] | None,
     options: Options,
     group: mx.distributed.Group,
-    on_progress: ProgressCallback | None = None,
+    on_progress: Progress | None = None,
     say: Say = lambda line: None,
 ) -> tuple[LoadedModel, list[int]]:
     """Load the part of this rank; all ranks do so at the same time.

@@ -34,7 +34,7 @@ from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LoadedModel, ProgressCallback, Room, load_model
+from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.folder import is_model_folder
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.loading.heads.load import find_head, load_head
@@ -42,7 +42,7 @@ from mlxspec.loading.load import load_draft_model_file
 from mlxspec.loading.shipped import DrafterFile, drafters_for, fingerprint, read_drafter_file
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
-from mlxspec.progress import Say
+from mlxspec.progress import Progress, Say
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,
@@ -85,7 +85,7 @@ class DrafterContext:
     exit_threshold: float | None = None
     limits: DraftLimits = FREE
     sampling: SamplingParams = GREEDY
-    on_progress: ProgressCallback | None = None
+    on_progress: Progress | None = None
     say: Say = lambda line: None
     conventions: dict[str, int] = field(default_factory=dict)
 

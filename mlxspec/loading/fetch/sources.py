@@ -21,10 +21,11 @@ from huggingface_hub.errors import CacheNotFound
 
 from mlxspec.errors import ModelNotFoundError, UnsupportedOperationError
 from mlxspec.loading.fetch import default_model
-from mlxspec.loading.fetch.default_model import ProgressCallback, fetch_default_model
+from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.hub import cached_folder, hub_folder
 from mlxspec.loading.folder import CONFIG
 from mlxspec.params import DEFAULT_MODEL
+from mlxspec.progress import Progress
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
@@ -49,7 +50,7 @@ class Source:
 
 def find_source(
     source: str | PathLike[str] | None,
-    on_progress: ProgressCallback | None = None,
+    on_progress: Progress | None = None,
     revision: str | None = None,
 ) -> Source:
     """Return the location of a model; download the default model or a hub model if necessary.

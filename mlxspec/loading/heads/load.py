@@ -17,7 +17,6 @@ from huggingface_hub import snapshot_download
 
 from mlxspec.device import backend
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
-from mlxspec.loading.fetch.default_model import ProgressCallback
 from mlxspec.loading.fetch.hub import cached_folder
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, weight_files
@@ -26,6 +25,7 @@ from mlxspec.loading.heads.file import HeadCheckpoint, parse_head, read_safetens
 from mlxspec.loading.heads.layouts import BUNDLED, HeadFiles, parse_layout
 from mlxspec.loading.heads.torch_file import read_torch_file
 from mlxspec.models import TargetConfig
+from mlxspec.progress import Progress
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PICKLED = (".bin", ".pt", ".pth")
@@ -37,7 +37,7 @@ def load_head(
     source: str | PathLike[str],
     target: TargetConfig,
     *,
-    on_progress: ProgressCallback | None = None,
+    on_progress: Progress | None = None,
 ) -> HeadCheckpoint:
     """Load a trained head for a target, from a folder, a file or a hub id.
 
@@ -64,7 +64,7 @@ def _described(path: Path, head: HeadCheckpoint) -> str:
     return f"{path} (trained for {name})" if name else str(path)
 
 
-def find_head(source: str | PathLike[str], on_progress: ProgressCallback | None = None) -> Source:
+def find_head(source: str | PathLike[str], on_progress: Progress | None = None) -> Source:
     """Return the location of a head; download it from the hub if necessary.
 
     Raises:
@@ -118,7 +118,7 @@ def _cached(repository: str) -> Source | None:
     return Source(folder, repository, folder.name) if folder is not None else None
 
 
-def _fetched(repository: str, on_progress: ProgressCallback | None) -> Source:
+def _fetched(repository: str, on_progress: Progress | None) -> Source:
     found = find_source(repository, on_progress)
     if not any(found.path.glob("*.safetensors")):
         try:
