@@ -26,8 +26,8 @@ from mlxspec.measure.tables import cell, table
 from mlxspec.measure.trial import run_trial
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
-from mlxspec.reply import continuation as continuation_room
 from mlxspec.reply import host_round as host_round_room
+from mlxspec.reply import verification as verification_room
 from mlxspec.reply import waited_round as waited_round_room
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.waited_round import WaitedRound
@@ -135,7 +135,7 @@ def profile_rounds(
         (drafter, "propose", "draft"),
         (engine.target, "forward_tree", "build the forward"),
         (engine.target, "logits", "build the forward"),
-        (continuation_room, "verify", "build the verification"),
+        (verification_room, "verify", "build the verification"),
         (waited_round_room, "sync", "wait for the device"),
         (WaitedRound, "launch", "wait for the device"),  # it waits where MLX's queue is full
         (WaitedRound, "wait", "read out"),

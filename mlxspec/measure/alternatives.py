@@ -15,7 +15,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, checks
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import common_length
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.processors import process
 
 DEFAULT_NUM_ALTERNATIVES = 8
@@ -73,8 +73,8 @@ def _distribution(
     counts = TokenCounts.of(list(prompt), engine.target.vocab_size).add(list(before))
     root = DraftTree.from_lists([text[-1]], [-1])
     processors = params.logits_processors
-    processed = process(processors, logits, root, text) if processors else None
-    return NodeDistributions(params.sampling, logits, counts, processed)
+    processed = process(processors, logits, root, text) if processors else logits
+    return NodeDistributions(params.sampling, logits, adjust(params.sampling, processed, counts))
 
 
 def _probs(

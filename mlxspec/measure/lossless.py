@@ -23,7 +23,7 @@ from mlxspec.trace.difference import Difference, common_length
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.trace.near_tie import near_tie_of
 from mlxspec.trace.proof import Proof
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import TokenCounts, adjust
 
 _GREEDY = SamplingParams()
 
@@ -80,7 +80,7 @@ def difference_at(
         target.observe(before[len(target) :])
         own = target.next_logits()
         counts = TokenCounts.of(list(prompt), target.vocab_size).add(list(same))
-        logits = np.array(NodeDistributions(sampling, own[None], counts).adjusted[0])
+        logits = np.array(adjust(sampling, own[None], counts)[0])
         if near_tie is None:
             # a penalty multiplies the logits, and with them their drift
             scale = max(sampling.repetition_penalty, 1 / sampling.repetition_penalty)

@@ -1,6 +1,6 @@
 """The state of one reply: settings, position, text, next-token distributions, and its end.
 
-A single reply (`reply.py`) and a sequence of a batch share it.
+How drafts are verified stands in `verification.py`.
 """
 
 import time
@@ -11,26 +11,20 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device import backend
-from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
-from mlxspec.grammar.mask import masked
 from mlxspec.params import GenerationParams
-from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.loops import LoopFinder
-from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.verification import Verification
 from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.text.stream import TextStream
 from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.trace.stats import FORCED
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
-from mlxspec.verify.processors import choose, process
-from mlxspec.verify.rules import is_matched, match_rule, verify
 
 _MOST_ENDING = 256  # tokens of a forced end; every round searches for one
 
@@ -95,9 +89,7 @@ class Continuation:
         self._prompt_length = len(prompt)
         self._vocab_size = target.vocab_size
         self._constraint: Constraint | None = None
-        self._counts = None
-        if params.sampling.has_penalties:
-            self._counts = TokenCounts.of(list(prompt), target.vocab_size)
+        self._verification = Verification(params, self.tokens, target.vocab_size)
         self.begun_at = time.perf_counter()
 
     def constrain(
@@ -113,6 +105,7 @@ class Continuation:
         # A stop token with text belongs to what a grammar describes.
         ends = [token for token in ends if not tokenizer.token_bytes(token)]
         self._constraint = Constraint(matcher, tokenizer.vocab_size, ends, self._channels)
+        self._verification.constrain(self._constraint)
         if self.finish_reason is None and self._constraint.is_complete:
             self.finish_reason = "stop"
         return self._constraint
@@ -161,12 +154,7 @@ class Continuation:
     @property
     def may_look_ahead(self) -> bool:
         """Whether a round can start before the host has the tokens of the previous round."""
-        return not (
-            self.params.sampling.has_penalties
-            or self.params.logits_processors
-            or self.params.sampler
-            or self._constraint
-        )
+        return not self._verification.reads_text
 
     def ending(self, room: int) -> Path:
         """Return the tokens with which the reply certainly ends; () if its end is not certain.
@@ -201,48 +189,8 @@ class Continuation:
         computed it, if that is not `draft` itself. `num_pending` counts the tokens of an earlier
         round that the host does not have yet.
         """
-        read = safe or draft
-        counts = self._counts.along(read.tree) if self._counts else None
-        processors, sampler = self.params.logits_processors, self.params.sampler
-        processed = process(processors, logits, read.tree, self.tokens) if processors else None
-        if self._constraint is not None:
-            processed = self._masked(draft, logits if processed is None else processed)
-        distributions = NodeDistributions(self.params.sampling, logits, counts, processed)
         noise = self.noise.at(self.noise.position + num_pending)
-        if self._is_for_host(read):
-            is_greedy = self.params.sampling.is_greedy
-            levels = None if is_greedy else noise.gumbel(read.tree.num_levels, self._vocab_size)
-            return HostRound(draft, read.tree, distributions, levels, num_top_tokens)
-        if sampler is None:
-            verdict = verify(read, distributions, noise, self.params.rule)
-        else:
-            verdict = match_rule(read.tree, choose(sampler, distributions.logprobs))
-        keeps_distributions = self.params.on_logits is not None
-        return PendingRound.of(
-            draft,
-            read.tree,
-            verdict,
-            distributions,
-            num_top_tokens,
-            keeps_distributions=keeps_distributions,
-        )
-
-    def _is_for_host(self, draft: Draft) -> bool:
-        """Whether the host verifies a draft; not if the next round starts before it could."""
-        if not backend.verifies_on_host() or self.params.sampler:
-            return False
-        is_ahead = draft.tree.n_nodes == 1 and self.may_look_ahead
-        return not is_ahead and is_matched(draft, self.params.sampling, self.params.rule)
-
-    def _masked(self, draft: Draft, logits: mx.array) -> mx.array:
-        """Apply the grammar to logits; the host finds the masks while the device computes."""
-        assert self._constraint is not None
-        tree = draft.tree
-        if tree.n_nodes > 1:
-            sync(tree.tokens, tree.parents)
-        mx.async_eval(logits)
-        tokens = values(tree.tokens) if tree.n_nodes > 1 else [self.root]
-        return masked(self._constraint, logits, tokens, values(tree.parents))
+        return self._verification.verify(draft, safe or draft, logits, noise, num_top_tokens)
 
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
         """Emit the tokens of a round up to the one that ends the reply.
@@ -280,8 +228,7 @@ class Continuation:
     def _add(self, tokens: list[int]) -> None:
         self.tokens += tokens
         self.root = self.tokens[-1]
-        if self._counts and tokens:
-            self._counts = self._counts.add(tokens)
+        self._verification.add(tokens)
 
     def _note(
         self, tokens: list[int], path: Sequence[int], distributions: NodeDistributions | None

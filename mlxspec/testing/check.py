@@ -23,7 +23,7 @@ from mlxspec.measure.trial import run_trial
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.testing.target import tiny_engine
 from mlxspec.trace.difference import common_length
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 
 MakeDrafter = Callable[[Decoder], Drafter]
 """Makes a new drafter from the target with its cache; most drafters ignore the target."""
@@ -204,7 +204,9 @@ def _joint_distribution(target: Decoder, sampling: SamplingParams) -> dict[tuple
             for token in (*_PROMPT, *text)[len(target) :]:
                 target.observe([token])
             counts = TokenCounts.of(list(_PROMPT), target.vocab_size).add(list(text))
-            after = NodeDistributions(sampling, target.next_logits()[None], counts).probs[0]
+            logits = target.next_logits()[None]
+            adjusted = adjust(sampling, logits, counts)
+            after = NodeDistributions(sampling, logits, adjusted).probs[0]
             mx.eval(after)
             prefix_prob = probs.pop(text)
             shares = zip(vocabulary, values(after), strict=True)

@@ -31,21 +31,15 @@ class NodeDistributions:
     """
 
     def __init__(
-        self,
-        sampling: SamplingParams,
-        logits: mx.array,
-        counts: "TokenCounts | None" = None,
-        processed: mx.array | None = None,
+        self, sampling: SamplingParams, logits: mx.array, adjusted: mx.array | None = None
     ) -> None:
         """Apply sampling params to (n, V) logits.
 
-        `counts` before each node are required for penalties. `processed` are the (n, V) logits
-        after the caller's logits processors; they replace `logits` as input of bias, penalties and
-        filters.
+        `adjusted` are the logits after processors, bias and penalties; None applies the bias alone.
         """
         self.sampling = sampling
         self.logits = logits.astype(mx.float32)
-        self.adjusted = _adjusted(sampling, self.logits if processed is None else processed, counts)
+        self.adjusted = adjust(sampling, self.logits) if adjusted is None else adjusted
 
     @cached_property
     def probs(self) -> mx.array:
@@ -184,15 +178,19 @@ class TokenCounts:
         return TokenCounts(self.in_context[-count:], self.in_reply[-count:])
 
 
-def _adjusted(sampling: SamplingParams, logits: mx.array, counts: "TokenCounts | None") -> mx.array:
+def adjust(
+    sampling: SamplingParams, logits: mx.array, counts: TokenCounts | None = None
+) -> mx.array:
     """Return (n, V) float32 logits with bias and penalties applied.
 
-    Without bias and penalties it returns `logits` itself. `counts` before each row are required for
-    penalties.
+    Without bias and penalties it returns float32 logits themselves. `counts` before each row are
+    required for penalties.
 
     Raises:
         ValueError: `logit_bias` names a token outside the vocabulary.
     """
+    if logits.dtype != mx.float32:
+        logits = logits.astype(mx.float32)
     if sampling.logit_bias:
         most, width = max(sampling.logit_bias), logits.shape[-1]
         if most >= width:  # MLX would write outside the array

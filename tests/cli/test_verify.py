@@ -6,7 +6,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.measure.tables import as_json
@@ -109,7 +109,7 @@ def test_honest_drafters_pass_under_a_grammar(verify):
 
 
 def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
-    right = continuation.verify
+    right = verification.verify
 
     def sure_of_itself(draft, distributions, noise, rule="block"):
         """Say the best allowed token below a draft, forced ones included."""
@@ -120,7 +120,7 @@ def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
         return replace(verdict, bonus_token=distributions.best()[last])
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(continuation, "verify", sure_of_itself)
+    monkeypatch.setattr(verification, "verify", sure_of_itself)
     code, _, last, _ = verify("--regex", PATTERN, drafters="suffix")
     assert code == 1
     assert "suffix" in off(last)
@@ -136,7 +136,7 @@ def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
 
 
 def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monkeypatch):
-    right = continuation.verify
+    right = verification.verify
 
     def generous(draft, distributions, noise, rule="block"):
         verdict = right(draft, distributions, noise, rule)
@@ -146,7 +146,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
         return replace(verdict, accepted=accepted, bonus_token=distributions.best()[1])
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(continuation, "verify", generous)
+    monkeypatch.setattr(verification, "verify", generous)
     code, out, last, _ = verify("--k", "4", drafters="model")
     assert code == 1
     assert off(last) == {"model"}

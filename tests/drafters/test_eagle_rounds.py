@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
@@ -55,9 +55,9 @@ class DraftSpy:
 
     def __init__(self, monkeypatch):
         self.drafts = []
-        self._verify = continuation.verify
+        self._verify = verification.verify
         monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-        monkeypatch.setattr(continuation, "verify", self)
+        monkeypatch.setattr(verification, "verify", self)
 
     def __call__(self, draft, distributions, key, chain_rule):
         self.drafts.append(draft)

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
@@ -146,9 +146,9 @@ class LawSpy:
     """Stands in for `verify` in the engine and keeps the drafts it was given."""
 
     def __init__(self, monkeypatch):
-        self.drafts, self._verify = [], continuation.verify
+        self.drafts, self._verify = [], verification.verify
         monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-        monkeypatch.setattr(continuation, "verify", self)
+        monkeypatch.setattr(verification, "verify", self)
 
     def __call__(self, draft, distributions, key, chain_rule):
         self.drafts.append(draft)

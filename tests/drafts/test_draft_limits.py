@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.api import prepare
 from mlxspec.device import backend
 from mlxspec.drafters.base import fresh_drafter
@@ -169,7 +169,7 @@ class RuleSpy:
     """Stands in for `verify` in a reply and keeps the rule that it is called with."""
 
     def __init__(self):
-        self._verify, self.rules = continuation.verify, set()
+        self._verify, self.rules = verification.verify, set()
 
     def __call__(self, draft, distributions, noise, rule):
         self.rules.add(rule)
@@ -181,7 +181,7 @@ class RuleSpy:
 def test_a_chain_rule_arrives_where_chains_are_verified(folder, monkeypatch, rule, call):
     spy = RuleSpy()
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(continuation, "verify", spy)
+    monkeypatch.setattr(verification, "verify", spy)
     engine = prepare(folder, Options("suffix", chain_rule=rule)).engine
     prompts = [5, 6] if call == "generate" else [[5, 6]]
     list(getattr(engine, call)(prompts, GenerationParams(max_tokens=3)))

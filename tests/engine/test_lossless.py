@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
@@ -193,8 +193,8 @@ class LawSpy:
 
     def __init__(self, monkeypatch):
         self.rounds = []
-        monkeypatch.setattr(continuation, "verify", self)
-        monkeypatch.setattr(continuation, "HostRound", self.on_host)
+        monkeypatch.setattr(verification, "verify", self)
+        monkeypatch.setattr(verification, "HostRound", self.on_host)
         self._verify = right_verify
 
     def __call__(self, draft, distributions, key, chain_rule):
@@ -206,7 +206,7 @@ class LawSpy:
         return HostRound(draft, tree, distributions, *others)
 
 
-right_verify = continuation.verify
+right_verify = verification.verify
 
 
 def prefixes(history, tree):

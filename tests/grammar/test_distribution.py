@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
@@ -124,9 +124,9 @@ class Laws:
     """Stands in for what verifies, on the device or the host, and keeps the last distributions."""
 
     def __init__(self, monkeypatch):
-        self._verify = continuation.verify
-        monkeypatch.setattr(continuation, "verify", self)
-        monkeypatch.setattr(continuation, "HostRound", self.on_host)
+        self._verify = verification.verify
+        monkeypatch.setattr(verification, "verify", self)
+        monkeypatch.setattr(verification, "HostRound", self.on_host)
 
     def __call__(self, draft, distributions, noise, rule):
         self.last = draft, distributions

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.device import backend
-from mlxspec.reply import continuation
+from mlxspec.reply import verification
 from mlxspec.trace.events import DrafterFailed
 from mlxspec.verify.rules import Verdict, block_rule, match_rule, token_rule
 from mlxspec.verify.traversal import traversal_rule, traverse
@@ -79,7 +79,7 @@ def joint_of_engine(engine, make_drafter, prompt, params, length, monkeypatch):
     """Return {first tokens: probability} of an engine's replies, and the mean accepted number."""
     outcomes = Outcomes(len(prompt) + length)
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(continuation, "verify", outcomes.verify)
+    monkeypatch.setattr(verification, "verify", outcomes.verify)
     joint, mean = Counter(), 0.0
     for _ in outcomes.runs():
         drafter, tokens, num_accepted = make_drafter(outcomes), [], 0

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-import mlxspec.reply.continuation as continuation
+import mlxspec.reply.verification as verification
 from mlxspec.device import backend
 
 
 def say_the_second_best(monkeypatch):
     """Emit the second best token after a greedy draft; sampled replies stay right."""
-    right = continuation.verify
+    right = verification.verify
 
     def second_best(draft, distributions, noise, rule="block"):
         verdict = right(draft, distributions, noise, rule)
@@ -20,4 +20,4 @@ def say_the_second_best(monkeypatch):
         return replace(verdict, bonus_token=distributions.top_tokens(2)[0][last, 1])
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(continuation, "verify", second_best)
+    monkeypatch.setattr(verification, "verify", second_best)

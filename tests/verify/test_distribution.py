@@ -12,7 +12,7 @@ from mlxspec.device import backend, core_split
 from mlxspec.device.cpu import exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts, top_tokens
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust, top_tokens
 from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.verify.on_host import RowDistribution
 from tests.support.pairwise import each_value
@@ -31,7 +31,8 @@ def node_distributions(name):
     case = GOLDENS[name]
     logits = mx.array(case["logits"])
     counts = TokenCounts.of(case["prompt"], logits.shape[1]).add(case["reply"])
-    return NodeDistributions(sampling_of(case["law"]), logits, counts)
+    sampling = sampling_of(case["law"])
+    return NodeDistributions(sampling, logits, adjust(sampling, logits, counts))
 
 
 # ---- the law -------------------------------------------------------------------------------
@@ -102,9 +103,7 @@ def test_the_vocabulary_s_exponentials_are_computed_once(
 def test_penalties_and_bias_count_at_temperature_0():
     logits = mx.array([[4.0, 5.0, 3.0]])
     counts = TokenCounts.of([0], 3).add([1])
-    assert (
-        NodeDistributions(SamplingParams(presence_penalty=2.0), logits, counts).best().item() == 0
-    )
+    assert mx.argmax(adjust(SamplingParams(presence_penalty=2.0), logits, counts)).item() == 0
     assert NodeDistributions(SamplingParams(logit_bias={2: 9.0}), logits).best().item() == 2
 
 

@@ -19,7 +19,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
@@ -80,7 +80,7 @@ class FilteredDistributions(ContextDistributions):
 def node_distributions(sampling, logits, tree):
     """The laws after each node, as a reply makes them."""
     counts = TokenCounts.of(list(PROMPT), VOCAB).along(tree) if sampling.has_penalties else None
-    return NodeDistributions(sampling, logits, counts)
+    return NodeDistributions(sampling, logits, adjust(sampling, logits, counts))
 
 
 def close(found, p, length):

@@ -13,7 +13,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
-from mlxspec.verify.distribution import NodeDistributions, TokenCounts
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.gumbel import gumbel
 from mlxspec.verify.noise import Noise
 
@@ -59,9 +59,8 @@ class DraftDistribution:
         logits = spread(logits, target_ids, self._width)
         if self._counts is None:
             return NodeDistributions(self.sampling, logits)
-        return NodeDistributions(
-            self.sampling, logits, self._counts.along(tree).last(logits.shape[0])
-        )
+        counts = self._counts.along(tree).last(logits.shape[0])
+        return NodeDistributions(self.sampling, logits, adjust(self.sampling, logits, counts))
 
     def draw(self, distributions: NodeDistributions, depth: int, count: int = 1) -> mx.array:
         """Draw `count` children without replacement after each of n nodes.

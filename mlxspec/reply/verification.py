@@ -1,0 +1,115 @@
+"""How the drafts of one reply are verified: a chain of node processors, then one verification.
+
+A node processor gets the logits after each node of a draft tree, with the tree, and returns others:
+the caller's processors, bias and penalties, the grammar. What a reply has of these, and the rule
+that decides, is chosen when it begins.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import mlx.core as mx
+
+from mlxspec.device import backend
+from mlxspec.device.backend import sync, values
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.grammar.constraint import Constraint
+from mlxspec.grammar.mask import masked
+from mlxspec.params import GenerationParams, Sampler
+from mlxspec.reply.host_round import HostRound
+from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.waited_round import WaitedRound
+from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
+from mlxspec.verify.noise import Noise
+from mlxspec.verify.processors import choose, process
+from mlxspec.verify.rules import Verdict, is_matched, match_rule, verify
+
+NodeProcessor = Callable[[mx.array, DraftTree], mx.array]
+"""Returns (n_nodes, V) logits, given those before it and the tree below the last token."""
+
+
+class Verification:
+    """Verifies the drafts of one reply.
+
+    Attributes:
+        reads_text: Whether a node processor or the sampler needs the tokens of all earlier rounds;
+            if not, a round can start before the host has the tokens of the previous one.
+    """
+
+    def __init__(self, params: GenerationParams, text: Sequence[int], vocab_size: int) -> None:
+        """Begin a reply; `text` is the prompt now, and will be prompt and reply."""
+        sampling, processors = params.sampling, params.logits_processors
+        self._params, self._vocab_size = params, vocab_size
+        self._counts = TokenCounts.of(list(text), vocab_size) if sampling.has_penalties else None
+        self._chain: list[NodeProcessor] = []
+        if processors:
+            self._chain.append(lambda logits, tree: process(processors, logits, tree, text))
+        if sampling.logit_bias or sampling.has_penalties:
+            self._chain.append(self._adjusted)
+        self.reads_text = bool(processors or params.sampler or sampling.has_penalties)
+        # The host draws by itself, so it cannot ask a sampler.
+        self._is_for_host = backend.verifies_on_host() and params.sampler is None
+        self._judge: Callable[[Draft, NodeDistributions, Noise], Verdict] = self._by_rule
+        if params.sampler is not None:
+            self._judge = partial(_by_sampler, params.sampler)
+
+    def constrain(self, constraint: Constraint) -> None:
+        """Apply a grammar; call it before the first round."""
+        self._chain.append(partial(_masked, constraint))
+        self.reads_text = True
+
+    def add(self, tokens: list[int]) -> None:
+        """Count the tokens of a round for the penalties."""
+        if self._counts and tokens:
+            self._counts = self._counts.add(tokens)
+
+    def verify(
+        self, draft: Draft, safe: Draft, logits: mx.array, noise: Noise, num_top_tokens: int
+    ) -> WaitedRound:
+        """Verify a draft; everything is lazy.
+
+        `safe` is the draft as the target computed it. The (n_nodes, V) logits are the target's
+        after each node, and `noise` is at the position after the root.
+        """
+        tree, params, adjusted = safe.tree, self._params, None
+        for processor in self._chain:
+            adjusted = processor(logits if adjusted is None else adjusted, tree)
+        distributions = NodeDistributions(params.sampling, logits, adjusted)
+        # If the next round may start before this one is read, the device must have its token.
+        is_ahead = tree.n_nodes == 1 and not self.reads_text
+        is_matching = is_matched(safe, params.sampling, params.rule)
+        if self._is_for_host and not is_ahead and is_matching:
+            is_greedy = params.sampling.is_greedy
+            levels = None if is_greedy else noise.gumbel(tree.num_levels, self._vocab_size)
+            return HostRound(draft, tree, distributions, levels, num_top_tokens)
+        return PendingRound.of(
+            draft,
+            tree,
+            self._judge(safe, distributions, noise),
+            distributions,
+            num_top_tokens,
+            keeps_distributions=params.on_logits is not None,
+        )
+
+    def _by_rule(self, draft: Draft, distributions: NodeDistributions, noise: Noise) -> Verdict:
+        return verify(draft, distributions, noise, self._params.rule)
+
+    def _adjusted(self, logits: mx.array, tree: DraftTree) -> mx.array:
+        counts = self._counts.along(tree) if self._counts else None
+        return adjust(self._params.sampling, logits, counts)
+
+
+def _masked(constraint: Constraint, logits: mx.array, tree: DraftTree) -> mx.array:
+    """Apply a grammar to logits; the host finds the masks while the device computes."""
+    if tree.n_nodes > 1:  # without draft nodes there is no lazy tree to compute
+        sync(tree.tokens, tree.parents)
+    mx.async_eval(logits)
+    return masked(constraint, logits, values(tree.tokens), values(tree.parents))
+
+
+def _by_sampler(
+    sampler: Sampler, draft: Draft, distributions: NodeDistributions, noise: Noise
+) -> Verdict:
+    """Follow the tokens that the caller's sampler chooses."""
+    return match_rule(draft.tree, choose(sampler, distributions.logprobs))
