@@ -91,7 +91,7 @@ def _read_away(terminal: int) -> None:
 
 
 def _wait(trace: Path, kind: type[Event], number: int) -> None:
-    """Wait until a trace holds so many events of a kind."""
+    """Wait until a trace holds this many events of a kind."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         time.sleep(0.2)

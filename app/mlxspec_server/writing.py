@@ -39,7 +39,7 @@ _UNCHECKED = "X-Mlxspec-Unchecked-Formats"
 _MOST_NAMES = 1000  # characters
 _ENDS = (GenerationFinished, GenerationFailed)
 
-Heard = tuple[int, Event, Sequence[TokenLogprob]]
+Delivery = tuple[int, Event, Sequence[TokenLogprob]]
 """The index of the reply, one of its events, and the logprobs of its tokens."""
 
 
@@ -70,7 +70,7 @@ class Writing:
         self.ask, self.loaded = ask, loaded
         self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
         self._thread = thread
-        self._queue: asyncio.Queue[Heard] = asyncio.Queue()
+        self._queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         format = loaded.tools if choice.tools else None
         params = ask.params
@@ -107,7 +107,8 @@ class Writing:
         told_s = looked_s = time.monotonic()
         try:
             while num_left:
-                found = [piece for heard in await self._heard() for piece in self._pieces_of(heard)]
+                delivered = await self._delivered()
+                found = [piece for one in delivered for piece in self._pieces_of(one)]
                 now = time.monotonic()
                 if now - looked_s >= _LOOKS_EVERY_S:
                     if await request.is_disconnected():
@@ -121,9 +122,9 @@ class Writing:
             for ticket in self._tickets:
                 ticket.is_cancelled.set()
 
-    async def _heard(self) -> list[Heard]:
+    async def _delivered(self) -> list[Delivery]:
         """Return the events since the last call; none after a short wait."""
-        found: list[Heard] = []
+        found: list[Delivery] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOKS_EVERY_S):
                 found.append(await self._queue.get())
@@ -131,8 +132,8 @@ class Writing:
             found.append(self._queue.get_nowait())
         return found
 
-    def _pieces_of(self, heard: Heard) -> list[Piece]:
-        index, event, logprobs = heard
+    def _pieces_of(self, delivery: Delivery) -> list[Piece]:
+        index, event, logprobs = delivery
         if isinstance(event, GenerationFailed):
             is_asked_for = isinstance(self._tickets[index].error, GrammarError)
             raise Refusal(400 if is_asked_for else 500, event.message)

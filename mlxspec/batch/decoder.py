@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.decoder.hidden import Audience, HiddenStateReader, HiddenStates
+from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.batch import BatchCache
@@ -32,7 +32,7 @@ class BatchDecoder:
         self.model = model
         self.cache = BatchCache.like(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
-        self._audiences = [Audience() for _ in range(num_slots)]
+        self._readers = [Readers() for _ in range(num_slots)]
         self._staged: list[tuple[list[int], list[int], HiddenStates]] = []  # tokens, parents
 
     @property
@@ -47,12 +47,12 @@ class BatchDecoder:
         """
         self._staged = []
         self.cache.fill(slot, cache)
-        self._audiences[slot] = Audience(readers)
+        self._readers[slot] = Readers(readers)
         mx.eval(self.cache.arrays)  # now, so that `cache` can get another text without a copy
 
     def detach(self, slot: int) -> None:
         """Pass the states of a slot to no reader."""
-        self._audiences[slot] = Audience()
+        self._readers[slot] = Readers()
 
     def length(self, slot: int) -> int:
         """Return the number of committed tokens of a sequence."""
@@ -66,7 +66,7 @@ class BatchDecoder:
         """Append empty slots."""
         self._staged = []
         self.cache.add(count)
-        self._audiences += [Audience() for _ in range(count)]
+        self._readers += [Readers() for _ in range(count)]
 
     def rows(self, slot: int, start: int, end: int) -> list[mx.array]:
         """Return some rows of a sequence; see `Cache.rows`."""
@@ -76,7 +76,7 @@ class BatchDecoder:
         """Keep only the sequences in these slots, in this order."""
         self._staged = []
         self.cache.keep(slots)
-        self._audiences = [self._audiences[slot] for slot in slots]
+        self._readers = [self._readers[slot] for slot in slots]
         mx.eval(self.cache.arrays)
 
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
@@ -103,7 +103,7 @@ class BatchDecoder:
             parents.append([*values(tree.parents), *[0] * missing])
         self.cache.states.expect_rows(parents)
         layout = batch_layout(self.cache.offsets, parents, self._windows)
-        capture = sorted({layer for audience in self._audiences for layer in audience.capture})
+        capture = sorted({layer for readers in self._readers for layer in readers.capture})
         try:
             hidden, captured = self.model.hidden_states(
                 mx.array(tokens, mx.int32),
@@ -137,6 +137,6 @@ class BatchDecoder:
             check_branch(path, parents)
         self.cache.commit(paths)
         staged, self._staged = self._staged, []
-        for path, audience, (tokens, _, states) in zip(paths, self._audiences, staged, strict=True):
-            if audience.readers:
-                audience.read([tokens[node] for node in path], states.rows(path))
+        for path, readers, (tokens, _, states) in zip(paths, self._readers, staged, strict=True):
+            if readers.members:
+                readers.read([tokens[node] for node in path], states.rows(path))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.decoder.forwards import Forwards
-from mlxspec.decoder.hidden import Audience, HiddenStateReader, HiddenStates
+from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
@@ -46,7 +46,7 @@ class Decoder:
         self.revision = 0
         rotates = cache is not None and cache.max_size is not None
         self.context_length = None if rotates else model.config.max_position_embeddings
-        self._audience = Audience()
+        self._readers = Readers()
         self._forwards = Forwards(model, cache or Cache.for_model(model.config))
         self._history: list[int] = []
         self._last_hidden: mx.array | None = None  # (1, D), of the last committed token
@@ -106,7 +106,7 @@ class Decoder:
         self._forwards.drop()
         self._history.clear()
         self._last_hidden, self._is_torn = None, False
-        self._audience.forget(0)
+        self._readers.forget(0)
 
     def adopt(
         self, tokens: Sequence[int], cache: Cache, readers: Sequence[HiddenStateReader] = ()
@@ -120,8 +120,8 @@ class Decoder:
         self.revision += 1
         self._forwards.cache, self._history = cache, list(tokens)
         self._last_hidden, self._is_torn = None, False
-        self._audience = Audience(readers)
-        self._forwards.capture = self._audience.capture
+        self._readers = Readers(readers)
+        self._forwards.capture = self._readers.capture
 
     def attach(self, readers: Sequence[HiddenStateReader]) -> None:
         """Replace the readers of hidden states.
@@ -129,11 +129,11 @@ class Decoder:
         A new reader has not seen the states of earlier tokens. Then the history is cleared, and
         the caller must observe its tokens again.
         """
-        is_same = self._audience.readers == tuple(readers)
-        if is_same and self._audience.has_read(len(self)):
+        is_same = self._readers.members == tuple(readers)
+        if is_same and self._readers.has_read(len(self)):
             return
-        self._audience = Audience(readers)
-        self._forwards.capture = self._audience.capture
+        self._readers = Readers(readers)
+        self._forwards.capture = self._readers.capture
         if readers:
             self.reset()
 
@@ -310,7 +310,7 @@ class Decoder:
         if states is not None:
             states = states.rows(rows)
             self._last_hidden = states.final[-1:]
-            self._audience.read(tokens, states)
+            self._readers.read(tokens, states)
         self._is_torn = False
 
     def _truncate(self, length: int) -> None:
@@ -318,14 +318,14 @@ class Decoder:
         self.cache.truncate(length)
         del self._history[length:]
         self._last_hidden = None
-        self._audience.forget(length)
+        self._readers.forget(length)
 
     def _read_anew(self, tokens: list[int]) -> None:
         self.revision += 1
         before = self.cache, self._history, self._last_hidden, self._is_torn
         self._forwards.cache, self._history = self.cache.empty_like(), []
         self._last_hidden, self._is_torn = None, False
-        self._audience.forget(0)
+        self._readers.forget(0)
         try:
             self.observe(tokens)
         except BaseException:  # an interrupt too must leave the decoder unchanged

@@ -58,27 +58,27 @@ class HiddenStateReader(Protocol):
         """
 
 
-class Audience:
+class Readers:
     """All readers of one history."""
 
     def __init__(self, readers: Sequence[HiddenStateReader] = ()) -> None:
-        self.readers = tuple(readers)
+        self.members = tuple(readers)
 
     @property
     def capture(self) -> tuple[int, ...]:
         """The layers that at least one reader needs, in ascending order."""
-        return tuple(sorted({layer for reader in self.readers for layer in reader.capture}))
+        return tuple(sorted({layer for reader in self.members for layer in reader.capture}))
 
     def has_read(self, length: int) -> bool:
         """Return whether every reader has received exactly `length` tokens."""
-        return all(reader.num_read == length for reader in self.readers)
+        return all(reader.num_read == length for reader in self.members)
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
         """Pass the next tokens to all readers."""
-        for reader in self.readers:
+        for reader in self.members:
             reader.read(tokens, states)
 
     def forget(self, length: int) -> None:
         """Make every reader keep at most the first `length` tokens."""
-        for reader in self.readers:
+        for reader in self.members:
             reader.forget(min(length, reader.num_read))

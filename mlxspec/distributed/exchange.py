@@ -44,7 +44,7 @@ def _summed(content: bytes, size: int, group: mx.distributed.Group) -> bytes:
 
 
 def seconds_of_a_sum(numbers: int, group: mx.distributed.Group) -> float:
-    """Time sums of so many float32 numbers over all ranks; return the median."""
+    """Time sums of this many float32 numbers over all ranks; return the median."""
     seconds = []
     for _ in range(_TIMES):
         start = time.perf_counter()

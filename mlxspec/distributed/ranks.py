@@ -88,7 +88,7 @@ class Ranks:
         )
 
     def seconds_of_a_sum(self, numbers: int) -> float:
-        """Time sums of so many float32 numbers over all ranks; return the median."""
+        """Time sums of this many float32 numbers over all ranks; return the median."""
         with self.orders.together("time_sums", numbers):
             return seconds_of_a_sum(numbers, self.group)
 

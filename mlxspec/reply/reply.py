@@ -1,4 +1,4 @@
-"""One reply: its job, text, drafter, events and figures, whoever writes it.
+"""One reply: its job, text, drafter, events and figures, for every writer.
 
 A `ReplyWriter` writes it with a decoder of its own, a `BatchWriter` together with other replies. It
 may move from one to the other between two rounds, and its text stays the same: it stores all of its

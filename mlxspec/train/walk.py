@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from mlxspec.decoder.hidden import Audience, HiddenStates
+from mlxspec.decoder.hidden import HiddenStates, Readers
 from mlxspec.device import backend
 from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafts.round import Round
@@ -71,9 +71,9 @@ def _rounds(
 ) -> Iterator[_Round]:
     """Yield every round of the answer from start to end."""
     text: list[int] = features.tokens[:end].tolist()
-    audience = Audience(as_drafter(drafter).readers)
-    audience.forget(0)
-    audience.read(text[: start - 1], _states(features, 0, start - 1))
+    readers = Readers(as_drafter(drafter).readers)
+    readers.forget(0)
+    readers.read(text[: start - 1], _states(features, 0, start - 1))
     drafter.start(text[:start], SamplingParams(temperature=0.0), mx.random.key(0))
     position = start - 1
     while position < end - 1:
@@ -87,7 +87,7 @@ def _rounds(
         # the last token of an answer is always a bonus token: the last round ends with the answer
         kept = min(length, end - 2 - position)
         after = position + kept + 1
-        audience.read(text[position:after], _states(features, position, after))
+        readers.read(text[position:after], _states(features, position, after))
         drafter.update(_round_of(features, position, kept))
         position = after
 

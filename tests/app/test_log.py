@@ -1,4 +1,4 @@
-"""What the app notes for whoever looks into it later: errors, and frames that came late."""
+"""What the app notes for later readers: errors, and frames that came late."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Batches: every reply is the one that its prompt gets alone, whoever stands beside it.
+"""Batches: every reply is the one that its prompt gets alone, beside any other reply.
 
 Greedy tokens are compared with the target computed anew in NumPy, sampled ones with plain draws by
 hand, and both with an engine that replies to one prompt after the other.

@@ -3,7 +3,7 @@
     python -m tests.campaigns.fuzz_worker JOBS   JSON: [[target, "module:Class", first, count], ...]
 
 On standard output it announces every input before it is tried and tells what became of it, one
-JSON object a line, so that whoever reads knows which one ended the process.
+JSON object a line, so that the reader knows which one ended the process.
 """
 
 import importlib

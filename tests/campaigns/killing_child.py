@@ -2,7 +2,7 @@
 
 The engine, the store, the settings, the learned table and the kept costs are the real ones; only
 the screen is left out. What is about to be done is told first and what finished afterwards, so
-that whoever reads standard output knows what has to be on the disk at any moment. ACT is done more
+that a reader of standard output knows what has to be on the disk at any moment. ACT is done more
 often than all else. Files that the chat writes seldom are written after every reply here.
 """
 

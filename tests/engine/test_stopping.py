@@ -1,4 +1,4 @@
-"""How a reply is ended: by a token's id, by whoever is told of each token, and before the first.
+"""How a reply is ended: by a token's id, by a function that gets each token, and before the first.
 
 The reply ends with that very token, however many were accepted behind it in the same round; what
 is in the cache is then the text that was told, and the next turn goes on from there.

@@ -3,6 +3,7 @@
 import re
 
 from tests.house.strings import Said, strings
+from tests.support.paths import ROOT
 
 NOT_SAID = {
     r"differently": "edit",
@@ -31,6 +32,32 @@ NOT_SAID = {
     r"\b(main|assistant) model\b|\bhit rate\b|\bspeculator\b": "see docs/glossary.md",
 }
 """Patterns that a native speaker or a newcomer would stumble over, and what we say."""
+
+
+OLD = {
+    r"\bwhoever\b|\bhas a say\b|\bwho comes late\b": "name the actor",
+    r"\bwhatever drafts\b": "for every drafter",
+    r"\bso (many|often) (tokens|rows|events|processes|columns|replies)\b": "this many",
+    r"\bat the begin\b": "at the start",
+    r"\bhold for these alone\b": "are valid only for this setup",
+    r"\bwere not told of\b": "is not supported with",
+    r"\bis a decay\b": "must be between",
+    r"\b(Heard|Audience|Doorbell|Abilities|SeparateDecoders|Seats)\b": "see docs/glossary.md",
+}
+"""Words that the code and the pages once had, and what they say now."""
+
+
+def test_old_words_stand_nowhere():
+    pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *ROOT.glob("docs/**/*.md")]
+    sources = [path for top in ("mlxspec", "app") for path in ROOT.glob(f"{top}/**/*.py")]
+    found = [
+        f"{path}: {old[0]!r}: say {instead}"
+        for path in (*pages, *sources)
+        for pattern, instead in OLD.items()
+        if (old := re.search(pattern, (ROOT / path).read_text(encoding="utf-8"), re.IGNORECASE))
+    ]
+    assert len(sources) > 500
+    assert found == []
 
 
 def test_the_program_says_what_people_say():

@@ -1,4 +1,4 @@
-"""Same seed, same text: that of plain sampling, whatever drafts.
+"""Same seed, same text: that of plain sampling, for every drafter.
 
 Drafts that are a function of the past leave it always, those that are drawn do with `exact_seed`.
 The text is compared with that of an engine that never drafts, and that text with draws by hand

@@ -67,7 +67,7 @@ class TableDrafter(Drafter):
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
         if not 0 <= decay <= 1:
-            raise ValueError(f"kept is a decay from 0 to 1, not {decay}")
+            raise ValueError(f"decay must be between 0 and 1; got {decay}")
         self._memory = memory
         self._stored = tuple(stored)
         self._max_rows, self._decay = max_rows, decay

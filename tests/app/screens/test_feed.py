@@ -1,4 +1,4 @@
-"""The feed of a session: news go to the state first, then to whoever listens."""
+"""The feed of a session: news go to the state first, then to the listeners."""
 
 import pytest
 
