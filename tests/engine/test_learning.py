@@ -77,7 +77,7 @@ def test_nothing_is_kept_unasked_or_without_a_table(target, tmp_path, home, sett
 
 def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
     def only_pool(names, run, **settings):
-        assert run("pool", 0, 5.0).tokens
+        assert run("pool", 0, 5.0) > 0  # tokens/s
         return Evidence()  # without a lap the safe default is taken, which is the pool
 
     monkeypatch.setattr(auto, "run_laps", only_pool)

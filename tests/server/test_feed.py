@@ -93,7 +93,7 @@ def test_the_events_of_a_reply_are_a_whole_recording_of_it(written):
         stats = GenerationStats()
         for event in rest:
             stats.add(event)
-        assert stats.as_dict() == rest[-1].stats | {"total_s": stats.total_s}
+        assert stats.as_dict().items() <= (rest[-1].stats | {"total_s": stats.total_s}).items()
 
 
 async def test_who_comes_late_is_told_how_the_replies_began_and_nothing_twice():
