@@ -17,7 +17,7 @@ from mlxspec.errors import GrammarError, MlxspecError
 from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.job import Job
 from mlxspec.text.reasoning import ChannelTracker
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread, Ticket

@@ -7,7 +7,7 @@ from typing import Any
 from mlxspec.chat.prompts import content_of
 from mlxspec.params import GenerationParams
 from mlxspec.text.chat_template import Message
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 

@@ -17,7 +17,7 @@ from mlxspec.params import checks
 from mlxspec.progress import warn
 from mlxspec.text.chat_template import Message
 from mlxspec.text.template_guard import TemplateStoppedError
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 _APART = "\n\n"

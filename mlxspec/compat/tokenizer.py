@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mlxspec.text.stream import TextStream
 from mlxspec.text.template_guard import refuse_powers, stopped_in_time
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 
 class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):

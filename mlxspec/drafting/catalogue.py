@@ -27,7 +27,7 @@ from mlxspec.loading.shipped import DrafterFile, drafters_for, fingerprint
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _MEANINGS = {
     "auto": "measures what is fastest here",

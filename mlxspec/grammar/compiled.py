@@ -18,7 +18,7 @@ from mlxspec.grammar.finite import endless_place
 from mlxspec.grammar.vocabulary import Vocabulary, library
 from mlxspec.params.grammar import Grammar
 from mlxspec.params.schema_parts import parts_of
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # stored, so that many replies with one grammar compile it once
 _MOST_FORCED = 256  # tokens at the start of a text, each with a mask

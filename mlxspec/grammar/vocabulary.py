@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _END = "<|the grammar may end here|>"
 _SPECIAL = b"\xff"  # starts a token that is not text

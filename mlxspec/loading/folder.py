@@ -17,7 +17,7 @@ from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
 from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.params.table import SAMPLING
-from mlxspec.text.tokenizer import MAX_TOKENS
+from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

@@ -40,7 +40,7 @@ from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
 from mlxspec.progress import Progress, Say
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _DRAFT_MODEL = "draft-model"
 

@@ -35,7 +35,7 @@ from mlxspec.loading.ports import why_not_ours
 from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
 from mlxspec.progress import Say
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination
 

@@ -34,7 +34,7 @@ from mlxspec.loading.sizes import (
 )
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

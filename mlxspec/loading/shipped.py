@@ -25,7 +25,7 @@ from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.heads.file import FORMAT
 from mlxspec.loading.heads.file import KINDS as HEAD_KINDS
 from mlxspec.models import TargetConfig
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 KINDS = ("table", "draft-model", *HEAD_KINDS)
 _LENGTH = struct.Struct("<Q")

@@ -12,7 +12,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 RING_ROWS, NUM_SINKS = 12, 2
 """Rows of a rotating cache, and its number of attention sinks."""

@@ -1,1 +1,1 @@
-"""Between text and tokens: tokenizer, chat template, prompts, streamed text, reasoning marks."""
+"""What stands around tokens: chat template, checks of a prompt, streamed text, reasoning marks."""

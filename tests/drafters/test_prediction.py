@@ -294,7 +294,7 @@ def test_a_prediction_that_is_no_text_is_refused():
 
 
 def test_a_prediction_that_is_not_utf8_is_refused_before_the_reply():
-    from mlxspec.text.tokenizer import Tokenizer
+    from mlxspec.tokenizer import Tokenizer
 
     class Strict:
         encode = Tokenizer.encode

@@ -20,6 +20,7 @@ FLOORS = {
         {"errors", "params"},
         {"trace", "device", "progress"},
         {"text", "kv"},
+        {"tokenizer"},
         {"drafts", "models", "grammar"},
         {"verify", "decoder"},
         {"adapted", "budget"},

@@ -12,7 +12,7 @@ from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the cat was fat.",
@@ -398,6 +398,6 @@ def test_the_error_names_what_python_refuses_a_template(template):
 
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
-    monkeypatch.setattr("mlxspec.text.tokenizer.MAX_TOKENS", 100)
+    monkeypatch.setattr("mlxspec.tokenizer.MAX_TOKENS", 100)
     with pytest.raises(UnsupportedModelError, match=r"a token with id \d+; at most 100"):
         Tokenizer(byte_level())

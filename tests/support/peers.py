@@ -11,7 +11,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.tiny import make_cache, tiny_model
 

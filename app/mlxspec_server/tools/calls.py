@@ -10,7 +10,7 @@ from typing import Any
 from mlx_lm import tokenizer_utils
 
 from mlxspec.params import GenerationParams
-from mlxspec.text.tokenizer import Tokenizer
+from mlxspec.tokenizer import Tokenizer
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import Tool, ToolChoice
 from mlxspec_server.tools.demand import demanded_grammar
