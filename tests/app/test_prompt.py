@@ -54,10 +54,8 @@ async def test_a_file_is_completed_and_sent_along(folder):
         await driver.press("o", "tab")
         assert driver.screen.query_one(Prompt).text == "see @notes.txt "
         await driver.press("enter")
-        assert driver.session.orders[-1] == (
-            "send",
-            "see @notes.txt\n\nnotes.txt:\n```\nbuy milk\n```",
-        )
+        said = Say("see @notes.txt\n\nnotes.txt:\n```\nbuy milk\n```")
+        assert driver.session.orders[-1] == said
 
 
 async def test_a_file_that_is_not_there_gives_the_message_back(folder):

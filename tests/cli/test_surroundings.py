@@ -152,7 +152,7 @@ def test_a_home_that_is_a_file_costs_what_would_be_kept_there(run, model, tmp_pa
     home = tmp_path / "home"
     home.touch()
     places = {"HOME": str(home), "MLXSPEC_HOME": None, "XDG_DATA_HOME": None}
-    arguments = [word if word != "none" else "pool" for word in plain(model)]
+    arguments = [word if word != "none" else "pool" for word in plain(model, "--temp", "0")]
     done = run(*arguments, said=b"hi\n", **places)
     assert done.returncode == 0
     assert b"4 tokens" in done.stderr

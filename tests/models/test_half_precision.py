@@ -93,7 +93,12 @@ BENCH = ("bench", "--arms", "plain,model", "--temps", "0", "--k", "4")
 
 def gaps(document):
     caches = document.get("caches", ())
-    partings = [p for cache in caches for found in cache["drafters"] for p in found["partings"]]
+    partings = [
+        parting["proof"]["difference"]
+        for cache in caches
+        for found in cache["agreements"]
+        for parting in found["partings"]
+    ]
     differences = [d for row in document.get("rows", ()) for d in row["differences"] if d]
     return [found["gap"] for found in (*partings, *differences)]
 
