@@ -107,7 +107,7 @@ class Reply:
         self.continuation = self._new_continuation()
         self.continuation.stop_when = self._stop_when = stop_when
         self.attempt(self._begin)
-        self.draft_with(NoDrafter())
+        self._guard_with(NoDrafter())
 
     @property
     def is_over(self) -> bool:
@@ -152,8 +152,11 @@ class Reply:
         The prediction of the job and the grammar draft beside it.
         """
         own = NoDrafter() if self.faults else predicting(drafter, self.job.predicted)
-        self.drafter = constrained(own, self._constraint)
-        self.guard = Guard(self.drafter, self._target.vocab_size, self._target.draft_support)
+        self._guard_with(constrained(own, self._constraint))
+
+    def _guard_with(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.guard = Guard(drafter, self._target.vocab_size, self._target.draft_support)
         self._is_drafting = False
 
     def start_drafter(self) -> None:
