@@ -5,17 +5,16 @@ its own, so that the streams of other requests continue.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from mlxspec_server.apis.base import Api, event
-from mlxspec_server.asking import Ask
+from mlxspec_server.apis.base import Api
 from mlxspec_server.engine_thread import EngineThread
-from mlxspec_server.figures import Counts
+from mlxspec_server.metrics import Counts
 from mlxspec_server.pieces import Piece
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
@@ -30,8 +29,8 @@ CLIENT_GONE = 499
 
 _RETRY_S = 2
 
-Begin = Callable[[Loaded], tuple[Writing, Api]]
-"""Builds the prompt of a request for the model that it holds. Runs in a worker thread."""
+Beginning = asyncio.Future[Writing]
+"""The replies to a request, once the model is held and their prompts are checked."""
 
 
 @dataclass
@@ -44,20 +43,17 @@ class Answers:
     _num_asked: int = 0  # replies of all unanswered requests, queued ones included
 
     async def hold(self, name: str) -> Loaded:
-        """Return a model once it is in memory; `EngineThread.release` releases it.
-
-        Raises:
-            Refusal: No model has that name, or it cannot be loaded.
-        """
+        """Return a model once it is in memory; `EngineThread.release` releases it."""
         offer = await asyncio.to_thread(self.thread.shelf.find, name)
         return await asyncio.wrap_future(self.thread.hold(offer))
 
-    async def answer(self, request: Request, ask: Ask, begin: Begin) -> Response:
+    async def answer(self, request: Request, api: Api) -> Response:
         """Return the answer to a request.
 
         Raises:
             Refusal: The request cannot be answered, or the server is busy.
         """
+        ask = api.ask
         running, most = self._num_asked, self.settings.batch_size + self.settings.max_waiting
         if ask.num_replies > most:
             message = f"a request may ask for {most} replies; got {ask.num_replies}: ask for fewer"
@@ -67,63 +63,56 @@ class Answers:
             raise Refusal(429, message, retry_s=_RETRY_S)
         self.counts.add("requests")
         self._num_asked += ask.num_replies
-        beginning = asyncio.ensure_future(self._begun(ask, begin))
+        beginning = asyncio.ensure_future(self._begun(api))
         if ask.is_streamed:
-            return await self._streamed(request, beginning)
-        writing, api = await beginning
+            # A refusal that comes soon has its own HTTP status. While a model loads, the stream
+            # starts at once, so that the client sees that the server is alive.
+            await asyncio.wait({beginning}, timeout=self.settings.keep_alive_s)
+            headers = UNBUFFERED | (beginning.result().headers if beginning.done() else {})
+            lines = self._stream(request, api, beginning)
+            return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+        writing = await beginning
         try:
             pieces: list[Piece] = []
             async with aclosing(writing.pieces(request, self.settings.keep_alive_s)) as found:
                 pieces = [piece async for some in found for piece in some]
         finally:
-            self._leave(writing.loaded, ask)
+            self._leave(writing)
         if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
             return Response(status_code=CLIENT_GONE)
         return JSONResponse(api.whole(pieces), headers=writing.headers)
 
-    async def _begun(self, ask: Ask, begin: Begin) -> tuple[Writing, Api]:
+    async def _begun(self, api: Api) -> Writing:
         try:
-            loaded = await self.hold(ask.model)
+            loaded = await self.hold(api.ask.model)
+            try:
+                api.writing = await asyncio.to_thread(Writing, self.thread, loaded, api.ask)
+            except BaseException:
+                self.thread.release(loaded)
+                raise
         except BaseException:
-            self._num_asked -= ask.num_replies
+            self._num_asked -= api.ask.num_replies
             raise
-        try:
-            return await asyncio.to_thread(begin, loaded)
-        except BaseException:
-            self._leave(loaded, ask)
-            raise
+        return api.writing
 
-    def _leave(self, loaded: Loaded, ask: Ask) -> None:
+    def _leave(self, writing: Writing) -> None:
         """Count a request as finished, answered or abandoned, and release its model."""
-        self._num_asked -= ask.num_replies
-        self.thread.release(loaded)
+        self._num_asked -= writing.ask.num_replies
+        self.thread.release(writing.loaded)
 
-    async def _streamed(
-        self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"
-    ) -> Response:
-        # A refusal that comes soon has its own HTTP status. While a model loads, the stream starts
-        # at once, so that the client sees that the server is alive.
-        await asyncio.wait({beginning}, timeout=self.settings.keep_alive_s)
-        headers = beginning.result()[0].headers if beginning.done() else {}
-        lines = self._stream(request, beginning)
-        headers = {**UNBUFFERED, **headers}
-        return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
-
-    async def _stream(
-        self, request: Request, beginning: "asyncio.Future[tuple[Writing, Api]]"
-    ) -> AsyncIterator[str]:
+    async def _stream(self, request: Request, api: Api, beginning: Beginning) -> AsyncIterator[str]:
         every_s = self.settings.keep_alive_s
         try:
             while not beginning.done():
                 yield ": the model is loading\n\n"
                 await asyncio.wait({beginning}, timeout=every_s)
         except BaseException:  # the client has disconnected; the model may still be loading
-            beginning.add_done_callback(self._release_begun)
+            beginning.add_done_callback(self._leave_begun)
             raise
         try:
-            writing, api = beginning.result()
+            writing = beginning.result()
         except Refusal as refusal:
-            yield _refused(request.url.path, refusal)
+            yield "".join(api.fail(refusal))
             return
         try:
             for line in api.begin():
@@ -135,21 +124,10 @@ class Answers:
             for line in api.end():
                 yield line
         except Refusal as refusal:
-            for line in api.fail(refusal):
-                yield line
+            yield "".join(api.fail(refusal))
         finally:
-            self._leave(writing.loaded, writing.ask)
+            self._leave(writing)
 
-    def _release_begun(self, beginning: "asyncio.Future[tuple[Writing, Api]]") -> None:
+    def _leave_begun(self, beginning: Beginning) -> None:
         if not beginning.cancelled() and beginning.exception() is None:
-            writing, _ = beginning.result()
-            self._leave(writing.loaded, writing.ask)
-
-
-def _refused(path: str, refusal: Refusal) -> str:
-    """Return what a stream that has already started sends when its request is refused."""
-    if path == "/v1/responses":
-        said = {"code": refusal.code or refusal.kind, "message": str(refusal)}
-        return event({"type": "error", "sequence_number": 0, "param": None, **said}, "error")
-    document = refusal.body(path)
-    return event(document, document.get("type", ""))
+            self._leave(beginning.result())

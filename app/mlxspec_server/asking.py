@@ -1,80 +1,88 @@
-"""Turns the fields of a request into the settings of its replies."""
+"""Turns the fields of a request into the settings of its replies, and into the format they fit."""
 
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Grammar
 from mlxspec_server.body import Body
 from mlxspec_server.fields import refuse_others
-from mlxspec_server.formats import grammar_of
 from mlxspec_server.refusals import Refusal
+from mlxspec_server.tools.choice import ToolChoice
+from mlxspec_server.turns import Chat
 
 MOST_REPLIES = 16
+MOST_LOGPROBS = 20
+NO_TOOLS = ToolChoice()
+
 _SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"),
     *("frequency_penalty", "xtc_probability", "xtc_threshold"),
 )
-_NAMES = (
-    (
-        ("max_output_tokens", "max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens"),
-        "max_tokens",
-    ),
-    (("stop", "stop_sequences"), "stop"),
-    (("seed", "random_seed"), "seed"),
-    (("stop_token_ids",), "stop_tokens"),
-    (("ignore_eos",), "ignore_eos"),
-    (("num_draft_tokens",), "num_draft_tokens"),
-)
+_NAMES = {
+    "max_tokens": "max_output_tokens max_completion_tokens max_tokens n_predict max_new_tokens",
+    "stop": "stop stop_sequences",
+    "seed": "seed random_seed",
+    "stop_tokens": "stop_token_ids",
+    "ignore_eos": "ignore_eos",
+    "num_draft_tokens": "num_draft_tokens",
+}
 """The field names of each setting; the first one present in a request counts."""
 
-_USUAL: dict[str, tuple[tuple[Any, Any], ...]] = {
-    "max_tokens": ((-1, 2**31),),
-    "seed": ((-1, None),),
-    "stop": (("", ()),),
-    "repetition_penalty": ((0, 1.0),),
+_USUAL: dict[str, tuple[Any, Any]] = {
+    "max_tokens": (-1, 2**31),
+    "seed": (-1, None),
+    "stop": ("", ()),
+    "repetition_penalty": (0, 1.0),
 }
-"""Values by which other programs mean "default", and the setting here.
+"""The value by which other programs mean "default", and the setting here.
 
 llama.cpp sends -1 for a length up to the context and for a random seed; mlx-lm sends 0 for a
 penalty that is off.
 """
 
+_OBJECT = {"type": "object"}
+
 
 @dataclass(frozen=True)
 class Ask:
-    """What a request asks for, apart from its prompt.
+    """What a request asks for.
 
     Attributes:
         model: "" for the server's main model.
         params: Settings of the first reply to a prompt. Each further reply has the next seed.
         num_replies: Over all prompts; the replies to the first prompt come first.
         num_logprobs: The most probable tokens to report at each position; None for no logprobs.
+        chat: The chat that is answered; None for `prompts`, texts or token ids without a template.
+        choice: The tools that the model may or must call.
     """
 
     model: str
     params: GenerationParams
     is_streamed: bool
     num_replies: int = 1
-    num_prompts: int = 1
     num_logprobs: int | None = None
+    chat: Chat | None = None
+    prompts: Sequence[Any] = ()
+    choice: ToolChoice = NO_TOOLS
 
-    def seeds(self) -> list[int]:
-        num_each = self.num_replies // self.num_prompts
-        return [(self.params.seed + i % num_each) % 2**64 for i in range(self.num_replies)]
+    @property
+    def num_prompts(self) -> int:
+        return len(self.prompts) or 1
 
 
-def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None = None) -> Ask:
-    """Return what a request asks for; `defaults` fill in absent fields.
+def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
+    """Return what a request asks for; `defaults` fill in absent fields, `more` are fields of Ask.
 
     Raises:
         Refusal: A field has the wrong type, is out of range, or is not supported.
     """
     refuse_others(body)
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
-    for names, kind in _NAMES:
-        name = body.first(*names)
+    for kind, names in _NAMES.items():
+        name = body.first(*names.split())
         if name in body:
             params = _with(params, name, kind, body.get(name))
     for name in (name for name in _SAMPLING if name in body):
@@ -84,14 +92,14 @@ def ask_of(body: Body, defaults: GenerationParams, *, num_logprobs: int | None =
     if "prediction" in body:
         params = _with(params, "prediction", "prediction", _prediction(body))
     stated = body.object("chat_template_kwargs")
-    args = {**defaults.chat_template_args, **hints_of(body), **stated}
+    args = {**defaults.chat_template_args, **_hints_of(body), **stated}
     params = _with(params, "chat_template_kwargs", "chat_template_args", args)
     return Ask(
         model=body.text("model"),
-        params=replace(params, grammar=grammar_of(body) or params.grammar),
+        params=replace(params, grammar=_grammar_of(body) or params.grammar),
         is_streamed=body.is_on("stream"),
         num_replies=body.whole("n", 1, 1, MOST_REPLIES),
-        num_logprobs=num_logprobs,
+        **more,
     )
 
 
@@ -99,13 +107,10 @@ def _with(params: GenerationParams, name: str, kind: str, value: Any) -> Generat
     """Return the settings with the value of one request field.
 
     `name` is the field in the request, for messages; `kind` is our name of the setting.
-
-    Raises:
-        Refusal: The value has the wrong type or is out of range.
     """
-    for usual, settled in _USUAL.get(kind, ()):
-        if value == usual and type(value) is not bool:
-            value = settled
+    usual, settled = _USUAL.get(kind, (None, None))
+    if value == usual and type(value) is not bool:
+        value = settled
     try:
         if kind == "stop" and isinstance(value, list):
             value = [text for text in value if text != ""]
@@ -119,17 +124,17 @@ def _with(params: GenerationParams, name: str, kind: str, value: Any) -> Generat
         raise Refusal(400, message, name) from error
 
 
-def hints_of(body: Body) -> dict[str, Any]:
+def _hints_of(body: Body) -> dict[str, Any]:
     """Return what a request says about thinking and style, as template variables.
 
     If the template reads none of them, the model has no such choice.
     """
-    reasoning, config = Body(body.object("reasoning")), Body(body.object("output_config"))
+    reasoning, config = body.part("reasoning"), body.part("output_config")
     effort = body.text("reasoning_effort") or reasoning.text("effort") or config.text("effort")
-    verbosity = body.text("verbosity") or Body(body.object("text")).text("verbosity")
+    verbosity = body.text("verbosity") or body.part("text").text("verbosity")
     found: dict[str, Any] = {"reasoning_effort": effort, "verbosity": verbosity}
     found = {name: text for name, text in found.items() if text}
-    if thinking := Body(body.object("thinking")).text("type"):
+    if thinking := body.part("thinking").text("type"):
         found["enable_thinking"] = thinking != "disabled"
     for name in ("think", "enable_thinking"):
         if name in body:
@@ -142,9 +147,9 @@ def _prediction(body: Body) -> str:
     stated = body.get("prediction")
     content = stated.get("content") if isinstance(stated, Mapping) else stated
     if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        texts = [part for part in parts if isinstance(part, str)]
-        content = "".join(texts) if len(texts) == len(parts) else None
+        found = (part.get("text") if isinstance(part, Mapping) else None for part in content)
+        texts: list[Any] = list(found)
+        content = "".join(texts) if all(isinstance(text, str) for text in texts) else None
     if not isinstance(content, str):
         raise Refusal(400, "prediction must have a content, which is a text", "prediction")
     return content
@@ -156,3 +161,93 @@ def _bias(stated: Mapping[str, Any]) -> dict[int, float]:
     except (TypeError, ValueError, OverflowError) as error:
         message = "logit_bias must give a number for token ids"
         raise Refusal(400, message, "logit_bias") from error
+
+
+# ---- the format of a reply -------------------------------------------------------------------
+
+
+def _grammar_of(body: Body) -> Grammar | None:
+    """Return the grammar of the reply; None if the request demands no format."""
+    found = list(_formats_of(body))
+    if len(found) > 1:
+        (first, _, _), (second, _, _) = found[:2]
+        message = f"a reply fits one format: give {first} or {second}"
+        raise Refusal(400, message, second.partition(".")[0])
+    for place, make, value in found:
+        try:
+            return make(value)
+        except (ValueError, RecursionError) as error:
+            raise Refusal(400, f"{place}: {error}", place.partition(".")[0]) from error
+    return None
+
+
+def _formats_of(body: Body) -> Iterator[tuple[str, Callable[[Any], Grammar], Any]]:
+    """Yield each field that states a format, its reader, and its value."""
+    for place, format in (
+        ("response_format", body.object("response_format")),
+        ("text.format", body.part("text").object("format")),
+        ("output_config.format", body.part("output_config").object("format")),
+        ("output_format", body.object("output_format")),
+    ):
+        schema = _schema_of(place, format)
+        if schema is not None:
+            yield place, _of_schema, schema
+    own = body.part("structured_outputs")
+    own.refuse("structural_tag", "give json, regex, choice or grammar")
+    for name, make in _READERS.items():
+        for place, fields, key in (
+            (f"guided_{name}", body, f"guided_{name}"),
+            (f"structured_outputs.{name}", own, name),
+        ):
+            if key in fields and fields.get(key) is not False:
+                yield place, make, fields.get(key)
+    for place, name in (("json_schema", "json"), ("regex", "regex"), ("grammar", "grammar")):
+        if place in body and body.get(place) != "":
+            yield place, _READERS[name], body.get(place)
+
+
+def _schema_of(place: str, format: Mapping[str, Any]) -> Any:
+    """Return the JSON schema of a format; None for text."""
+    kind = format.get("type", "text")
+    if kind == "json_object":
+        schema = format.get("schema")
+        return _OBJECT if schema is None else schema
+    if kind == "text" and not {"schema", "json_schema"} & format.keys():
+        return None
+    stated = format.get("json_schema", format) if kind == "json_schema" else None
+    schema = stated.get("schema") if isinstance(stated, Mapping) else None
+    if schema is None:
+        allowed = "text, json_object, or json_schema with a schema"
+        raise Refusal(400, f"{place} must be {allowed}", place.partition(".")[0])
+    return schema
+
+
+def _of_schema(schema: Any) -> Grammar:
+    """Return the grammar of a schema: {} and true allow every JSON value."""
+    if isinstance(schema, str):  # never the path of a file
+        schema = json.loads(schema)
+        if isinstance(schema, str):
+            raise ValueError("the JSON schema must be an object of JSON, or true; got a text")
+    return Grammar.json_schema(schema)
+
+
+def _of_lark(source: Any) -> Grammar:
+    if isinstance(source, str) and "::=" in source:
+        raise ValueError("GBNF and EBNF are not read: give a grammar in Lark's syntax, or a schema")
+    return Grammar.lark(source)
+
+
+def _of_object(value: Any) -> Grammar:
+    if value is not True:
+        raise ValueError("it must be true or false")
+    return Grammar.json_schema(_OBJECT)
+
+
+_READERS: dict[str, Callable[[Any], Grammar]] = {
+    "json": _of_schema,
+    "json_object": _of_object,
+    "regex": Grammar.regex,
+    "choice": Grammar.choices,
+    "grammar": _of_lark,
+}
+"""Readers of vLLM's kinds of format."""

@@ -13,11 +13,9 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a surrogate pair; matches comp
 
 
 async def received_body(request: Request, most: int) -> bytes:
-    """Return the bytes of the body of a request.
+    """Return the bytes of the body of a request, which must be declared as JSON.
 
-    Raises:
-        Refusal: The body is too large, or not declared as JSON. A web page of another origin cannot
-            declare JSON without a preflight request.
+    A web page of another origin cannot declare JSON without a preflight request.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -30,37 +28,6 @@ async def received_body(request: Request, most: int) -> bytes:
     return bytes(received)
 
 
-def _parsed(received: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(str(received, "utf-8-sig"), parse_constant=_no_number)
-        if isinstance(found, dict) and _HALF.search(received):
-            _refuse_halves(found)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON that can be read: {_short(error)}") from error
-    if not isinstance(found, dict):
-        raise Refusal(400, "the body must be a JSON object")
-    return found
-
-
-def _refuse_halves(found: Mapping[str, Any]) -> None:
-    """Refuse texts with a lone surrogate, which no reply or refusal could write back."""
-    for name, value in found.items():
-        try:
-            json.dumps([name, value], ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            shown = ascii(name)[1:-1][:60]
-            message = f"{shown} is not UTF-8: it has half a character; send whole ones"
-            raise Refusal(400, message, shown) from error
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
-
-
-def _short(error: Exception) -> str:
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
-
-
 class Body:
     """The fields of a request; null counts as absent."""
 
@@ -69,12 +36,19 @@ class Body:
 
     @staticmethod
     def of(received: bytes) -> "Body":
-        """Return the fields of a body; a large body takes some tenths of a second.
-
-        Raises:
-            Refusal: The body is not a JSON object.
-        """
-        return Body(_parsed(received))
+        """Return the fields of a body; a large body takes some tenths of a second."""
+        try:
+            found = json.loads(str(received, "utf-8-sig"), parse_constant=_no_number)
+            if isinstance(found, dict) and _HALF.search(received):
+                _refuse_halves(found)
+        except RecursionError as error:
+            raise Refusal(400, "the body is nested too deep") from error
+        except ValueError as error:
+            message = f"the body is no JSON that can be read: {str(error)[:200]}"
+            raise Refusal(400, message) from error
+        if not isinstance(found, dict):
+            raise Refusal(400, "the body must be a JSON object")
+        return Body(found)
 
     def __contains__(self, name: str) -> bool:
         return name in self._fields
@@ -108,6 +82,10 @@ class Body:
         value: Mapping[str, Any] = self._typed(name, {}, dict, "an object")
         return value
 
+    def part(self, name: str) -> "Body":
+        """Return the fields of an object."""
+        return Body(self.object(name))
+
     def items(self, name: str) -> list[Any]:
         """Return a list; [] if absent."""
         value: list[Any] = self._typed(name, [], list, "a list")
@@ -129,3 +107,18 @@ class Body:
 
 def _cut(value: object) -> str:
     return (str(value) if isinstance(value, int) else json.dumps(value, default=str))[:40]
+
+
+def _refuse_halves(found: Mapping[str, Any]) -> None:
+    """Refuse texts with a lone surrogate, which no reply or refusal could write back."""
+    for name, value in found.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            shown = ascii(name)[1:-1][:60]
+            message = f"{shown} is not UTF-8: it has half a character; send whole ones"
+            raise Refusal(400, message, shown) from error
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")

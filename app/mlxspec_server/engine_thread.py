@@ -21,7 +21,7 @@ from mlxspec.device.memory import give_back_memory
 from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
-from mlxspec_server.figures import Counts
+from mlxspec_server.metrics import Counts
 from mlxspec_server.pieces import TokenLogprob
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded, Offer, Shelf
@@ -43,8 +43,6 @@ class Ticket:
     """One reply that a request waits for.
 
     Attributes:
-        job: Prompt and settings, already checked.
-        num_logprobs: The most probable tokens to report at each position; None for no logprobs.
         is_cancelled: Any thread may set it. The reply then ends before its next round.
         error: The error that ended this reply alone, if there was one.
     """
@@ -64,10 +62,9 @@ class Ticket:
         return replace(self.job, params=replace(self.job.params, on_logits=self._note))
 
     def tell(self, event: Event) -> None:
-        if not hasattr(event, "emit"):
-            self.deliver(event, ())
-            return
-        logprobs, self._logprobs = self._logprobs, []
+        logprobs: list[TokenLogprob] = []
+        if hasattr(event, "emit"):
+            logprobs, self._logprobs = self._logprobs, []
         self.deliver(event, logprobs)
 
     def _note(self, tokens: Sequence[int], logits: Any) -> None:
@@ -86,10 +83,9 @@ class EngineThread:
     """Owns the models and writes the replies."""
 
     def __init__(self, shelf: Shelf, counts: Counts, watch: Watch | None = None) -> None:
-        """Prepare the thread; `start` starts it.
+        """Prepare the thread, which `start` starts: from then on it alone uses the shelf's models.
 
-        From then on only this thread loads and closes models of the shelf. `watch` receives the
-        start of every reply and each of its events.
+        `watch` receives the start of every reply and each of its events.
         """
         self.shelf, self.counts = shelf, counts
         self._watch = watch or (lambda model, name, event: None)
@@ -110,7 +106,6 @@ class EngineThread:
 
     @property
     def num_replies(self) -> int:
-        """Number of unfinished replies."""
         return len(self._tickets)
 
     def hold(self, offer: Offer) -> "Future[Loaded]":

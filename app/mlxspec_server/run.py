@@ -21,11 +21,7 @@ _LOGGERS = ("uvicorn.access", "uvicorn.error", "asyncio", "mlxspec_server.engine
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Return a listening socket for the settings.
-
-    Raises:
-        OSError: The port is in use, or the address does not belong to this machine.
-    """
+    """Return a listening socket for the settings."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family)
@@ -42,17 +38,9 @@ def serve(
     log_level: str = "INFO",
     when_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer requests until the process is told to stop.
+    """Answer requests until the process is told to stop; Ctrl+C raises at the end.
 
-    Args:
-        shelf: The models.
-        settings: Address and limits.
-        listening: From `listen`.
-        log_level: A level of `logging`. Only "DEBUG" may log texts of users.
-        when_ready: Called once requests are answered.
-
-    Raises:
-        KeyboardInterrupt: Ctrl+C stopped the server, and everything is closed.
+    Only the level "DEBUG" may log texts of users. `when_ready` is called when it can be asked.
     """
     _allow_files(settings.max_connections + _OTHER_FILES)
     server = Server.of(shelf, settings)

@@ -23,25 +23,22 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers, Begin
+from mlxspec.params import GenerationParams
+from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers
 from mlxspec_server.apis.base import Api
-from mlxspec_server.apis.chat import ChatCompletion, chat_ask, chat_turns, chosen_tools
-from mlxspec_server.apis.completions import Completion, completion_ask, prompts_of
-from mlxspec_server.apis.messages import Message, message_ask, message_chat, message_tools
-from mlxspec_server.apis.responses import ResponsesReply, echo_of, response_ask, response_chat
-from mlxspec_server.asking import Ask
+from mlxspec_server.apis.chat import ChatCompletion
+from mlxspec_server.apis.completions import Completion
+from mlxspec_server.apis.messages import Message, message_chat, message_tools
+from mlxspec_server.apis.responses import OpenAIResponse
 from mlxspec_server.body import Body, received_body
 from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.feed import MOST_WATCHERS, Feed
-from mlxspec_server.figures import Counts
+from mlxspec_server.metrics import Counts
 from mlxspec_server.page.document import live_page, page_headers
-from mlxspec_server.prompts import Prompt, chat_prompt, raw_tokens
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
-from mlxspec_server.shelf import Loaded, Offer, Shelf
-from mlxspec_server.tools.choice import ToolChoice
-from mlxspec_server.turns import Chat
-from mlxspec_server.writing import Writing
+from mlxspec_server.shelf import Offer, Shelf
+from mlxspec_server.turns import chat_prompt
 
 _FREE = ("/", "/health")  # need no key: the page holds no data, and asks for the key
 _ROOM_S = 10  # after this time a watcher may have left
@@ -49,8 +46,13 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 Act = Callable[[Request], Awaitable[Response]]
 
-Read = Callable[[Body], tuple[Ask, Begin]]
-"""Reads a request: what it asks for, and what starts its reply."""
+APIS: dict[str, Callable[[Body, GenerationParams], Api]] = {
+    "/v1/chat/completions": ChatCompletion,
+    "/chat/completions": ChatCompletion,  # as mlx-lm's server
+    "/v1/completions": Completion,
+    "/v1/responses": OpenAIResponse,
+    "/v1/messages": Message,
+}
 
 
 @dataclass
@@ -71,14 +73,8 @@ class Server:
         return Server(settings, thread, feed, counts, Answers(settings, thread, counts))
 
     def app(self) -> Starlette:
-        post: dict[str, Act] = {
-            "/v1/chat/completions": partial(self._reply, self._chat),
-            "/chat/completions": partial(self._reply, self._chat),  # as mlx-lm's server
-            "/v1/completions": partial(self._reply, self._completion),
-            "/v1/responses": partial(self._reply, self._response),
-            "/v1/messages": partial(self._reply, self._message),
-            "/v1/messages/count_tokens": self._count_tokens,
-        }
+        post: dict[str, Act] = {path: partial(self._reply, api) for path, api in APIS.items()}
+        post["/v1/messages/count_tokens"] = self._count_tokens
         get: dict[str, Act] = {
             "/": self._page,
             "/v1/models": self._models,
@@ -92,9 +88,15 @@ class Server:
             for method, acts in (("POST", post), ("GET", get))
             for path, act in acts.items()
         ]
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(self.settings.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+        )
         return Starlette(
             routes=routes,
-            middleware=self._middleware(),
+            middleware=[cors] if self.settings.origins else [],
             lifespan=self._lifespan,
             exception_handlers={HTTPException: _no_route, Exception: _fault},
         )
@@ -113,65 +115,15 @@ class Server:
         finally:
             await asyncio.to_thread(self.thread.stop)
 
-    def _middleware(self) -> list[Middleware]:
-        if not self.settings.origins:
-            return []
-        return [
-            Middleware(
-                CORSMiddleware,
-                allow_origins=list(self.settings.origins),
-                allow_methods=["GET", "POST"],
-                allow_headers=["*"],
-            )
-        ]
-
     # ---- replies ---------------------------------------------------------------------------
 
-    async def _reply(self, read: Read, request: Request) -> Response:
+    async def _reply(
+        self, read: Callable[[Body, GenerationParams], Api], request: Request
+    ) -> Response:
         received = await received_body(request, self.settings.max_body_bytes)
-        ask, begin = await asyncio.to_thread(lambda: read(Body.of(received)))
-        return await self.answers.answer(request, ask, begin)
-
-    def _chat(self, body: Body) -> tuple[Ask, Begin]:
-        ask, chat = chat_ask(body, self.settings.params), chat_turns(body)
-        tell = partial(ChatCompletion, tells_usage=_tells_usage(body))
-        return ask, self._in_chat(ask, chat, chosen_tools(body), tell)
-
-    def _completion(self, body: Body) -> tuple[Ask, Begin]:
-        ask, usage = completion_ask(body, self.settings.params), _tells_usage(body)
-
-        def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            prompts = [Prompt(raw_tokens(loaded, prompt)) for prompt in prompts_of(body)]
-            writing = Writing(self.thread, loaded, ask, prompts)
-            return writing, Completion(writing, tells_usage=usage)
-
-        return ask, begin
-
-    def _response(self, body: Body) -> tuple[Ask, Begin]:
-        ask, chat = response_ask(body, self.settings.params), response_chat(body)
-        tell = partial(ResponsesReply, echo=echo_of(body))
-        return ask, self._in_chat(ask, chat, chosen_tools(body), tell)
-
-    def _message(self, body: Body) -> tuple[Ask, Begin]:
-        ask, chat = message_ask(body, self.settings.params), message_chat(body)
-        return ask, self._in_chat(ask, chat, message_tools(body), Message)
-
-    def _in_chat(
-        self,
-        ask: Ask,
-        chat: Chat,
-        choice: ToolChoice,
-        tell: Callable[[Writing], Api],
-    ) -> Begin:
-        """Return what starts the replies in a chat; `tell` makes their writer."""
-
-        def begin(loaded: Loaded) -> tuple[Writing, Api]:
-            args = ask.params.chat_template_args
-            prompt = chat_prompt(loaded, chat, choice.tools, args)
-            writing = Writing(self.thread, loaded, ask, [prompt], choice)
-            return writing, tell(writing)
-
-        return begin
+        defaults = self.settings.params
+        api = await asyncio.to_thread(lambda: read(Body.of(received), defaults))
+        return await self.answers.answer(request, api)
 
     # ---- other answers ---------------------------------------------------------------------
 
@@ -256,10 +208,6 @@ def _called(request: Request) -> str:
 
 def _row(offer: Offer) -> dict[str, Any]:
     return {"id": offer.name, "object": "model", "created": 0, "owned_by": "mlxspec"}
-
-
-def _tells_usage(body: Body) -> bool:
-    return Body(body.object("stream_options")).is_on("include_usage")
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

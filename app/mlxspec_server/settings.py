@@ -27,9 +27,6 @@ class ServerSettings:
         last_replies_s: Seconds that running replies have when the server stops.
         keep_alive_s: Seconds of silence after which a stream sends a sign of life.
         params: Defaults for absent request fields.
-
-    Raises:
-        ValueError: Other machines could ask without a key, or a number is out of range.
     """
 
     host: str = "127.0.0.1"

@@ -3,9 +3,9 @@
 The model name of a request is compared with a list of names and never opened as a path.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from mlxspec.batch import OpenBatch
 from mlxspec.device.memory import usable_gb
@@ -20,13 +20,7 @@ _ANY = ("", "default", "default_model")  # names that clients send to mean any m
 
 @dataclass(frozen=True)
 class Offer:
-    """A model that may be requested.
-
-    Attributes:
-        name: Its name in requests and replies.
-        source: Argument of `load`.
-        size_gb: GB of its weights; 0 if unknown.
-    """
+    """A model that may be requested; `size_gb`, of its weights, is 0 if unknown."""
 
     name: str
     source: str | None
@@ -36,18 +30,12 @@ class Offer:
 
 @dataclass(eq=False)
 class Loaded:
-    """A model in memory.
-
-    Attributes:
-        offer: The offer that it was loaded from.
-        tools: How it writes tool calls; None if unknown.
-        num_users: Requests that hold it; it may be unloaded only at 0.
-    """
+    """A model in memory; it may be unloaded only while no request uses it."""
 
     offer: Offer
     engine: Engine
     batch: OpenBatch
-    tools: ToolFormat | None
+    tools: ToolFormat | None  # None if unknown
     num_users: int = 0
 
     @property
@@ -57,15 +45,7 @@ class Loaded:
 
 @dataclass
 class Shelf:
-    """Loads and unloads models. Only one thread may use `load` and `close`.
-
-    Attributes:
-        main: The model that the server was started with.
-        list_offers: Lists the models on this disk.
-        batch_size: Replies of a model written together.
-        prefix_bytes: Bytes of cache rows kept of shared text prefixes.
-        loaded: The models in memory.
-    """
+    """Loads and unloads models. Only one thread may use `load` and `close`."""
 
     main: Offer
     load_engine: Callable[[Offer], Engine]
@@ -80,11 +60,6 @@ class Shelf:
         return [self.main, *(offer for offer in others if offer.name != self.main.name)]
 
     def find(self, name: str) -> Offer:
-        """Return the model with a name or alias.
-
-        Raises:
-            Refusal: No model has that name.
-        """
         if name in (*_ANY, self.main.name, *self.main.aliases):
             return self.main
         offers = self.offers()
@@ -96,7 +71,6 @@ class Shelf:
         raise Refusal(404, message, "model")
 
     def in_memory(self, offer: Offer) -> Loaded | None:
-        """Return a model if it is in memory."""
         return next((one for one in self.loaded if one.offer == offer), None)
 
     def may_load(self, offer: Offer) -> bool:
@@ -105,8 +79,8 @@ class Shelf:
 
     def load(self, offer: Offer) -> Loaded:
         """Load a model, and unload idle models if memory is short."""
-        for one in [one for one in self.loaded if not one.num_users]:
-            if not self._fits(offer, self.loaded):
+        for one in list(self.loaded):
+            if not (one.num_users or self._fits(offer, self.loaded)):
                 self.close(one)
         engine = self.load_engine(offer)
         try:
@@ -120,14 +94,13 @@ class Shelf:
 
     def open_batch(self, engine: Engine) -> OpenBatch:
         """Return a new batch; a drafter that serves a single text only is replaced by "pool"."""
-        sizes: Mapping[str, Any] = {
-            "batch_size": self.batch_size,
-            "prefix_bytes": self.prefix_bytes,
-        }
+        opened = partial(
+            engine.open_batch, batch_size=self.batch_size, prefix_bytes=self.prefix_bytes
+        )
         try:
-            return engine.open_batch(**sizes)
+            return opened()
         except ValueError:
-            return engine.open_batch(drafter=HOST_DRAFTERS["pool"](), **sizes)
+            return opened(drafter=HOST_DRAFTERS["pool"]())
 
     def close(self, loaded: Loaded) -> None:
         self.loaded.remove(loaded)

@@ -1,4 +1,4 @@
-"""The running replies to one request: sends tickets, receives pieces."""
+"""The running replies to one request: sends tickets, receives events, makes pieces of them."""
 
 import asyncio
 import time
@@ -6,36 +6,35 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
 
-from mlxspec.engine.engine import Engine
 from mlxspec.errors import GrammarError, MlxspecError
-from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params import GenerationParams
 from mlxspec.reply.job import Job
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
-from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
+from mlxspec.trace.events import Channel, Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.engine_thread import EngineThread, Ticket
-from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
-from mlxspec_server.prompts import Prompt
+from mlxspec_server.pieces import Piece, TokenLogprob
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
-from mlxspec_server.tools.calls import ToolFormat, cannot_demand
+from mlxspec_server.tools.calls import ToolFormat, demanding
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.tools.splitter import ToolSplitter
+from mlxspec_server.turns import Prompt, chat_prompt, raw_tokens
 
-NO_TOOLS = ToolChoice()
 _FORBIDDEN = (
     "the grammar of the reply forbids the last message of the assistant, with which the reply goes "
     "on: leave out one of the two"
 )
 _LOOKS_EVERY_S = 0.25  # interval of checks for a disconnected client while nothing is sent
-_UNCHECKED = "X-Mlxspec-Unchecked-Formats"
+_UNCHECKED = "X-Mlxspec-Unchecked-Formats"  # of the schema
 _MOST_NAMES = 1000  # characters
 _ENDS = (GenerationFinished, GenerationFailed)
 
@@ -49,17 +48,11 @@ class Writing:
     Attributes:
         name: Id of the request.
         num_prompt_tokens: Over all prompts.
+        headers: Of the answer over HTTP.
     """
 
-    def __init__(
-        self,
-        thread: EngineThread,
-        loaded: Loaded,
-        ask: Ask,
-        prompts: Sequence[Prompt],
-        choice: ToolChoice = NO_TOOLS,
-    ) -> None:
-        """Check the prompts and compile their grammar; nothing is written before `pieces`.
+    def __init__(self, thread: EngineThread, loaded: Loaded, ask: Ask) -> None:
+        """Make the prompts and compile their grammar; nothing is written before `pieces`.
 
         Any thread may call it.
 
@@ -68,28 +61,38 @@ class Writing:
         """
         self.name = token_hex(12)
         self.ask, self.loaded = ask, loaded
-        self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
         self._thread = thread
         self._queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
+        prompts = _prompts_of(loaded, ask)
+        self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        choice, params = ask.choice, ask.params
         format = loaded.tools if choice.tools else None
-        params = ask.params
         if choice.demanded:
-            if format is None:
-                raise cannot_demand()
-            params = format.demanding(params, choice)
+            params = demanding(params, choice, format)
+        unchecked = params.grammar.unchecked if params.grammar else ()
+        names = ", ".join(quote(name) for name in unchecked)  # from a client: no newline may enter
+        self.headers = {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
         is_begun_read = params.grammar is not None and not choice.demanded
-        jobs = [_job(loaded.engine, prompt, params, is_begun_read) for prompt in prompts]
-        self.headers = _headers_of(params.grammar)
-        marks = {token: name for name, token in format.special.items()} if format else {}
-        self._makers = [
-            ReplyPieces(index, _splitter(format, choice), marks) for index in range(ask.num_replies)
-        ]
-        jobs = [job for job in jobs for _ in range(ask.num_replies // ask.num_prompts)]
-        self._tickets = [
-            Ticket(f"{self.name}-{i}", _seeded(job, seed), self._deliver_to(i), ask.num_logprobs)
-            for i, (job, seed) in enumerate(zip(jobs, ask.seeds(), strict=True))
-        ]
+        jobs = [self._job(prompt, params, is_begun_read) for prompt in prompts]
+        each = ask.num_replies // len(jobs)  # replies to a prompt
+        self._makers: list[ReplyPieces] = []
+        self._tickets: list[Ticket] = []
+        for i in range(ask.num_replies):
+            job, seed = jobs[i // each], (params.seed + i % each) % 2**64
+            job = replace(job, params=replace(job.params, seed=seed))
+            deliver = partial(self._deliver, i)
+            self._makers.append(ReplyPieces(i, format, choice))
+            self._tickets.append(Ticket(f"{self.name}-{i}", job, deliver, ask.num_logprobs))
+
+    def _job(self, prompt: Prompt, params: GenerationParams, is_begun_read: bool) -> Job:
+        """Return a checked job; with `is_begun_read`, its grammar reads the start of the reply."""
+        engine = self.loaded.engine
+        try:
+            job = replace(engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
+        except (MlxspecError, ValueError) as error:
+            raise Refusal(400, str(error)) from error
+        return _read_begun(job, engine.tokenizer) if is_begun_read else job
 
     async def pieces(
         self, request: Request, keep_alive_s: float
@@ -108,7 +111,7 @@ class Writing:
         try:
             while num_left:
                 delivered = await self._delivered()
-                found = [piece for one in delivered for piece in self._pieces_of(one)]
+                found = [piece for one in delivered for piece in self._pieces_of(*one)]
                 now = time.monotonic()
                 if now - looked_s >= _LOOKS_EVERY_S:
                     if await request.is_disconnected():
@@ -132,8 +135,7 @@ class Writing:
             found.append(self._queue.get_nowait())
         return found
 
-    def _pieces_of(self, delivery: Delivery) -> list[Piece]:
-        index, event, logprobs = delivery
+    def _pieces_of(self, index: int, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
         if isinstance(event, GenerationFailed):
             is_asked_for = isinstance(self._tickets[index].error, GrammarError)
             raise Refusal(400 if is_asked_for else 500, event.message)
@@ -142,40 +144,72 @@ class Writing:
             self._tickets[index].is_cancelled.set()
         return pieces
 
-    def _deliver_to(self, index: int) -> Any:
-        def deliver(event: Event, logprobs: Sequence[TokenLogprob]) -> None:
-            assert self._loop is not None, "the replies were begun"
-            if not (logprobs or hasattr(event, "emit") or isinstance(event, _ENDS)):
-                return  # the event is not sent to clients
-            with suppress(RuntimeError):  # the loop is closed: there is no reader
-                item = (index, event, logprobs)
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-
-        return deliver
+    def _deliver(self, index: int, event: Event, logprobs: Sequence[TokenLogprob]) -> None:
+        assert self._loop is not None, "the replies were begun"
+        if not (logprobs or hasattr(event, "emit") or isinstance(event, _ENDS)):
+            return  # the event is not sent to clients
+        with suppress(RuntimeError):  # the loop is closed: there is no reader
+            item = (index, event, logprobs)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
 
-def _headers_of(grammar: Grammar | None) -> dict[str, str]:
-    """Return the header that lists the unchecked formats of a schema."""
-    unchecked = grammar.unchecked if grammar else ()
-    names = ", ".join(quote(name) for name in unchecked)  # from a client: no newline may enter
-    return {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
+class ReplyPieces:
+    """Makes the pieces of one reply; `format` is None if the request has no tools."""
+
+    def __init__(self, index: int, format: ToolFormat | None, choice: ToolChoice) -> None:
+        self._index = index
+        self._splitter = ToolSplitter(format, choice) if format else None
+        # The texts of special tokens that mark calls, by token.
+        self._marks = {token: name for name, token in format.special.items()} if format else {}
+        self._channel: Channel = "answer"
+        self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []  # of tokens whose text is held back
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further text of the reply will be sent."""
+        return self._splitter is not None and self._splitter.is_over
+
+    def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
+        """Return the pieces of an event; few events other than rounds have any."""
+        found: list[Piece] = []
+        rows = iter(logprobs)
+        for token in getattr(event, "emit", ()):
+            self._tokens.append(token.token)
+            self._logprobs += islice(rows, 1)
+            if token.channel != "mark":
+                self._channel = token.channel
+                said = self._said(token.text + self._marks.get(token.token, ""))
+                found += self._with_logprobs(said)
+        if isinstance(event, GenerationFinished):
+            last = self._said(event.text)
+            if self._splitter is not None:
+                last += self._splitter.finish(is_cut=event.reason != "stop")
+            tokens = tuple(self._tokens)
+            end = Piece("end", reason=event.reason, stats=event.stats, tokens=tokens)
+            found += self._with_logprobs([*last, end])
+        return [replace(piece, index=self._index) for piece in found]
+
+    def _with_logprobs(self, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces; the first one gets the logprobs of the tokens up to its text."""
+        if not pieces or not self._logprobs:
+            return pieces
+        told, self._logprobs = tuple(self._logprobs), []
+        return [replace(pieces[0], logprobs=told), *pieces[1:]]
+
+    def _said(self, text: str) -> list[Piece]:
+        if not text:
+            return []
+        if self._channel == "reasoning":
+            return [Piece("reasoning", text)]
+        return [Piece("text", text)] if self._splitter is None else self._splitter.push(text)
 
 
-def _job(engine: Engine, prompt: Prompt, params: GenerationParams, is_begun_read: bool) -> Job:
-    """Return a checked job; with `is_begun_read`, its grammar reads the start of the reply."""
-    try:
-        job = replace(engine.job(prompt.tokens, params), num_begun=prompt.num_begun)
-    except (MlxspecError, ValueError) as error:
-        raise Refusal(400, str(error)) from error
-    return _read_begun(job, engine.tokenizer) if is_begun_read else job
-
-
-def _seeded(job: Job, seed: int) -> Job:
-    return replace(job, params=replace(job.params, seed=seed))
-
-
-def _splitter(format: ToolFormat | None, choice: ToolChoice) -> ToolSplitter | None:
-    return ToolSplitter(format, choice) if format else None
+def _prompts_of(loaded: Loaded, ask: Ask) -> list[Prompt]:
+    if ask.chat is None:
+        return [Prompt(raw_tokens(loaded, prompt)) for prompt in ask.prompts]
+    args = ask.params.chat_template_args
+    return [chat_prompt(loaded, ask.chat, ask.choice.tools, args)]
 
 
 def _read_begun(job: Job, tokenizer: Tokenizer) -> Job:

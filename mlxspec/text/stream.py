@@ -29,13 +29,8 @@ class TextStream:
     ) -> None:
         """Start a reply.
 
-        Args:
-            token_bytes: Returns the UTF-8 bytes of a token, b"" for a special one.
-            stop: Strings that end the reply.
-            special: Tokens without bytes by their names, which stop strings may contain.
-
-        Raises:
-            ValueError: A stop string is empty.
+        `token_bytes` returns the UTF-8 bytes of a token, b"" for a special one. `special` are the
+        tokens without bytes by their names, which stop strings may contain.
         """
         if any(not string for string in stop):
             raise ValueError("a stop string is empty; leave it out instead")
@@ -70,7 +65,7 @@ class TextStream:
             at, end = min(found)
             self.ended_by, self._held = self._ends[end], ""
             return text[:at]
-        keep = max((_overlap(text, end) for end in self._ends), default=0)
+        keep = max((overlap(text, end) for end in self._ends), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -82,7 +77,7 @@ def _signed(string: str, signs: Mapping[str, str]) -> str:
     return string
 
 
-def _overlap(text: str, string: str) -> int:
+def overlap(text: str, string: str) -> int:
     """Return the length of the longest suffix of `text` that is a prefix of `string`."""
     longest = min(len(text), len(string) - 1)  # the whole string would have been found
     return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)

@@ -10,7 +10,9 @@ from mlxspec_server.settings import ServerSettings
 def test_it_listens_on_this_machine_alone():
     assert build_parser().parse_args(["serve"]).host == "127.0.0.1"
     assert ServerSettings().host == "127.0.0.1"
-    assert ServerSettings(host="localhost").is_loopback
+    for host in ("localhost", "::1"):
+        assert ServerSettings(host=host).is_loopback
+    assert ServerSettings(host="0.0.0.0", api_key="k").api_key == "k"
     for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
         assert not ServerSettings(host=host, is_insecure=True).is_loopback
 

@@ -13,16 +13,10 @@ import pytest
 from mlxspec_server.run import _allow_files, listen
 from tests.support import served
 from tests.support.pairwise import pairwise
-from tests.support.served import LENGTH, MESSAGES, listening, true_text
+from tests.support.served import ASKED, LENGTH, MESSAGES, listening, true_text
 
 CHAT = {"messages": MESSAGES, "max_tokens": LENGTH}
-APIS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": {"prompt": "Hi"},
-    "/v1/messages": CHAT,
-    "/v1/messages/count_tokens": {"messages": MESSAGES},
-    "/v1/responses": {"input": "Hi"},
-}
+APIS = {**ASKED, "/v1/messages/count_tokens": {"messages": MESSAGES}}
 PATH = "/v1/chat/completions"
 LONG = {**CHAT, "max_tokens": 100_000, "stream": True}
 HALF = b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc"
@@ -88,11 +82,27 @@ def bounded(**changes):
         yield port, server
 
 
-@pytest.mark.parametrize("sent", [b"", b"P", HALF])
-def test_half_a_header_is_cut(sent):
-    with bounded(header_s=SOON_S) as (port, _), connected(port) as connection:
-        connection.sendall(sent)
-        assert read(connection) == b""
+HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+)
+STALLS = [
+    *(("header_s", sent) for sent in (b"", b"P", HALF)),
+    *(("body_s", request(path, body, more=10)) for path, body in APIS.items()),
+    ("body_s", HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}"),
+    ("body_s", HEAD + b"Content-Length: 9\r\n\r\n"),
+    ("body_s", HEAD + b"Content-Length: 9\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n{"),
+]
+
+
+@pytest.mark.parametrize("part", ["header_s", "body_s"])
+def test_a_request_that_stalls_is_cut(part):
+    with bounded(**{part: SOON_S}) as (port, server), ExitStack() as open_ones:
+        stalled = [sent for name, sent in STALLS if name == part]
+        connections = [open_ones.enter_context(connected(port)) for _ in stalled]
+        for connection, sent in zip(connections, stalled, strict=True):
+            connection.sendall(sent)
+        assert [read(connection) for connection in connections] == [b""] * len(stalled)
+        assert server.counts.as_text({}).count("mlxspec_requests_total 0")
 
 
 def test_bytes_of_a_header_that_drip_win_no_time():
@@ -116,30 +126,6 @@ def test_a_header_without_end_is_refused():
             connection.sendall(b"x" * 8000)
             time.sleep(0.05)
         assert read(connection).startswith(b"HTTP/1.1 400")
-
-
-@pytest.mark.parametrize("path", APIS)
-def test_a_body_that_stalls_is_cut(path):
-    with bounded(body_s=SOON_S) as (port, server), connected(port) as connection:
-        connection.sendall(request(path, APIS[path], more=10))
-        assert read(connection) == b""
-        assert server.counts.as_text({}).count("mlxspec_requests_total 0")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
-        b"Content-Length: 9\r\n\r\n",
-        b"Content-Length: 9\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n{",
-    ],
-    ids=["in chunks", "nothing of it", "with an upgrade"],
-)
-def test_a_body_of_any_form_that_stalls_is_cut(fields):
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-    with bounded(body_s=SOON_S) as (port, _), connected(port) as connection:
-        connection.sendall(head + b"Content-Type: application/json\r\n" + fields)
-        assert read(connection) == b""
 
 
 def test_a_body_that_goes_on_after_its_refusal_is_cut():
@@ -257,32 +243,24 @@ def test_a_process_may_open_as_many_files_as_its_connections_need():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def leave_in_the_header(path, body):
-    return request(path, body)[:60]
-
-
-def leave_in_the_upload(path, body):
-    return request(path, body, more=10)
-
-
-def leave_in_the_reply(path, body):
-    return request(path, body)
-
-
-def leave_in_the_stream(path, body):
-    return request(path, {**body, "stream": True})
+LEAVES = {  # what a client has sent when it leaves
+    "header": lambda path, body: request(path, body)[:60],
+    "upload": lambda path, body: request(path, body, more=10),
+    "reply": request,
+    "stream": lambda path, body: request(path, {**body, "stream": True}),
+}
 
 
 @pairwise(
     path=APIS,
-    leave=[leave_in_the_header, leave_in_the_upload, leave_in_the_reply, leave_in_the_stream],
+    leave=LEAVES,
     is_reset=[pytest.param(False, id="closes"), pytest.param(True, id="resets")],
 )
 def test_a_client_that_leaves_is_no_fault_and_leaves_nothing(path, leave, is_reset, caplog, capfd):
     lengths = {"max_tokens": 100_000, "max_output_tokens": 100_000}
     with bounded() as (port, server), caplog.at_level(logging.INFO):
         with connected(port) as connection:
-            connection.sendall(leave(path, {**lengths, **APIS[path], **lengths}))
+            connection.sendall(LEAVES[leave](path, {**APIS[path], **lengths}))
             time.sleep(0.05)
             if is_reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

@@ -5,20 +5,12 @@ from concurrent.futures import Future
 import pytest
 
 from mlxspec.errors import GrammarError, NumericsError
-from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params import Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, text_of
-from mlxspec_server.engine_thread import EngineThread, Ticket
-from mlxspec_server.figures import Counts
-from tests.support.served import LENGTH, MESSAGES, serving, shelf, true_text
+from tests.support.served import ASKED, prepared, serving, ticket, true_text
 
 DEAD_END = GrammarError("the grammar cannot go on here")
-ASKED = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/completions": {"prompt": "Hi"},
-    "/v1/responses": {"input": "Hi"},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 9},
-}
 
 
 @pytest.fixture
@@ -42,8 +34,7 @@ class Told:
 
     def __init__(self, loaded, name, **settings):
         self.text, self.end = "", Future()
-        job = loaded.engine.job("Hi", GenerationParams(max_tokens=LENGTH, **settings))
-        self.ticket = Ticket(name, job, self.hear)
+        self.ticket = ticket(loaded, name, self.hear, **settings)
 
     def hear(self, event, logprobs):
         self.text += text_of(event)
@@ -55,8 +46,7 @@ class Told:
 def test_the_reply_of_one_client_fails_and_those_of_others_go_on(fails, error):
     fails(error, lambda params: params.grammar is not None)
     watched = []
-    thread = EngineThread(shelf(), Counts(), lambda model, name, event: watched.append(event))
-    loaded = thread.shelf.load(thread.shelf.main)
+    thread, loaded = prepared(lambda model, name, event: watched.append(event))
     bad = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+"))
     good = [Told(loaded, name) for name in ("one", "two")]
     thread.ask(loaded, [good[0].ticket, bad.ticket, good[1].ticket])
@@ -75,35 +65,31 @@ def test_the_reply_of_one_client_fails_and_those_of_others_go_on(fails, error):
     assert sum(isinstance(event, GenerationFailed) for event in watched) == 1
 
 
-@pytest.mark.parametrize("path", ASKED)
-def test_a_grammar_that_cannot_go_on_is_a_fault_of_the_request(path, fails):
-    kind = "invalid_request_error"
-    fails(DEAD_END)
+@pytest.mark.parametrize(
+    ("error", "status", "kinds"),
+    [
+        (DEAD_END, 400, {"invalid_request_error"}),
+        (NumericsError("no numbers"), 500, {"server_error", "api_error"}),
+    ],
+)
+def test_a_reply_that_fails_is_a_fault_of_the_request_or_of_the_server(error, status, kinds, fails):
+    fails(error)
     with serving() as client:
-        whole = client.post(path, json=ASKED[path])
-        streamed = client.post(path, json={**ASKED[path], "stream": True})
-    assert whole.status_code == 400
-    assert whole.json()["error"]["type"] == kind
-    assert str(DEAD_END) in whole.json()["error"]["message"]
-    last = streamed.text.removesuffix("\n\n").split("\n\n")[-1]
-    assert str(DEAD_END) in last
-    assert kind in last
-
-
-@pytest.mark.parametrize("path", ASKED)
-def test_a_target_that_computes_nan_is_a_fault_of_the_server(path, fails):
-    fails(NumericsError("the target computed no numbers"))
-    with serving() as client:
-        whole = client.post(path, json=ASKED[path])
-    assert whole.status_code == 500
-    assert whole.json()["error"]["type"] in ("server_error", "api_error")
+        for path, body in ASKED.items():
+            whole = client.post(path, json=body)
+            streamed = client.post(path, json={**body, "stream": True})
+            assert whole.status_code == status
+            assert whole.json()["error"]["type"] in kinds
+            assert str(error) in whole.json()["error"]["message"]
+            last = streamed.text.removesuffix("\n\n").split("\n\n")[-1]
+            assert str(error) in last
+            assert any(kind in last for kind in kinds)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyError("a mistake of ours")])
 def test_a_reply_that_ended_is_told_so_though_its_step_failed(error, fails, monkeypatch):
     """It has left the batch by then, and its client would wait for ever."""
-    thread = EngineThread(shelf(), Counts())
-    loaded = thread.shelf.load(thread.shelf.main)
+    thread, loaded = prepared()
     bad, long = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+")), Told(loaded, "long")
     fails(DEAD_END, lambda params: params.grammar is not None)
     batch = loaded.batch

@@ -7,7 +7,6 @@ import threading
 import pytest
 from starlette.testclient import TestClient
 
-from mlxspec.params import GenerationParams
 from mlxspec.trace.events import (
     EmittedToken,
     GenerationFailed,
@@ -19,12 +18,10 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import event_from_json
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_server import feed as module
-from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.feed import MOST_WATCHERS, Feed
-from mlxspec_server.figures import Counts
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
-from tests.support.served import MESSAGES, TOKENIZER, shelf, true_text
+from tests.support.served import MESSAGES, TOKENIZER, prepared, shelf, ticket, true_text
 
 STARTED = GenerationStarted("tiny", "pool")
 
@@ -71,12 +68,9 @@ def written():
         if isinstance(event, GenerationFinished):
             ended.release()
 
-    thread = EngineThread(shelf(), Counts(), watch)
-    loaded = thread.shelf.load(thread.shelf.main)
-    prompt = TOKENIZER.apply_chat_template(MESSAGES)
-    job = loaded.engine.job(prompt, GenerationParams(max_tokens=10))
-    names = ("one", "two")
-    thread.ask(loaded, [Ticket(name, job, lambda event, logprobs: None) for name in names])
+    thread, loaded = prepared(watch)
+    prompt, names = TOKENIZER.apply_chat_template(MESSAGES), ("one", "two")
+    thread.ask(loaded, [ticket(loaded, name, prompt=prompt) for name in names])
     thread.start()
     assert all(ended.acquire(timeout=60) for _ in names)
     thread.stop()
@@ -180,15 +174,13 @@ def test_a_round_that_fails_ends_the_reply_for_those_who_watch(monkeypatch):
         if isinstance(event, GenerationFailed):
             failed.set()
 
-    thread = EngineThread(shelf(), Counts(), watch)
-    loaded = thread.shelf.load(thread.shelf.main)
+    thread, loaded = prepared(watch)
 
     def step():
         raise MemoryError("no memory")
 
     monkeypatch.setattr(loaded.batch, "step", step)
-    job = loaded.engine.job("Hi", GenerationParams(max_tokens=10))
-    thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: None)])
+    thread.ask(loaded, [ticket(loaded)])
     thread.start()
     try:
         assert failed.wait(20)

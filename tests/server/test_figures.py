@@ -3,7 +3,8 @@
 import pytest
 
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_server.figures import Counts, timings_of, usage_of
+from mlxspec_server.apis.base import timings_of, usage_of
+from mlxspec_server.metrics import Counts
 from tests.support.served import MODEL, engine, serving, shelf
 from tests.support.tiny import tiny_model
 

@@ -1,5 +1,6 @@
 """Who may ask, how much, and what becomes of replies whose reader has gone."""
 
+import json
 import socket
 import threading
 import time
@@ -8,36 +9,26 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
-from mlxspec.params import GenerationParams
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_server import engine_thread
-from mlxspec_server.engine_thread import EngineThread, Ticket
-from mlxspec_server.figures import Counts
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from tests.support.served import (
+    ASKED,
     JSON,
     MESSAGES,
     engine,
     listening,
+    prepared,
     serving,
     shelf,
+    ticket,
     true_text,
 )
 
 CHAT = {"messages": MESSAGES}
 PATH = "/v1/chat/completions"
-
-
-def test_other_machines_need_a_key_or_a_word():
-    with pytest.raises(
-        ValueError, match=r"--host 0\.0\.0\.0 lets other machines ask: give --api-key"
-    ):
-        ServerSettings(host="0.0.0.0")
-    assert ServerSettings(host="0.0.0.0", api_key="k").api_key == "k"
-    assert ServerSettings(host="0.0.0.0", is_insecure=True).is_insecure
-    assert ServerSettings(host="::1").is_loopback
 
 
 def test_a_key_is_needed_where_there_is_one():
@@ -98,47 +89,36 @@ def test_a_queue_that_is_full_says_when_to_ask_again():
     assert int(found.headers["retry-after"]) > 0
 
 
-def test_a_model_that_cannot_be_loaded_is_said_so():
-    def load(offer):
-        raise RuntimeError("too little memory")
-
-    with serving(shelf(load_engine=load)) as client:
-        found = client.post(PATH, json=CHAT)
-    assert found.status_code == 503
-    assert "tiny cannot be loaded: too little memory" in found.json()["error"]["message"]
-
-
 def test_while_a_model_loads_a_stream_says_that_it_is_alive():
     def load(offer):
-        time.sleep(1.2)
+        time.sleep(0.3)
         return engine()
 
-    with serving(shelf(load_engine=load), keep_alive_s=0.2) as client:
+    with serving(shelf(load_engine=load), keep_alive_s=0.1) as client:
         text = client.post(PATH, json={**CHAT, "stream": True}).text
     assert text.startswith(": the model is loading\n\n")
     assert text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "begin"),
+    ("path", "begin"),
     [
-        (PATH, CHAT, 'data: {"error": {"type": "server_error", "message": "tiny'),
-        ("/v1/responses", {"input": "Hi"}, 'event: error\ndata: {"type": "error", "sequence'),
-        (
-            "/v1/messages",
-            {**CHAT, "max_tokens": 9},
-            'event: error\ndata: {"type": "error", "error": {"type": "api_error"',
-        ),
+        (PATH, 'data: {"error": {"type": "server_error", "message": "tiny'),
+        ("/v1/responses", 'event: error\ndata: {"type": "error", "sequence'),
+        ("/v1/messages", 'event: error\ndata: {"type": "error", "error": {"type": "api_error"'),
     ],
 )
-def test_a_stream_that_has_begun_tells_a_refusal_in_the_form_of_its_api(path, body, begin):
+def test_a_model_that_cannot_be_loaded_is_told_in_the_form_of_the_api(path, begin):
     def load(offer):
-        time.sleep(0.2)
+        time.sleep(0.1)
         raise RuntimeError("too little memory")
 
-    with serving(shelf(load_engine=load), keep_alive_s=0.05) as client:
-        text = client.post(path, json={**body, "stream": True}).text
-    *comments, last = text.removesuffix("\n\n").split("\n\n")
+    with serving(shelf(load_engine=load), keep_alive_s=0.02) as client:
+        whole = client.post(path, json=ASKED[path])
+        streamed = client.post(path, json={**ASKED[path], "stream": True}).text
+    assert whole.status_code == 503
+    assert "tiny cannot be loaded: too little memory" in whole.json()["error"]["message"]
+    *comments, last = streamed.removesuffix("\n\n").split("\n\n")
     assert set(comments) == {": the model is loading"}
     assert last.startswith(begin)
     assert "tiny cannot be loaded: too little memory" in last
@@ -166,45 +146,42 @@ def address():
         yield ("127.0.0.1", port), server
 
 
-def request_of(body):
+def request_of(**fields):
+    body = json.dumps({**CHAT, **fields})
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
 
 
+def wait_for(count, server):
+    deadline = time.monotonic() + 30
+    while server.thread.num_replies != count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.thread.num_replies == count
+
+
 def test_a_client_that_goes_ends_its_reply(address):
     where, server = address
-    body = '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100000%s}'
-    for stream in (', "stream": true', ""):
+    for stream in (True, False):
         with socket.create_connection(where, timeout=30) as connection:
-            connection.sendall(request_of(body % stream))
-            deadline = time.monotonic() + 30
-            while not server.thread.num_replies and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert server.thread.num_replies == 1
-        deadline = time.monotonic() + 30
-        while server.thread.num_replies and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert server.thread.num_replies == 0
+            connection.sendall(request_of(max_tokens=100_000, stream=stream))
+            wait_for(1, server)
+        wait_for(0, server)
 
 
 def test_a_reader_that_stalls_holds_nobody_back(address):
     where, _ = address
-    body = '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 300, "stream": true}'
     with socket.create_connection(where, timeout=60) as stalled:
-        stalled.sendall(request_of(body))  # and never reads
-        short = '{"messages": [{"role": "user", "content": "Hi"}]}'
+        stalled.sendall(request_of(max_tokens=300, stream=True))  # and never reads
         with socket.create_connection(where, timeout=60) as other:
-            other.sendall(request_of(short))
+            other.sendall(request_of())
             received = b"".join(iter(lambda: other.recv(65536), b""))
     assert b"200 OK" in received
     assert true_text(MESSAGES).encode()[:1] in received
 
 
 def test_a_server_that_stops_ends_the_replies_and_says_why():
-    thread, told = EngineThread(shelf(), Counts()), []
-    loaded = thread.shelf.load(thread.shelf.main)
-    job = loaded.engine.job("Hi", GenerationParams(max_tokens=400))
-    thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: told.append(event))])
+    (thread, loaded), told = prepared(), []
+    thread.ask(loaded, [ticket(loaded, deliver=lambda event, logprobs: told.append(event))])
     waiting = thread.hold(thread.shelf.find("other"))
     thread.end_replies()  # before the thread begins, so that nothing is over
     thread.start()
@@ -215,29 +192,16 @@ def test_a_server_that_stops_ends_the_replies_and_says_why():
         waiting.result(60)
 
 
-def test_an_idle_server_gives_memory_back_once(given_back, monkeypatch):
-    monkeypatch.setattr(engine_thread, "_IDLE_S", 0.01)
-    thread = EngineThread(shelf(), Counts())
+@pytest.mark.parametrize(("name", "seconds"), [("_IDLE_S", 0.01), ("_BUSY_S", 0.0)])
+def test_memory_is_given_back_once_where_it_idles_and_now_and_then(name, seconds, monkeypatch):
+    given_back = threading.Semaphore(0)
+    monkeypatch.setattr(engine_thread, "give_back_memory", given_back.release)
+    monkeypatch.setattr(engine_thread, name, seconds)
+    thread, loaded = prepared()
+    if name == "_BUSY_S":
+        thread.ask(loaded, [ticket(loaded, max_tokens=400)])
     thread.start()
     assert given_back.acquire(timeout=60)
-    assert not given_back.acquire(timeout=0.1)
+    if name == "_IDLE_S":
+        assert not given_back.acquire(timeout=0.1)
     thread.stop()
-
-
-def test_a_busy_server_gives_memory_back_now_and_then(given_back, monkeypatch):
-    monkeypatch.setattr(engine_thread, "_BUSY_S", 0.0)
-    thread = EngineThread(shelf(), Counts())
-    loaded = thread.shelf.load(thread.shelf.main)
-    job = loaded.engine.job("Hi", GenerationParams(max_tokens=400))
-    thread.ask(loaded, [Ticket("one", job, lambda event, logprobs: None)])
-    thread.start()
-    assert given_back.acquire(timeout=60)
-    thread.stop()
-
-
-@pytest.fixture
-def given_back(monkeypatch):
-    """Counts how often memory is given back."""
-    count = threading.Semaphore(0)
-    monkeypatch.setattr(engine_thread, "give_back_memory", count.release)
-    return count

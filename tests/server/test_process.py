@@ -88,7 +88,7 @@ def test_the_log_tells_requests_and_no_text_of_a_user(ended):
     assert SECRET not in ended.log
 
 
-def test_an_error_that_nobody_expected_is_logged_by_its_kind_and_place():
+def test_the_log_has_no_query_and_of_an_error_its_kind_and_place_alone():
     logger, records = logging.Logger("own"), []
     logger.addFilter(_without_texts)
     logger.addHandler(logging.NullHandler())
@@ -97,8 +97,10 @@ def test_an_error_that_nobody_expected_is_logged_by_its_kind_and_place():
         raise KeyError(SECRET)
     except KeyError:
         logger.exception("failed on %s", SECRET)
-    said = logging.Formatter().format(records[0])
-    assert re.fullmatch(r"KeyError at .*test_process\.py, line \d+", said)
+    logger.info("%s %s %d", "POST", f"/v1/models?q={SECRET}", 200)
+    error, access = map(logging.Formatter().format, records)
+    assert re.fullmatch(r"KeyError at .*test_process\.py, line \d+", error)
+    assert access == "POST /v1/models 200"
 
 
 def test_a_port_that_is_taken_is_said_in_words():

@@ -10,12 +10,12 @@ from jsonschema import validate
 
 from mlxspec.grammar.compiled import Grammars
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tools.calls import ToolCall, ToolFormat
+from mlxspec_server.tools.calls import ToolFormat
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.tools.demand import demanded_grammar
-from mlxspec_server.tools.splitter import ArgumentsText, ToolSplitter
+from mlxspec_server.tools.splitter import ToolSplitter
 from tests.support.pairwise import each_value
-from tests.support.served import MESSAGES, MODEL, data_of, engine, serving, shelf
+from tests.support.served import ASKED, MESSAGES, MODEL, engine, serving, shelf, told
 from tests.support.templates import JSON_TOOLS, TEMPLATES
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
@@ -62,12 +62,12 @@ def heard(format, text, size, choice=ANY, **end):
     splitter, calls, words = ToolSplitter(format, choice), [], ""
     parts = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)]
     for part in (part for parts in (*parts, splitter.finish(**end)) for part in parts):
-        if isinstance(part, ToolCall):
-            calls.append([part.name, part.arguments])
-        elif isinstance(part, ArgumentsText):
+        if part.kind == "call":
+            calls.append([part.call.name, part.call.arguments])
+        elif part.kind == "arguments":
             calls[-1][1] += part.text
         else:
-            words += part
+            words += part.text
     return [(name, json.loads(arguments)) for name, arguments in calls], words
 
 
@@ -213,11 +213,30 @@ def client(request):
         yield client
 
 
-def asked(client, path, **fields):
-    body = {"max_tokens": 200, **fields}
-    response = client.post(f"/v1/{path}", json=body)
-    assert response.status_code == 200, response.text
-    return response
+NAMED = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
+DEMANDS = {  # a call of the second tool, and a call of any
+    "/v1/chat/completions": (
+        {"tools": OFFERED, "tool_choice": {"type": "function", "function": {"name": "second"}}},
+        {"tools": OFFERED, "tool_choice": "required"},
+    ),
+    "/v1/messages": (
+        {"tools": NAMED, "tool_choice": {"type": "tool", "name": "second"}},
+        {"tools": NAMED, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+    ),
+    "/v1/responses": (
+        {"tools": OFFERED, "tool_choice": {"type": "function", "name": "second"}},
+        {"tools": OFFERED, "tool_choice": "required"},
+    ),
+}
+CALLED = dict(zip(DEMANDS, ("tool_calls", "tool_use", "completed"), strict=True))
+
+each_way = pytest.mark.parametrize("is_streamed", [False, True])
+each_api = pytest.mark.parametrize("path", DEMANDS)
+
+
+def post(client, path, most=200, **fields):
+    lengths = {"max_tokens": most, "max_output_tokens": most}
+    return client.post(path, json={**ASKED[path], **lengths, **fields})
 
 
 def check(name, arguments):
@@ -225,88 +244,28 @@ def check(name, arguments):
     validate(json.loads(arguments), NUMBER)
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_chat_calls_the_tool_that_is_demanded(client, is_streamed):
-    choice = {"type": "function", "function": {"name": "second"}}
-    fields = {"messages": MESSAGES, "tools": OFFERED, "tool_choice": choice, "stream": is_streamed}
-    response = asked(client, "chat/completions", **fields)
-    if is_streamed:
-        deltas = [row["choices"][0] for row in data_of(response)]
-        rows = [row for one in deltas for row in one["delta"].get("tool_calls", ())]
-        assert {row["index"] for row in rows} == {0}
-        name = rows[0]["function"]["name"]
-        parts = [row["function"]["arguments"] for row in rows]
-        assert len([part for part in parts if part]) > 1  # they come as they are written
-        arguments, reason = "".join(parts), deltas[-1]["finish_reason"]
-        assert not any(one["delta"].get("content") for one in deltas)
-    else:
-        (choice,) = response.json()["choices"]
-        (call,) = choice["message"]["tool_calls"]
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
-        reason = choice["finish_reason"]
-        assert choice["message"]["content"] is None
-    assert (name, reason) == ("second", "tool_calls")
+@each_way
+@each_api
+def test_the_tool_that_is_demanded_is_called(client, path, is_streamed):
+    found = told(post(client, path, **DEMANDS[path][0], stream=is_streamed))
+    ((name, arguments),) = found.calls
+    assert (name, found.text, found.reason) == ("second", "", CALLED[path])
     check(name, arguments)
+    if is_streamed:  # the arguments come as they are written
+        assert sum("arguments" in str(row) or "partial_json" in str(row) for row in found.rows) > 3
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_message_calls_a_tool_that_is_demanded(client, is_streamed):
-    tools = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
-    choice = {"type": "any", "disable_parallel_tool_use": True}
-    fields = {"messages": MESSAGES, "tools": tools, "tool_choice": choice}
-    response = asked(client, "messages", **fields, stream=is_streamed)
-    if is_streamed:
-        rows = data_of(response)
-        (block,) = [row["content_block"] for row in rows if row["type"] == "content_block_start"]
-        deltas = [row["delta"] for row in rows if row["type"] == "content_block_delta"]
-        arguments = "".join(delta["partial_json"] for delta in deltas)
-        (end,) = [row["delta"] for row in rows if row["type"] == "message_delta"]
-    else:
-        end = response.json()
-        (block,) = end["content"]
-        arguments = json.dumps(block["input"])
-    assert (block["type"], end["stop_reason"]) == ("tool_use", "tool_use")
-    check(block["name"], arguments)
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_response_calls_the_tool_that_is_demanded(client, is_streamed):
-    tools = [{"type": "function", "name": "first", "parameters": NUMBER}]
-    fields = {"input": "Hi", "tools": tools, "tool_choice": "required", "stream": is_streamed}
-    response = asked(client, "responses", **fields, parallel_tool_calls=False, max_output_tokens=99)
-    whole = data_of(response)[-1]["response"] if is_streamed else response.json()
-    (item,) = whole["output"]
-    check(item["name"], item["arguments"])
-    if is_streamed:
-        rows = data_of(response)
-        kind = "response.function_call_arguments.delta"
-        deltas = [row["delta"] for row in rows if row["type"] == kind]
-        assert len(deltas) > 1
-        assert "".join(deltas) == item["arguments"]
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_the_beginning_of_a_call_is_told_by_no_api(client, is_streamed):
-    cut = {"max_tokens": 20, "tool_choice": "required", "stream": is_streamed}
-    chat = asked(client, "chat/completions", messages=MESSAGES, tools=OFFERED, **cut)
-    rows = data_of(chat) if is_streamed else [chat.json()]
-    choices = [row["choices"][0] for row in rows]
-    told = [choice.get("delta") or choice.get("message") or {} for choice in choices]
-    assert not any(one.get("content") for one in told)
-    assert choices[-1]["finish_reason"] == "length"
-    tools = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
-    fields = {"messages": MESSAGES, "tools": tools, **cut, "tool_choice": {"type": "any"}}
-    assert "<tool" not in asked(client, "messages", **fields).text
-    tools = [{"type": "function", "name": "first", "parameters": NUMBER}]
-    cut["max_output_tokens"] = cut.pop("max_tokens")
-    response = client.post("/v1/responses", json={"input": "Hi", "tools": tools, **cut})
-    assert (response.status_code, "<tool" in response.text) == (200, False)
+@each_way
+@each_api
+def test_the_beginning_of_a_call_is_no_text(client, path, is_streamed):
+    response = post(client, path, 20, **DEMANDS[path][1], stream=is_streamed)
+    assert "<tool" not in response.text
+    assert told(response).reason in ("length", "max_tokens", "incomplete")
 
 
 def test_the_input_of_a_call_that_is_cut_is_an_object(client):
-    tools = [{"name": name, "input_schema": NUMBER} for name in ("first", "second")]
-    fields = {"messages": MESSAGES, "tools": tools, "tool_choice": {"type": "any"}}
-    found = [asked(client, "messages", **fields, max_tokens=n).json() for n in range(40, 56, 3)]
+    fields = DEMANDS["/v1/messages"][1]
+    found = [post(client, "/v1/messages", n, **fields).json() for n in (40, 43, 46, 52)]
     inputs = [block["input"] for message in found for block in message["content"]]
     assert inputs
     assert all(isinstance(value, dict) for value in inputs)
@@ -314,9 +273,9 @@ def test_the_input_of_a_call_that_is_cut_is_an_object(client):
 
 @pytest.mark.parametrize("client", ["template"], indirect=True)
 def test_several_calls_are_told_with_their_own_arguments(client):
-    fields = {"messages": MESSAGES, "tools": OFFERED, "tool_choice": "required"}
+    fields = DEMANDS["/v1/chat/completions"][1]
     # Without a token that ends a text, the grammar goes on with calls as long as it may.
-    (choice,) = asked(client, "chat/completions", **fields, max_tokens=220).json()["choices"]
+    (choice,) = post(client, "/v1/chat/completions", 220, **fields).json()["choices"]
     *calls, last = choice["message"]["tool_calls"]
     assert len(calls) > 1
     assert choice["finish_reason"] == "length"  # the last one may be cut
@@ -341,7 +300,6 @@ def test_several_calls_are_told_with_their_own_arguments(client):
     ],
 )
 def test_a_choice_that_cannot_be_met_is_refused_in_words(client, fields, message):
-    body = {"messages": MESSAGES, **fields}
-    response = client.post("/v1/chat/completions", json=body)
+    response = post(client, "/v1/chat/completions", **fields)
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]

@@ -9,13 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlxspec_server.apis.chat import chat_turns
-from mlxspec_server.apis.messages import message_chat
-from mlxspec_server.apis.responses import response_chat
+from mlxspec.params import GenerationParams
 from mlxspec_server.body import Body
-from mlxspec_server.prompts import chat_prompt
 from mlxspec_server.refusals import Refusal
+from mlxspec_server.server import APIS
 from mlxspec_server.tools.calls import ToolFormat
+from mlxspec_server.turns import chat_prompt
 from tests.support.pairwise import pairwise
 from tests.support.reasoning import CLOSING, DROPPING, KEEPING, MODEL, OPENING, reasoning_tokenizer
 from tests.support.served import (
@@ -23,15 +22,15 @@ from tests.support.served import (
     MESSAGES,
     TARGET,
     TOKENIZER,
-    data_of,
     engine,
     serving,
     shelf,
+    told,
 )
 from tests.support.templates import ALTERNATING, NINE_LETTERS, ONE_CALL, ONE_SYSTEM
 from tests.support.toy_chat import CHATML, LLAMA3, byte_tokenizer
 
-APIS = {"chat": chat_turns, "messages": message_chat, "responses": response_chat}
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 HI = {"role": "user", "content": "Hi"}
 OK = {"role": "assistant", "content": "ok"}
 START = "<|im_start|>assistant\n"
@@ -46,7 +45,8 @@ def prompt_of(template, api, **body):
     tokenizer = byte_tokenizer(template) if isinstance(template, str) else template
     engine, offer = SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(name="tiny")
     loaded = SimpleNamespace(engine=engine, tools=ToolFormat.of(tokenizer), offer=offer)
-    found = chat_prompt(loaded, APIS[api](Body(body)), (), {})
+    request = APIS[PATHS[api]](Body({"max_tokens": 9, **body}), GenerationParams())
+    found = chat_prompt(loaded, request.ask.chat, (), {})
     return tokenizer.decode(found.tokens, keep_special=True), found.num_begun
 
 
@@ -70,86 +70,120 @@ def output(id, text):
     return {"type": "function_call_output", "call_id": id, "output": text}
 
 
-# ---- system prompts -----------------------------------------------------------------------------
+BOTH = [call("a", to="x"), call("b", to="x")]
+RESULTS = [
+    {"type": "tool_result", "tool_use_id": id, "content": [{"type": "text", "text": text}]}
+    for id, text in (("a", "1"), ("b", "2"))
+]
+USES = [{"type": "tool_use", "id": id, "name": "go", "input": {"to": "x"}} for id in "ab"]
+LATE = {"role": "system", "content": "note"}
+BRIEF = {"role": "system", "content": "Be brief."}
+SECOND = [{"type": "text", "text": "b", "cache_control": {}}]
+OLD_CALL = {"role": "assistant", "content": None}
+OLD_CALL["function_call"] = {"name": "go", "arguments": '{"to": "é"}'}
+OLD_RESULT = {"role": "function", "name": "go", "content": "1"}
+OLD_ANSWER = turn("assistant", "<call go to=é>") + turn("tool", "1")
+U, A, CALLS = turn("user", "Hi"), turn("assistant", "ok"), "<call go to=x><call go to=x>"
+ANSWERS = turn("tool", "1") + turn("tool", "2")
+WILL_NOT = U + turn("assistant", "I will not.") + U
+
+
+def said(content):
+    return {"role": "assistant", "content": content}
+
+
+def system_first(role, api):
+    """A second system prompt right behind the first one."""
+    turns, parts = [{"role": role, "content": SECOND}, HI], [{"type": "text", "text": "a"}]
+    return {
+        "chat": {"messages": [{"role": "system", "content": "a"}, *turns]},
+        "responses": {"instructions": "a", "input": turns},
+        "messages": {"system": parts, "messages": turns},
+    }[api]
+
+
+ITEMS_FROM_ELSEWHERE = [
+    {"type": "web_search_call", "id": "w", "action": {"type": "search"}},
+    {"type": "mcp_list_tools", "id": "m", "tools": []},
+    {"type": "local_shell_call_output", "id": "l", "output": "x"},
+    {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
+]
+PATCH = [
+    {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "begin"},
+    {"type": "custom_tool_call_output", "call_id": "c", "output": "done"},
+]
+BLOCKS = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    {"type": "redacted_thinking", "data": "x"},
+    {"type": "text", "text": "ok"},
+]
+OUTPUTS = [output("a", "1"), output("b", "2")]
+TWO_RESULTS = [result("a", "1"), result("b", "2")]
+AS_TEXT = 'ok\n<tool_call>\n{"name": "go", "arguments": {"to": "x"}}\n</tool_call>'
+AS_TEXTS = turn("assistant", AS_TEXT) + turn("user", "<tool_response>\n1\n</tool_response>")
+KIND, PATCHED = turn("system", "Be kind"), "<call patch input=begin>"
+IN_A_ROW = turn("user", "Be brief.\n\nHi\n\nnote\n\nHi")
+LOOK, ALONE = (
+    U + turn("assistant", f"look{CALLS}") + ANSWERS,
+    U + turn("assistant", CALLS) + ANSWERS,
+)
+BY_USER = {"role": "user", "content": RESULTS}
+TURNS = [
+    # Turns in a row are one where roles must alternate; a system prompt alone is the user's.
+    (ALTERNATING, IN_A_ROW, "messages", {"system": "Be brief.", "messages": [HI, LATE, HI]}),
+    (ALTERNATING, turn("user", "Be brief."), "chat", [BRIEF]),
+    # A message and its calls are one turn; an empty list of calls is no call.
+    (ONE_CALL, U + A + U, "chat", [HI, {**OK, "tool_calls": []}, HI]),
+    (ONE_SYSTEM, LOOK, "chat", [HI, {**said("look"), "tool_calls": BOTH}, *TWO_RESULTS]),
+    (ONE_SYSTEM, LOOK, "responses", [HI, said("look"), *map(item, "ab"), *OUTPUTS]),
+    (ONE_SYSTEM, LOOK, "messages", [HI, said([{"type": "text", "text": "look"}, *USES]), BY_USER]),
+    (ONE_SYSTEM, ALONE, "chat", [HI, {**said(None), "tool_calls": BOTH}, *TWO_RESULTS]),
+    (ONE_SYSTEM, ALONE, "responses", [HI, *map(item, "ab"), *OUTPUTS]),
+    (ONE_SYSTEM, ALONE, "messages", [HI, said(USES), BY_USER]),
+    # The call of the time before tools, and a result without its call.
+    (ONE_SYSTEM, U + OLD_ANSWER, "chat", [HI, OLD_CALL, OLD_RESULT]),
+    (ONE_SYSTEM, U + turn("tool", "1"), "chat", [HI, result("x", "1")]),
+    (CHATML, KIND + U + AS_TEXTS, "chat", [HI, {**OK, "tool_calls": BOTH[:1]}, TWO_RESULTS[0]]),
+    # What tools did that run elsewhere is left out.
+    (ONE_SYSTEM, U + A + U, "messages", [HI, said(BLOCKS), HI]),
+    (
+        ONE_SYSTEM,
+        U + turn("assistant", PATCHED) + turn("tool", "done"),
+        "responses",
+        [HI, *ITEMS_FROM_ELSEWHERE, *PATCH],
+    ),
+    # A refusal is the text of its reply.
+    (ONE_SYSTEM, WILL_NOT, "chat", [HI, {**said(None), "refusal": "I will not."}, HI]),
+    (ONE_SYSTEM, WILL_NOT, "chat", [HI, said([{"type": "refusal", "refusal": "I will not."}]), HI]),
+]
+for api in PATHS:
+    TURNS += [
+        # The system messages at the start are one; a later one is the user's where it is refused.
+        (ONE_SYSTEM, turn("system", "a\n\nb") + U, api, system_first("system", api)),
+        (ONE_SYSTEM, turn("system", "a\n\nb") + U, api, system_first("developer", api)),
+        (ONE_SYSTEM, U + A + turn("user", "note"), api, [HI, OK, LATE]),
+        (CHATML, KIND + U + A + turn("system", "note"), api, [HI, OK, LATE]),
+    ]
+
+
+@pytest.mark.parametrize(("template", "expected", "api", "body"), TURNS)
+def test_the_turns_of_a_chat_have_one_form_over_every_api(template, expected, api, body):
+    field = "input" if api == "responses" else "messages"
+    body = body if isinstance(body, dict) else {field: body}
+    assert text_of(template, api, **body) == expected + START
 
 
 @pytest.mark.parametrize(
-    ("api", "body"),
+    ("api", "turns", "named"),
     [
-        ("chat", {"messages": [{"role": "system", "content": "a"}, "b", HI]}),
-        ("responses", {"instructions": "a", "input": ["b", HI]}),
-        ("messages", {"system": [{"type": "text", "text": "a"}], "messages": ["b", HI]}),
+        *(("messages", [{"role": role, "content": "x"}], "role user") for role in ("tool", None)),
+        ("responses", [{"type": "item_reference", "id": "x"}], "an item of type item_reference"),
     ],
 )
-@pytest.mark.parametrize("role", ["system", "developer"])
-def test_the_system_messages_at_the_start_are_one(api, body, role):
-    second = {"role": role, "content": [{"type": "text", "text": "b", "cache_control": {}}]}
-    body = {
-        name: [second if one == "b" else one for one in value]
-        if name in ("messages", "input")
-        else value
-        for name, value in body.items()
-    }
-    expected = turn("system", "a\n\nb") + turn("user", "Hi") + START
-    assert text_of(ONE_SYSTEM, api, **body) == expected
-
-
-@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
-@pytest.mark.parametrize(("template", "role"), [(ONE_SYSTEM, "user"), (CHATML, "system")])
-def test_a_later_system_message_is_the_users_where_the_template_refuses_it(api, template, role):
-    late = {"role": "system", "content": "note"}
-    field = "input" if api == "responses" else "messages"
-    text = text_of(template, api, **{field: [HI, OK, late]})
-    assert text.endswith(turn("assistant", "ok") + turn(role, "note") + START)
-
-
-def test_turns_of_the_user_in_a_row_are_one_where_roles_must_alternate():
-    late = {"role": "system", "content": "note"}
-    expected = turn("user", "Be brief.\n\nHi\n\nnote\n\nHi") + START
-    assert text_of(ALTERNATING, "messages", system="Be brief.", messages=[HI, late, HI]) == expected
-
-
-def test_a_system_prompt_alone_is_the_users_where_there_is_no_such_role():
-    expected = turn("user", "Be brief.") + START
-    system = {"role": "system", "content": "Be brief."}
-    assert text_of(ALTERNATING, "chat", messages=[system]) == expected
-
-
-@pytest.mark.parametrize("role", ["tool", "critic", None])
-def test_a_message_of_another_role_is_refused_by_the_messages_api(role):
-    with pytest.raises(Refusal, match="role user, assistant, system, developer"):
-        text_of(CHATML, "messages", messages=[{"role": role, "content": "x"}])
-
-
-# ---- calls and results --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("calls", [[], None])
-def test_an_empty_list_of_calls_is_no_call(calls):
-    messages = [HI, {**OK, "tool_calls": calls}, HI]
-    expected = turn("user", "Hi") + turn("assistant", "ok") + turn("user", "Hi") + START
-    assert text_of(ONE_CALL, "chat", messages=messages) == expected
-
-
-@pytest.mark.parametrize("words", ["look", ""])
-def test_a_message_and_its_calls_are_one_turn_over_every_api(words):
-    calls = [call("a", to="x"), call("b", to="x")]
-    said = {"role": "assistant", "content": words or None, "tool_calls": calls}
-    chat = [HI, said, result("a", "1"), result("b", "2")]
-    items = [{"type": "message", "role": "assistant", "content": words}] if words else []
-    items = [HI, *items, item("a"), item("b"), output("a", "1"), output("b", "2")]
-    blocks = [{"type": "text", "text": words}] if words else []
-    blocks += [{"type": "tool_use", "id": id, "name": "go", "input": {"to": "x"}} for id in "ab"]
-    results = [
-        {"type": "tool_result", "tool_use_id": id, "content": [{"type": "text", "text": text}]}
-        for id, text in (("a", "1"), ("b", "2"))
-    ]
-    messages = [HI, {"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
-    answer = turn("assistant", f"{words}<call go to=x><call go to=x>")
-    expected = turn("user", "Hi") + answer + turn("tool", "1") + turn("tool", "2") + START
-    assert text_of(ONE_SYSTEM, "chat", messages=chat) == expected
-    assert text_of(ONE_SYSTEM, "responses", input=items) == expected
-    assert text_of(ONE_SYSTEM, "messages", messages=messages) == expected
+def test_a_turn_that_an_api_does_not_have_is_refused(api, turns, named):
+    with pytest.raises(Refusal, match=named):
+        text_of(CHATML, api, **{"input" if api == "responses" else "messages": turns})
 
 
 @pytest.mark.parametrize("text", ['{"to": "x', "no JSON", "[1]", "", None])
@@ -158,107 +192,52 @@ def test_arguments_that_are_no_object_are_an_empty_one_where_the_template_writes
     assert turn("assistant", "<call go>") in found
 
 
+# ---- ids of calls -------------------------------------------------------------------------------
+
+
+def ids_in(api, **body):
+    """The ids of calls and of results, in a template that has a rule for them."""
+    found = text_of(NINE_LETTERS, api, **body)
+    return re.findall(r"go\[(\w{9})\]", found), re.findall(r"tool:.\[(\w{9})\]", found)
+
+
 @pytest.mark.parametrize("ids", [("toolu_01A09q90qw90lq917835lq9", "call_x"), ("1", "2"), "ab"])
 def test_ids_are_of_nine_letters_where_the_template_wants_that(ids):
     first, second = ids
     chat = [HI, {**OK, "tool_calls": [call(first), call(second)]}]
-    chat += [result(second, "2"), result(first, "1"), HI]
-    found = text_of(NINE_LETTERS, "chat", messages=chat)
-    made, answered = re.findall(r"go\[(\w{9})\]", found), re.findall(r"tool:.\[(\w{9})\]", found)
+    made, answered = ids_in("chat", messages=[*chat, result(second, "2"), result(first, "1"), HI])
     assert len(set(made)) == 2
     assert answered == made[::-1]
     items = [HI, OK, item(first, "{}"), item(second, "{}"), output(second, "2"), output(first, "1")]
-    assert text_of(NINE_LETTERS, "responses", input=[*items, HI]) == found
+    assert ids_in("responses", input=[*items, HI]) == (made, answered)
 
 
 @pytest.mark.parametrize("id", [None, "", 7, [1]])
 def test_a_call_without_an_id_has_the_next_result(id):
     chat = [HI, {**OK, "tool_calls": [call(id), call(id)]}, result(id, "1"), result(id, "2")]
-    found = text_of(NINE_LETTERS, "chat", messages=chat)
-    made, answered = re.findall(r"go\[(\w{9})\]", found), re.findall(r"tool:.\[(\w{9})\]", found)
+    made, answered = ids_in("chat", messages=chat)
     assert len(set(made)) == 2
     assert answered == made
 
 
 def test_ids_that_the_template_takes_are_left_alone():
     chat = [HI, {**OK, "tool_calls": [call("abcdefghi")]}, result("abcdefghi", "1")]
-    assert "go[abcdefghi]\ntool:1[abcdefghi]" in text_of(NINE_LETTERS, "chat", messages=chat)
+    assert ids_in("chat", messages=chat) == (["abcdefghi"], ["abcdefghi"])
+    lone = ids_in("chat", messages=[result("x", "1"), HI, OK, HI])
+    assert (lone[0], len(lone[1])) == ([], 1)
 
 
-def test_a_function_call_of_the_time_before_tools_is_a_call():
-    said = {"role": "assistant", "content": None}
-    said["function_call"] = {"name": "go", "arguments": '{"to": "é"}'}
-    chat = [HI, said, {"role": "function", "name": "go", "content": "1"}]
-    expected = turn("user", "Hi") + turn("assistant", "<call go to=é>") + turn("tool", "1") + START
-    assert text_of(ONE_SYSTEM, "chat", messages=chat) == expected
-    assert len(set(re.findall(r"\[(\w{9})\]", text_of(NINE_LETTERS, "chat", messages=chat)))) == 1
-
-
-@pytest.mark.parametrize("messages", [[HI, result("x", "1")], [result("x", "1"), HI, OK, HI]])
-def test_a_result_without_its_call_is_told(messages):
-    assert turn("tool", "1") in text_of(ONE_SYSTEM, "chat", messages=messages)
-    assert "tool:1[" in text_of(NINE_LETTERS, "chat", messages=messages)
-
-
-def test_calls_and_results_are_texts_for_a_template_without_tools():
-    chat = [HI, {**OK, "tool_calls": [call("a", to="x")]}, result("a", "1")]
-    told = 'ok\n<tool_call>\n{"name": "go", "arguments": {"to": "x"}}\n</tool_call>'
-    answer = turn("user", "<tool_response>\n1\n</tool_response>")
-    found = text_of(CHATML, "chat", messages=chat)
-    assert found.endswith(turn("assistant", told) + answer + START)
-
-
-# ---- what other servers did ---------------------------------------------------------------------
-
-
-def test_items_of_tools_that_run_elsewhere_are_left_out_and_own_ones_told():
-    items = [
-        HI,
-        {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search"}},
-        {"type": "mcp_list_tools", "id": "m", "tools": []},
-        {"type": "local_shell_call_output", "id": "l", "output": "x"},
-        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
-        {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "begin"},
-        {"type": "custom_tool_call_output", "call_id": "c", "output": "done"},
-    ]
-    told = turn("assistant", "<call patch input=begin>") + turn("tool", "done")
-    assert text_of(ONE_SYSTEM, "responses", input=items) == turn("user", "Hi") + told + START
-    with pytest.raises(Refusal, match="an item of type item_reference"):
-        text_of(ONE_SYSTEM, "responses", input=[{"type": "item_reference", "id": "x"}])
-
-
-def test_blocks_of_tools_that_run_elsewhere_are_left_out():
-    blocks = [
-        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
-        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
-        {"type": "redacted_thinking", "data": "x"},
-        {"type": "text", "text": "ok"},
-    ]
-    messages = [HI, {"role": "assistant", "content": blocks}, HI]
-    expected = turn("user", "Hi") + turn("assistant", "ok") + turn("user", "Hi") + START
-    assert text_of(ONE_SYSTEM, "messages", messages=messages) == expected
-
-
-def test_reasoning_of_a_turn_with_calls_reaches_the_template_over_every_api():
+def test_reasoning_of_a_turn_reaches_the_template_over_every_api():
     tokenizer = reasoning_tokenizer(DROPPING)
     thought = {"type": "thinking", "thinking": "hm", "signature": ""}
-    blocks = [thought, {"type": "text", "text": "ok"}]
-    messages = [HI, {"role": "assistant", "content": blocks}]
     part = {"type": "reasoning_text", "text": "hm"}
-    items = [HI, {"type": "reasoning", "summary": [], "content": [part]}, OK]
-    expected = turn("user", "Hi") + START + "<think>\nhm\n</think>\n\nok"
-    assert text_of(tokenizer, "messages", messages=messages) == expected
-    assert text_of(tokenizer, "responses", input=items) == expected
-    chat = [HI, {**OK, "reasoning_content": "hm"}]
-    assert text_of(tokenizer, "chat", messages=chat) == expected
-
-
-def test_a_refusal_of_an_earlier_reply_is_its_text():
-    whole = {"role": "assistant", "content": None, "refusal": "I will not."}
-    part = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]}
-    for said in (whole, part):
-        found = text_of(ONE_SYSTEM, "chat", messages=[HI, said, HI])
-        assert turn("assistant", "I will not.") in found
+    expected = U + START + "<think>\nhm\n</think>\n\nok"
+    for api, body in {
+        "messages": {"messages": [HI, said([thought, {"type": "text", "text": "ok"}])]},
+        "responses": {"input": [HI, {"type": "reasoning", "summary": [], "content": [part]}, OK]},
+        "chat": {"messages": [HI, {**OK, "reasoning_content": "hm"}]},
+    }.items():
+        assert text_of(tokenizer, api, **body) == expected, api
 
 
 # ---- a reply that goes on -----------------------------------------------------------------------
@@ -283,16 +262,10 @@ def test_a_last_message_is_a_turn_of_its_own_where_a_request_says_so():
         assert text_of(ONE_SYSTEM, "chat", messages=[HI, OK], **field) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"continue_final_message": True}, "the last message must be one of the assistant"),
-        ({"add_generation_prompt": False}, "the last message must be one of the assistant"),
-    ],
-)
-def test_a_field_about_turns_that_cannot_be_honoured_is_refused(fields, message):
-    with pytest.raises(Refusal, match=message):
-        text_of(ONE_SYSTEM, "chat", messages=[HI], **fields)
+def test_a_field_about_turns_that_cannot_be_honoured_is_refused():
+    for fields in ({"continue_final_message": True}, {"add_generation_prompt": False}):
+        with pytest.raises(Refusal, match="the last message must be one of the assistant"):
+            text_of(ONE_SYSTEM, "chat", messages=[HI], **fields)
     found = text_of(ONE_SYSTEM, "chat", messages=[HI], continue_final_message=False)
     assert found == turn("user", "Hi") + START
 
@@ -331,9 +304,7 @@ def test_the_reply_goes_on_as_the_target_does(is_streamed):
     body = {"messages": messages, "max_tokens": LENGTH, "stream": is_streamed}
     with serving() as client:
         for path in ("chat/completions", "messages"):
-            response = client.post(f"/v1/{path}", json=body)
-            said = whole_text(path, data_of(response) if is_streamed else response.json())
-            assert said == expected
+            assert told(client.post(f"/v1/{path}", json=body)).text == expected
         count = client.post("/v1/messages/count_tokens", json={"messages": messages}).json()
         assert count == {"input_tokens": len(tokens)}
         usage = client.post("/v1/chat/completions", json={**body, "stream": False}).json()["usage"]
@@ -371,14 +342,3 @@ def test_a_reply_goes_on_in_the_channel_of_its_beginning(begun):
     is_thought = begun.startswith("<think>")
     assert bool(found.get("reasoning_content")) == is_thought
     assert bool(found["content"]) != is_thought
-
-
-def whole_text(path, told):
-    """The text of an answer, streamed or whole."""
-    rows = told if isinstance(told, list) else [told]
-    if path == "messages":
-        blocks = [row["delta"] for row in rows if "delta" in row] or told["content"]
-        return "".join(block.get("text", "") for block in blocks)
-    choices = [row["choices"][0] for row in rows]
-    said = [choice.get("delta", choice.get("message")) for choice in choices]
-    return "".join(message.get("content", "") for message in said)

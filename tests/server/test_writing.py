@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,6 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFailed, PlainDecoded, PrefillProgress
 from mlxspec_server import writing as writing_module
 from mlxspec_server.asking import Ask
-from mlxspec_server.prompts import Prompt
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
@@ -38,7 +38,7 @@ def asked(monkeypatch):
     models, thread = shelf(), Thread()
     loaded = models.load(models.main)
     yield (
-        Writing(thread, loaded, Ask("", GenerationParams(max_tokens=9), True), [Prompt([5])]),
+        Writing(thread, loaded, Ask("", GenerationParams(max_tokens=9), True, prompts=[[5]])),
         thread,
     )
     models.close(loaded)
@@ -99,7 +99,7 @@ async def test_a_reply_that_failed_says_why(asked):
 async def test_a_reply_that_may_have_one_call_ends_behind_it(asked):
     writing, thread = asked
     choice = ToolChoice([{"type": "function", "function": {"name": "go"}}], is_parallel=False)
-    writing = Writing(thread, writing.loaded, writing.ask, [Prompt([5])], choice)
+    writing = Writing(thread, writing.loaded, replace(writing.ask, choice=choice))
     async with aclosing(writing.pieces(Client(), 10.0)) as pieces:
         first = asyncio.ensure_future(anext(pieces))
         await asyncio.sleep(0)

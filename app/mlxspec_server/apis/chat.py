@@ -4,42 +4,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import (
-    COMMENT,
-    DONE,
-    Lines,
-    ends_of,
-    event,
-    failure,
-    figures_of,
-    head_of,
-    logprob_row,
-    reason_of,
-    said,
-)
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.apis.base import Lines, OpenAICompletions, ends_of, event, reason_of, said
+from mlxspec_server.asking import MOST_LOGPROBS, ask_of
 from mlxspec_server.body import Body
-from mlxspec_server.pieces import Piece, calls_of
+from mlxspec_server.pieces import Piece, ToolCall, calls_of
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tools.calls import ToolCall
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.turns import Chat
-from mlxspec_server.writing import Writing
-
-MOST_LOGPROBS = 20
 
 
-def chat_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return the settings that a chat completion asks for."""
-    num_logprobs = None
-    if body.is_on("logprobs"):
-        num_logprobs = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
-    elif body.get("top_logprobs"):
-        raise Refusal(400, "top_logprobs needs logprobs: true", "top_logprobs")
-    return ask_of(body, defaults, num_logprobs=num_logprobs)
+def chosen_tools(body: Body) -> ToolChoice:
+    """Return the tools that the model may or must call."""
+    tools = function_tools(body.items("tools"), "parameters")
+    is_parallel = body.is_on("parallel_tool_calls", True)
+    return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
 
 
-def chat_turns(body: Body) -> Chat:
+def _chat_of(body: Body) -> Chat:
     """Return the chat. A final assistant message is continued unless a field forbids it."""
     goes_on = body.is_on("continue_final_message", not body.is_on("add_generation_prompt"))
     chat = Chat.of(body.items("messages"), goes_on=goes_on)
@@ -50,70 +31,46 @@ def chat_turns(body: Body) -> Chat:
     return chat
 
 
-def chosen_tools(body: Body) -> ToolChoice:
-    """Return the tools that the model may or must call.
+class ChatCompletion(OpenAICompletions):
+    """A request for chat completions."""
 
-    Raises:
-        Refusal: A tool is invalid, or the choice is unknown.
-    """
-    tools = function_tools(body.items("tools"), "parameters")
-    is_parallel = body.is_on("parallel_tool_calls", True)
-    return ToolChoice.of(tools, body.get("tool_choice"), is_parallel=is_parallel)
+    kind, chunk = "chatcmpl", "chat.completion.chunk"
 
-
-class ChatCompletion:
-    """Writes the replies to one request as chat completions."""
-
-    def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
-        self._writing, self._tells_usage = writing, tells_usage
-        self._head = head_of(writing, "chatcmpl")
-        self._ends: list[Piece] = []
+    def __init__(self, body: Body, defaults: GenerationParams) -> None:
+        num_logprobs = None
+        if body.is_on("logprobs"):
+            num_logprobs = body.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
+        elif body.get("top_logprobs"):
+            raise Refusal(400, "top_logprobs needs logprobs: true", "top_logprobs")
+        own = {"chat": _chat_of(body), "choice": chosen_tools(body)}
+        ask = ask_of(body, defaults, num_logprobs=num_logprobs, **own)
+        super().__init__(ask, tells_usage=body.part("stream_options").is_on("include_usage"))
         self._num_calls: dict[int, int] = {}
 
     def begin(self) -> Lines:
-        count = self._writing.ask.num_replies
+        count = self.ask.num_replies
         return [self._chunk(index, {"role": "assistant", "content": ""}) for index in range(count)]
 
     def tell(self, piece: Piece) -> Lines:
+        delta: dict[str, Any] = {}
         if piece.kind == "end":
             self._ends.append(piece)
-            last = self._chunk(piece.index, {}, piece, reason=self._reason(piece))
-            return [last]
+            return [self._chunk(piece.index, delta, piece, self._reason(piece))]
         if piece.kind == "call" and piece.call:
             number = self._num_calls.get(piece.index, 0)
             self._num_calls[piece.index] = number + 1
-            delta: dict[str, Any] = {"tool_calls": [{"index": number, **_call(piece.call)}]}
+            delta = {"tool_calls": [{"index": number, **_call(piece.call)}]}
         elif piece.kind == "arguments":
             number = self._num_calls[piece.index] - 1
-            more = {"index": number, "function": {"arguments": piece.text}}
-            delta = {"tool_calls": [more]}
+            delta = {"tool_calls": [{"index": number, "function": {"arguments": piece.text}}]}
         else:
-            name = "reasoning_content" if piece.kind == "reasoning" else "content"
-            delta = {name: piece.text}
+            delta["reasoning_content" if piece.kind == "reasoning" else "content"] = piece.text
         return [self._chunk(piece.index, delta, piece)]
 
-    def end(self) -> Lines:
-        lines = []
-        if self._tells_usage:
-            told = {
-                "object": "chat.completion.chunk",
-                "choices": [],
-                **figures_of(self._writing, self._ends),
-            }
-            lines = [event(self._head | told)]
-        return [*lines, DONE]
-
-    def fail(self, refusal: Refusal) -> Lines:
-        return failure(refusal)
-
-    def keep_alive(self) -> Lines:
-        return [COMMENT]
-
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        count = self._writing.ask.num_replies
+        count = self.ask.num_replies
         choices = [self._choice(i, [p for p in pieces if p.index == i]) for i in range(count)]
-        body = self._head | {"object": "chat.completion", "choices": choices}
-        return body | figures_of(self._writing, pieces)
+        return self.head("chat.completion", choices=choices) | self.figures(pieces)
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": said(pieces, "text")}
@@ -131,9 +88,9 @@ class ChatCompletion:
         return reason_of(end, end.index in self._num_calls)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        if self._writing.ask.num_logprobs is None:
+        if self.ask.num_logprobs is None:
             return {"logprobs": None}
-        rows = [logprob_row(self._writing, row) for piece in pieces for row in piece.logprobs]
+        rows = [self.logprob_row(row) for piece in pieces for row in piece.logprobs]
         return {"logprobs": {"content": rows}}
 
     def _chunk(
@@ -142,7 +99,7 @@ class ChatCompletion:
         choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": reason}
         if piece is not None and piece.logprobs:
             choice |= self._logprobs([piece])
-        return event(self._head | {"object": "chat.completion.chunk", "choices": [choice]})
+        return event(self.head(self.chunk, choices=[choice]))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -5,101 +5,58 @@ from dataclasses import replace
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import (
-    COMMENT,
-    DONE,
-    REASONS,
-    Lines,
-    ends_of,
-    event,
-    failure,
-    figures_of,
-    finite,
-    head_of,
-    token_text,
-)
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.apis.base import Lines, OpenAICompletions, ends_of, event, finite, reason_of
+from mlxspec_server.asking import MOST_LOGPROBS, ask_of
 from mlxspec_server.body import Body
 from mlxspec_server.pieces import Piece, TokenLogprob
-from mlxspec_server.refusals import Refusal
-from mlxspec_server.writing import Writing
-
-_MOST_LOGPROBS = 20
 
 
-def completion_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return the settings that a completion asks for."""
-    num_logprobs = None
-    if "logprobs" in body and body.get("logprobs") is not False:
-        num_logprobs = body.whole("logprobs", 0, 0, _MOST_LOGPROBS)
-    ask, num_prompts = ask_of(body, defaults, num_logprobs=num_logprobs), len(prompts_of(body))
-    return replace(ask, num_replies=ask.num_replies * num_prompts, num_prompts=num_prompts)
+class Completion(OpenAICompletions):
+    """A request for completions: reasoning and answer are one text."""
 
+    kind, chunk = "cmpl", "text_completion"
 
-def prompts_of(body: Body) -> list[Any]:
-    """Return the prompts of a request, not yet checked."""
-    stated = body.get("prompt")
-    is_list = isinstance(stated, list) and all(isinstance(one, str | list) for one in stated)
-    return stated if is_list and stated else [stated]
-
-
-class Completion:
-    """Writes the replies to one request as completions: reasoning and answer are one text."""
-
-    def __init__(self, writing: Writing, *, tells_usage: bool) -> None:
-        self._writing, self._tells_usage = writing, tells_usage
-        self._head = {**head_of(writing, "cmpl"), "object": "text_completion"}
-        self._ends: list[Piece] = []
+    def __init__(self, body: Body, defaults: GenerationParams) -> None:
+        num_logprobs, prompt = None, body.get("prompt")
+        if "logprobs" in body and body.get("logprobs") is not False:
+            num_logprobs = body.whole("logprobs", 0, 0, MOST_LOGPROBS)
+        is_list = isinstance(prompt, list) and all(isinstance(one, str | list) for one in prompt)
+        prompts = prompt if is_list and prompt else [prompt]  # not yet checked
+        ask = ask_of(body, defaults, num_logprobs=num_logprobs, prompts=prompts)
+        ask = replace(ask, num_replies=ask.num_replies * len(prompts))
+        super().__init__(ask, tells_usage=body.part("stream_options").is_on("include_usage"))
         self._lengths: dict[int, int] = {}  # characters sent of each reply
 
-    def begin(self) -> Lines:
-        return []
-
     def tell(self, piece: Piece) -> Lines:
-        if piece.kind == "end":
-            self._ends.append(piece)
-        reason = REASONS.get(piece.reason, "length") if piece.kind == "end" else None
+        is_end = piece.kind == "end"
+        self._ends += [piece] if is_end else []
+        reason = reason_of(piece) if is_end else None
         choice = {"index": piece.index, "text": piece.text, "finish_reason": reason}
         choice["logprobs"] = self._logprobs([piece])
-        return [event(self._head | {"choices": [choice]})]
-
-    def end(self) -> Lines:
-        told = {"choices": [], **figures_of(self._writing, self._ends)}
-        lines = [event(self._head | told)] if self._tells_usage else []
-        return [*lines, DONE]
-
-    def fail(self, refusal: Refusal) -> Lines:
-        return failure(refusal)
-
-    def keep_alive(self) -> Lines:
-        return [COMMENT]
+        return [event(self.head(self.chunk, choices=[choice]))]
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         choices = []
         for end in ends_of(pieces):
             own = [piece for piece in pieces if piece.index == end.index]
-            choices.append(
-                {
-                    "index": end.index,
-                    "text": "".join(piece.text for piece in own),
-                    "finish_reason": REASONS.get(end.reason, "length"),
-                    "logprobs": self._logprobs(own),
-                }
-            )
-        return self._head | {"choices": choices, **figures_of(self._writing, pieces)}
+            choice = {"index": end.index, "text": "".join(piece.text for piece in own)}
+            choice |= {"finish_reason": reason_of(end), "logprobs": self._logprobs(own)}
+            choices.append(choice)
+        return self.head(self.chunk, choices=choices) | self.figures(pieces)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
-        if self._writing.ask.num_logprobs is None:
+        if self.ask.num_logprobs is None:
             return None
         rows: list[TokenLogprob] = []
         offsets: list[int] = []
+        token_bytes = self.writing.loaded.engine.tokenizer.token_bytes
         for piece in pieces:
             start = self._lengths.get(piece.index, 0)
             self._lengths[piece.index] = start + len(piece.text)
             before = ""
             for row in piece.logprobs:
                 offsets.append(start + min(len(before), len(piece.text)))
-                before += token_text(self._writing, row.token)[0]
+                before += token_bytes(row.token).decode("utf-8", "replace")
             rows += piece.logprobs
         return {
             "tokens": [self._name(row.token) for row in rows],
@@ -121,7 +78,7 @@ class Completion:
 
     def _name(self, token: int) -> str:
         """Return the text of a token; its name or its bytes if it has no text of its own."""
-        tokenizer = self._writing.loaded.engine.tokenizer
+        tokenizer = self.writing.loaded.engine.tokenizer
         raw = tokenizer.token_bytes(token)
         try:
             return raw.decode() or tokenizer.decode([token], keep_special=True)

@@ -5,46 +5,29 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec.text.stream import TextStream
-from mlxspec_server.apis.base import Lines, ends_of, event, said
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.apis.base import Api, Lines, ends_of, event, reason_of, said, timings_of
+from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body
-from mlxspec_server.figures import timings_of
-from mlxspec_server.pieces import Piece, calls_of
+from mlxspec_server.pieces import Piece, ToolCall, calls_of
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tools.calls import ToolCall
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.turns import Chat, Turn, arguments_of
-from mlxspec_server.writing import Writing
 
 _ROLES = ("user", "assistant", "system", "developer")
 _ELSEWHERE = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "container_upload")
-_REASONS = {"stop": "end_turn", "repeating": "end_turn", "cancelled": "end_turn"}
-
-
-def message_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return the settings that a message asks for."""
-    if "max_tokens" not in body:
-        raise Refusal(400, "max_tokens is required", "max_tokens")
-    body.refuse("n", "a request has one message", allowed=(1,))
-    for name in ("logprobs", "top_logprobs"):
-        body.refuse(name, "ask /v1/chat/completions", allowed=(False, 0))
-    # Reasoning of earlier turns is never read, so clearing it changes nothing.
-    edits = Body(body.object("context_management")).items("edits")
-    kinds = [edit.get("type") if isinstance(edit, Mapping) else edit for edit in edits]
-    if not all(isinstance(kind, str) and kind.startswith("clear_thinking") for kind in kinds):
-        why = "context_management is not supported: the server reads all that a request holds"
-        raise Refusal(400, why, "context_management")
-    return ask_of(body, defaults)
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_DELTAS = {
+    "text": ("text", "text"),
+    "reasoning": ("thinking", "thinking"),
+    "arguments": ("input_json", "partial_json"),
+}
+"""The kind of a delta and the name of its text, by kind of piece."""
 
 
 def message_tools(body: Body) -> ToolChoice:
-    """Return the tools that the model may or must call.
-
-    Raises:
-        Refusal: A tool has no name, or the choice is unknown.
-    """
+    """Return the tools that the model may or must call."""
     tools = function_tools(body.items("tools"), "input_schema", "custom")
-    choice = Body(body.object("tool_choice"))
+    choice = body.part("tool_choice")
     kind = choice.text("type", "auto")
     named = {"any": "required", "tool": {"name": choice.get("name")}}.get(kind, kind)
     is_parallel = not choice.is_on("disable_parallel_tool_use")
@@ -89,17 +72,29 @@ def _blocks(role: str, content: Any) -> list[Turn]:
     return [*results, *([message] if has_more else [])]
 
 
-class Message:
-    """Writes a reply as a message."""
+class Message(Api):
+    """A request for a message."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
+    def __init__(self, body: Body, defaults: GenerationParams) -> None:
+        if "max_tokens" not in body:
+            raise Refusal(400, "max_tokens is required", "max_tokens")
+        body.refuse("n", "a request has one message", allowed=(1,))
+        for name in ("logprobs", "top_logprobs"):
+            body.refuse(name, "ask /v1/chat/completions", allowed=(False, 0))
+        # Reasoning of earlier turns is never read, so clearing it changes nothing.
+        for edit in body.part("context_management").items("edits"):
+            kind = edit.get("type") if isinstance(edit, Mapping) else edit
+            if not (isinstance(kind, str) and kind.startswith("clear_thinking")):
+                why = "context_management is not supported: the server reads all of a request"
+                raise Refusal(400, why, "context_management")
+        own = {"chat": message_chat(body), "choice": message_tools(body)}
+        super().__init__(ask_of(body, defaults, **own))
         self._index, self._kind = -1, ""
         self._end: Piece | None = None
         self._has_calls = False
 
     def begin(self) -> Lines:
-        usage = {"input_tokens": self._writing.num_prompt_tokens, "output_tokens": 0}
+        usage = {"input_tokens": self.writing.num_prompt_tokens, "output_tokens": 0}
         message = {**self._head(), "content": [], "stop_reason": None, "usage": usage}
         return [_event("message_start", message=message)]
 
@@ -107,19 +102,18 @@ class Message:
         if piece.kind == "end":
             self._end = piece
             return self._close()
-        if piece.kind == "call" and piece.call:
-            block = {**_use(piece.call), "input": {}}
-            opened = self._open("call", block)
-            self._has_calls = True
-            return [*opened, self._input(piece.call.arguments)]
-        if piece.kind == "arguments":
-            return [self._input(piece.text)]
-        if not piece.text:
+        lines: Lines = []
+        text = piece.text
+        if piece.call is not None:
+            lines = self._open("arguments", {**_use(piece.call), "input": {}})
+            text, self._has_calls = piece.call.arguments, True
+        elif not text:
             return []
-        is_thought = piece.kind == "reasoning"
-        name = "thinking" if is_thought else "text"
-        opened = [] if self._kind == piece.kind else self._open(piece.kind, _block(name, ""))
-        return [*opened, self._delta({"type": f"{name}_delta", name: piece.text})]
+        elif piece.kind != self._kind:
+            lines = self._open(piece.kind, _block(_DELTAS[piece.kind][1], ""))
+        kind, field = _DELTAS[self._kind]
+        delta = {"type": f"{kind}_delta", field: text}
+        return [*lines, _event("content_block_delta", index=self._index, delta=delta)]
 
     def end(self) -> Lines:
         assert self._end is not None, "all pieces were told"
@@ -145,26 +139,20 @@ class Message:
         return {**self._head(), "content": content, **self._why(end), **self._figures(end)}
 
     def _head(self) -> dict[str, Any]:
-        name, model = f"msg_{self._writing.name}", self._writing.loaded.offer.name
+        name, model = f"msg_{self.writing.name}", self.writing.loaded.offer.name
         return {"id": name, "type": "message", "role": "assistant", "model": model}
 
     def _why(self, end: Piece) -> dict[str, Any]:
         """Return why the message ended, and the stop string that ended it."""
-        reason, stop = _REASONS.get(end.reason, "max_tokens"), None
-        if reason == "end_turn" and self._has_calls:
-            reason = "tool_use"
-        elif end.reason == "stop" and (stop := self._stop_of(end.tokens)):
+        reason = _REASONS[reason_of(end, self._has_calls)]
+        tokenizer = self.writing.loaded.engine.tokenizer
+        stream = TextStream(tokenizer.token_bytes, self.ask.params.stop, tokenizer.special)
+        if reason == "end_turn" and end.reason == "stop":
+            for token in end.tokens:
+                stream.push(token)
+        if stream.ended_by:
             reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": stop}
-
-    def _stop_of(self, tokens: Sequence[int]) -> str | None:
-        """Return the stop string that ended a reply of these tokens."""
-        tokenizer = self._writing.loaded.engine.tokenizer
-        stop = self._writing.ask.params.stop
-        stream = TextStream(tokenizer.token_bytes, stop, tokenizer.special)
-        for token in tokens:
-            stream.push(token)
-        return stream.ended_by or None
+        return {"stop_reason": reason, "stop_sequence": stream.ended_by or None}
 
     def _figures(self, end: Piece) -> dict[str, Any]:
         cached = end.stats["reused_tokens"]
@@ -173,7 +161,7 @@ class Message:
             "cache_read_input_tokens": cached,
             "output_tokens": end.stats["generated_tokens"],
         }
-        return {"usage": usage, "timings": timings_of(end.stats, self._writing.loaded.drafter)}
+        return {"usage": usage, "timings": timings_of(end.stats, self.writing.loaded.drafter)}
 
     def _open(self, kind: str, block: dict[str, Any]) -> Lines:
         lines = self._close()
@@ -185,12 +173,6 @@ class Message:
             return []
         self._kind = ""
         return [_event("content_block_stop", index=self._index)]
-
-    def _input(self, text: str) -> str:
-        return self._delta({"type": "input_json_delta", "partial_json": text})
-
-    def _delta(self, delta: dict[str, Any]) -> str:
-        return _event("content_block_delta", index=self._index, delta=delta)
 
 
 def _event(name: str, /, **fields: Any) -> str:

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import COMMENT, Lines, ends_of, event, now
-from mlxspec_server.asking import Ask, ask_of
+from mlxspec_server.apis.base import Api, Lines, Stats, event, timings_of
+from mlxspec_server.apis.chat import chosen_tools
+from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body
-from mlxspec_server.figures import timings_of
 from mlxspec_server.pieces import Piece
 from mlxspec_server.refusals import Refusal
-from mlxspec_server.tools.calls import ToolCall
 from mlxspec_server.turns import Chat, Turn, text_of
-from mlxspec_server.writing import Writing
 
 _ELSEWHERE = ("_call", "_call_output", "_list_tools", "_approval_request", "_approval_response")
 _LOGPROBS = "message.output_text.logprobs"
@@ -25,24 +23,14 @@ _ECHO_OBJECTS: dict[str, dict[str, Any]] = {
     "reasoning": {"effort": None, "summary": None},
     "text": {"format": {"type": "text"}},
 }
+"""The fields of a request that a response repeats, with defaults for absent ones."""
 
-
-def response_ask(body: Body, defaults: GenerationParams) -> Ask:
-    """Return the settings that a response asks for."""
-    body.refuse("prompt", "nothing is stored: send its text as instructions")
-    body.refuse("n", "a request has one response", allowed=(1,))
-    if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
-        why = f"{_LOGPROBS} is not in this API: ask /v1/chat/completions for logprobs"
-        raise Refusal(400, why, "include")
-    return ask_of(body, defaults)
-
-
-def echo_of(body: Body) -> dict[str, Any]:
-    """Return the fields of the request that a response repeats, with defaults for absent ones."""
-    found = {name: body.get(name) if name in body else usual for name, usual in _ECHO.items()}
-    for name, usual in _ECHO_OBJECTS.items():
-        found[name] = {**usual, **body.object(name)}
-    return found
+_ITEMS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "text": ("msg", {"type": "message", "role": "assistant"}, "output_text"),
+    "reasoning": ("rs", {"type": "reasoning", "summary": []}, "reasoning_text"),
+    "call": ("fc", {"type": "function_call"}, "function_call_arguments"),
+}
+"""The start of an item's id, its fields, and the name of its events, by kind of piece."""
 
 
 def response_chat(body: Body) -> Chat:
@@ -79,172 +67,141 @@ def _item(item: Any) -> list[Turn]:
     return []
 
 
-class ResponsesReply:
-    """Writes a reply as a response."""
+class OpenAIResponse(Api):
+    """A request for a response."""
 
-    def __init__(self, writing: Writing, *, echo: Mapping[str, Any]) -> None:
-        self._writing, self._created, self._echo = writing, now(), echo
-        self._pieces: list[Piece] = []
+    def __init__(self, body: Body, defaults: GenerationParams) -> None:
+        body.refuse("prompt", "nothing is stored: send its text as instructions")
+        body.refuse("n", "a request has one response", allowed=(1,))
+        if body.get("top_logprobs") or _LOGPROBS in body.items("include"):
+            why = f"{_LOGPROBS} is not in this API: ask /v1/chat/completions for logprobs"
+            raise Refusal(400, why, "include")
+        own = {"chat": response_chat(body), "choice": chosen_tools(body)}
+        super().__init__(ask_of(body, defaults, **own))
+        self._echo = {name: body.get(name) if name in body else _ECHO[name] for name in _ECHO}
+        self._echo |= {name: {**_ECHO_OBJECTS[name], **body.object(name)} for name in _ECHO_OBJECTS}
         self._number = -1  # sequence number of the event
         self._items: list[dict[str, Any]] = []
-        self._open: dict[str, Any] | None = None
+        # The item that is being written: its kind and fields, and its text so far.
+        self._kind, self._item, self._text = "", dict[str, Any](), ""
+        self._end: Piece | None = None
 
     def begin(self) -> Lines:
         response = self._response("in_progress")
-        names = ("response.created", "response.in_progress")
-        return [self._event(name, response=response) for name in names]
+        names = ("created", "in_progress")
+        return [self._event(f"response.{name}", response=response) for name in names]
 
     def tell(self, piece: Piece) -> Lines:
-        self._pieces.append(piece)
         if piece.kind == "end":
+            self._end = piece
             return self._close()
-        if piece.kind == "call" and piece.call:
-            return [*self._close(), *self._begin_call(piece.call)]
-        if piece.kind == "arguments":
-            return [self._more_arguments(piece.text)]
-        lines = [] if self._open and self._open["of"] == piece.kind else self._begin_item(piece)
-        if not piece.text or self._open is None:
-            return lines
-        self._open["text"] += piece.text
-        name = _delta_name(piece.kind)
-        return [*lines, self._part_event(f"{name}.delta", delta=piece.text)]
+        lines, text = [], piece.text
+        if piece.call is not None:
+            call = {"call_id": piece.call.id, "name": piece.call.name}
+            lines, text = self._open("call", call), piece.call.arguments
+        elif piece.kind not in (self._kind, "arguments"):
+            lines = self._open(piece.kind, {})
+        self._text += text
+        return [*lines, self._item_event("delta", delta=text)] if text else lines
 
     def end(self) -> Lines:
-        whole = self._response(*self._finish())
-        name = "response.completed" if whole["status"] == "completed" else "response.incomplete"
-        return [self._event(name, response=whole)]
+        whole = self._finished()
+        return [self._event(f"response.{whole['status']}", response=whole)]
 
     def fail(self, refusal: Refusal) -> Lines:
         code, message = refusal.code or refusal.kind, str(refusal)
         return [self._event("error", code=code, message=message, param=None)]
 
-    def keep_alive(self) -> Lines:
-        return [COMMENT]
-
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         for piece in pieces:
             self.tell(piece)
-        return self._response(*self._finish())
+        return self._finished()
 
-    def _finish(self) -> tuple[str, Piece]:
-        (end,) = ends_of(self._pieces)
-        is_whole = end.reason not in ("length", "context")
-        return "completed" if is_whole else "incomplete", end
+    def _finished(self) -> dict[str, Any]:
+        assert self._end is not None, "all pieces were told"
+        is_whole = self._end.reason not in ("length", "context")
+        found = self._response("completed" if is_whole else "incomplete")
+        if not is_whole:
+            found["incomplete_details"] = {"reason": "max_output_tokens"}
+        timings = timings_of(self._end.stats, self.writing.loaded.drafter)
+        return found | {"usage": _usage(self._end.stats), "timings": timings}
 
-    def _response(self, status: str, end: Piece | None = None) -> dict[str, Any]:
-        params, loaded = self._writing.ask.params, self._writing.loaded
-        found: dict[str, Any] = {
-            "id": f"resp_{self._writing.name}",
+    def _response(self, status: str) -> dict[str, Any]:
+        return {
+            "id": f"resp_{self.writing.name}",
             "object": "response",
-            "created_at": self._created,
+            "created_at": self.created,
             "status": status,
-            "model": loaded.offer.name,
+            "model": self.writing.loaded.offer.name,
             "output": [dict(item) for item in self._items],
             "error": None,
             "incomplete_details": None,
-            "temperature": params.sampling.temperature,
-            "top_p": params.sampling.top_p,
+            "temperature": self.ask.params.sampling.temperature,
+            "top_p": self.ask.params.sampling.top_p,
             "background": False,
             "previous_response_id": None,
             "store": False,
             "truncation": "disabled",
             **self._echo,
         }
-        if status == "incomplete":
-            found["incomplete_details"] = {"reason": "max_output_tokens"}
-        if end is not None:
-            found |= {"usage": _usage(end.stats), "timings": timings_of(end.stats, loaded.drafter)}
-        return found
 
-    def _begin_item(self, piece: Piece) -> Lines:
+    # ---- the items, one after the other ------------------------------------------------------
+
+    def _open(self, kind: str, fields: Mapping[str, Any]) -> Lines:
+        """Begin an item, after the end of the one before it."""
         lines = self._close()
-        is_thought = piece.kind == "reasoning"
-        name = f"{'rs' if is_thought else 'msg'}_{self._writing.name}_{len(self._items)}"
-        self._open = {"of": piece.kind, "id": name, "text": ""}
-        item: dict[str, Any] = {"id": name, "status": "in_progress"}
-        item |= (
-            {"type": "reasoning", "summary": []}
-            if is_thought
-            else {"type": "message", "role": "assistant", "content": []}
-        )
-        at = len(self._items)
-        lines.append(self._event("response.output_item.added", output_index=at, item=item))
-        part = _part(piece.kind, "")
-        return [*lines, self._part_event("response.content_part.added", part=part)]
+        start, base, _ = _ITEMS[kind]
+        name = f"{start}_{self.writing.name}_{len(self._items)}"
+        self._kind, self._item, self._text = kind, {**base, "id": name, **fields}, ""
+        empty: dict[str, Any] = {"arguments": ""} if kind == "call" else {"content": []}
+        item = {**self._item, **empty, "status": "in_progress"}
+        lines.append(self._of_item("response.output_item.added", item=item))
+        if kind == "call":
+            return lines
+        part = self._of_item("response.content_part.added", part=self._part(""))
+        return [*lines, part]
 
     def _close(self) -> Lines:
-        if self._open is None:
+        if not self._kind:
             return []
-        if self._open["of"] == "call":
-            return self._close_call()
-        kind, text, name = self._open["of"], self._open["text"], self._open["id"]
-        part = _part(kind, text)
-        item = {"id": name, "status": "completed", "content": [part]}
-        item |= (
-            {"type": "reasoning", "summary": []}
-            if kind == "reasoning"
-            else {"type": "message", "role": "assistant"}
-        )
-        lines = [
-            self._part_event(f"{_delta_name(kind)}.done", text=text),
-            self._part_event("response.content_part.done", part=part),
-        ]
-        at = len(self._items)
-        lines.append(self._event("response.output_item.done", output_index=at, item=item))
+        item = {**self._item, "status": "completed"}
+        if self._kind == "call":
+            item["arguments"] = self._text
+            done = {"arguments": self._text, "name": item["name"]}
+            lines = [self._item_event("done", **done)]
+        else:
+            part = self._part(self._text)
+            item["content"] = [part]
+            lines = [self._item_event("done", text=self._text)]
+            lines.append(self._of_item("response.content_part.done", part=part))
+        lines.append(self._of_item("response.output_item.done", item=item))
         self._items.append(item)
-        self._open = None
+        self._kind = ""
         return lines
 
-    def _begin_call(self, call: ToolCall) -> Lines:
-        at, name = len(self._items), f"fc_{self._writing.name}_{len(self._items)}"
-        item = {"type": "function_call", "id": name, "call_id": call.id, "name": call.name}
-        self._open = {"of": "call", "id": name, "text": "", "item": item}
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        lines = [self._event("response.output_item.added", output_index=at, item=begun)]
-        return [*lines, self._more_arguments(call.arguments)] if call.arguments else lines
+    def _part(self, text: str) -> dict[str, Any]:
+        part: dict[str, Any] = {"type": _ITEMS[self._kind][2], "text": text}
+        return part if self._kind == "reasoning" else part | {"annotations": [], "logprobs": []}
 
-    def _more_arguments(self, text: str) -> str:
-        assert self._open is not None, "arguments belong to a call"
-        self._open["text"] += text
-        return self._call_event("delta", delta=text)
-
-    def _close_call(self) -> Lines:
-        assert self._open is not None, "a call was begun"
-        item = {**self._open["item"], "arguments": self._open["text"], "status": "completed"}
-        done = self._call_event("done", arguments=item["arguments"], name=item["name"])
-        at = len(self._items)
-        self._items.append(item)
-        self._open = None
-        return [done, self._event("response.output_item.done", output_index=at, item=item)]
-
-    def _call_event(self, kind: str, **fields: Any) -> str:
-        assert self._open is not None, "a call was begun"
-        where = {"item_id": self._open["id"], "output_index": len(self._items)}
-        return self._event(f"response.function_call_arguments.{kind}", **where, **fields)
-
-    def _part_event(self, name: str, /, **fields: Any) -> str:
-        assert self._open is not None, "a part belongs to an item"
-        where = {"item_id": self._open["id"], "output_index": len(self._items)}
-        if name.startswith("response.output_text"):
+    def _item_event(self, name: str, /, **fields: Any) -> str:
+        """Return an event of the text or the arguments of the item."""
+        if self._kind == "text":
             fields["logprobs"] = []
-        return self._event(name, **where, content_index=0, **fields)
+        return self._of_item(f"response.{_ITEMS[self._kind][2]}.{name}", **fields)
+
+    def _of_item(self, name: str, /, **fields: Any) -> str:
+        where: dict[str, Any] = {"output_index": len(self._items)}
+        if "item" not in fields:
+            where["item_id"] = self._item["id"]
+            where |= {} if self._kind == "call" else {"content_index": 0}
+        return self._event(name, **where, **fields)
 
     def _event(self, name: str, /, **fields: Any) -> str:
         self._number += 1
         return event({"type": name, "sequence_number": self._number, **fields}, name)
 
 
-def _delta_name(kind: str) -> str:
-    return "response.reasoning_text" if kind == "reasoning" else "response.output_text"
-
-
-def _part(kind: str, text: str) -> dict[str, Any]:
-    if kind == "reasoning":
-        return {"type": "reasoning_text", "text": text}
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _usage(stats: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(stats: Stats) -> dict[str, Any]:
     read, written = stats["prompt_tokens"], stats["generated_tokens"]
     return {
         "input_tokens": read,

@@ -1,10 +1,10 @@
-"""Tool calls: their data, and the format in which a model writes and mlx-lm reads them."""
+"""The format in which a model writes tool calls and mlx-lm reads them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
-from secrets import token_hex
 from typing import Any
 
 from mlx_lm import tokenizer_utils
@@ -14,7 +14,7 @@ from mlxspec.tokenizer import Tokenizer
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import Tool, ToolChoice
 from mlxspec_server.tools.demand import demanded_grammar
-from mlxspec_server.tools.form import CallForm, Render, form_of
+from mlxspec_server.tools.form import CallForm, form_of
 
 _PLAIN = "json_tools"  # the format we describe to a model whose template has no tools
 _PLAIN_FORM = CallForm(
@@ -23,20 +23,6 @@ _PLAIN_FORM = CallForm(
     after="}\n</tool_call>",
     joint='}\n</tool_call>\n<tool_call>\n{"name": "',
 )
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call that the model makes.
-
-    Attributes:
-        arguments: JSON; "" if they follow piece by piece.
-        id: Links the call with its result.
-    """
-
-    name: str
-    arguments: str
-    id: str = field(default_factory=lambda: f"call_{token_hex(12)}")
 
 
 @dataclass(frozen=True)
@@ -74,30 +60,24 @@ class ToolFormat:
         module = import_module(f"mlx_lm.tool_parsers.{kind or _PLAIN}")
         start, end, parse = module.tool_call_start, module.tool_call_end, module.parse_tool_call
         special = tokenizer.special
-        marks, render = (start, end), _render(tokenizer)
-        form = _PLAIN_FORM if is_plain else form_of(marks, parse, render, list(special))
+        render = partial(tokenizer.render_chat, add_generation_prompt=False)
+        form = _PLAIN_FORM if is_plain else form_of((start, end), parse, render, list(special))
         text = start + end + (form.text if form else "")
         inside = {name: token for name, token in special.items() if name in text}
         return ToolFormat(start, end, parse, form, is_plain, inside)
 
-    def demanding(self, params: GenerationParams, choice: ToolChoice) -> GenerationParams:
-        """Return the settings of a reply that must call one of the demanded tools.
 
-        Raises:
-            Refusal: The form of calls is unknown, or a schema is not supported.
-        """
-        if self.form is None:
-            raise cannot_demand()
-        return replace(params, grammar=demanded_grammar(choice, self.form, self.special))
-
-
-def cannot_demand() -> Refusal:
-    """Return the refusal for a model whose form of calls is unknown."""
-    message = (
-        "a call cannot be demanded of this model, as the form of its calls is not known: "
-        "use tool_choice auto or none"
-    )
-    return Refusal(400, message, "tool_choice")
+def demanding(
+    params: GenerationParams, choice: ToolChoice, format: ToolFormat | None
+) -> GenerationParams:
+    """Return the settings of a reply that must call one of the demanded tools."""
+    if format is None or format.form is None:
+        message = (
+            "a call cannot be demanded of this model, as the form of its calls is not known: "
+            "use tool_choice auto or none"
+        )
+        raise Refusal(400, message, "tool_choice")
+    return replace(params, grammar=demanded_grammar(choice, format.form, format.special))
 
 
 def told_tools(tools: Sequence[Tool]) -> str:
@@ -114,16 +94,10 @@ def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
     if turn["role"] == "tool":
         result = f"<tool_response>\n{turn['content']}\n</tool_response>"
         return {"role": "user", "content": result}
-    calls = [call["function"] for call in turn.get("tool_calls", ())]
+    if "tool_calls" not in turn:
+        return turn
     form, texts = _PLAIN_FORM, [turn["content"]] if turn["content"] else []
-    for call in calls:
+    for call in (call["function"] for call in turn["tool_calls"]):
         arguments = json.dumps(call["arguments"], ensure_ascii=False)
         texts.append(f"{form.before}{call['name']}{form.middle}{arguments}{form.after}")
-    return {"role": turn["role"], "content": "\n".join(texts)} if calls else turn
-
-
-def _render(tokenizer: Tokenizer) -> Render:
-    def render(messages: Sequence[Mapping[str, Any]]) -> str:
-        return tokenizer.render_chat(messages, add_generation_prompt=False)
-
-    return render
+    return {"role": turn["role"], "content": "\n".join(texts)}

@@ -32,9 +32,6 @@ class ToolChoice:
 
         `choice` is "auto", "none", "required", or an object that names one tool, as in OpenAI's
         APIs; None means "auto". An object may also restrict the allowed tools.
-
-        Raises:
-            Refusal: The choice is none of these, or names a missing tool.
         """
         if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
             stated = choice.get("allowed_tools", choice)
@@ -60,9 +57,6 @@ def function_tools(stated: Iterable[object], schema: str, kind: str = "function"
     Tools of other types run on the servers of the API's maker and are left out. `schema` is the
     field that holds the schema of the arguments. `kind` is the type of a function; a tool without a
     type counts as one.
-
-    Raises:
-        Refusal: A tool is not an object, its name is not a text, or its schema is invalid.
     """
     return [_tool(tool, schema) for tool in stated if _is_of(tool, kind)]
 

@@ -19,9 +19,6 @@ def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, i
     """Return the grammar of a reply that calls at least one of the demanded tools.
 
     `special` holds the tokens without a text of their own, by name.
-
-    Raises:
-        Refusal: A tool's schema is invalid, or its arguments cannot be written in this form.
     """
     rules = _Rules(form, special)
     try:
@@ -119,11 +116,9 @@ class _Rules:
 
     def literal(self, text: str) -> str:
         """Return a text in Lark's syntax, with special tokens by id."""
+        special = {name: f"<[{token}]>" for name, token in self._special.items()}
         words = [
-            f"<[{self._special[part]}]>"
-            if part in self._special
-            else json.dumps(part, ensure_ascii=False)
-            for part in self._parts(text)
+            special.get(one) or json.dumps(one, ensure_ascii=False) for one in self._parts(text)
         ]
         return " ".join(words) or '""'
 

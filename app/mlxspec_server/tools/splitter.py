@@ -6,24 +6,15 @@ mlx-lm once it is complete.
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from mlxspec_server.tools.calls import ToolCall, ToolFormat
+from mlxspec.text.stream import overlap
+from mlxspec_server.pieces import Piece, ToolCall
+from mlxspec_server.tools.calls import ToolFormat
 from mlxspec_server.tools.choice import ToolChoice
 
 _NAME = "([^\"'\\s<>(){}\\[\\]]+)"
 _OUTSIDE = re.compile(r"[^\s{}\[\]:,0-9a-zA-Z+.\-]")  # JSON has no such character outside a string
-
-
-@dataclass(frozen=True)
-class ArgumentsText:
-    """A part of the arguments of the call before it."""
-
-    text: str
-
-
-Part = str | ToolCall | ArgumentsText
 
 
 class ToolSplitter:
@@ -40,15 +31,16 @@ class ToolSplitter:
         self._text, self._is_inside, self._is_behind_a_call = "", False, False
         self._streamed = _StreamedCalls(format)
 
-    def push(self, text: str) -> list[Part]:
-        """Return the parts that are complete now; the start of a mark is held back."""
+    def push(self, text: str) -> list[Piece]:
+        """Return the pieces that are complete now; the start of a mark is held back."""
         self._text += text
-        found: list[Part] = []
-        while not self.is_over and self._goes_on(found):
-            pass
-        return [part for part in found if part]
+        found: list[Piece] = []
+        while not self.is_over:  # each turn passes a mark
+            if not (self._inside(found) if self._is_inside else self._outside(found)):
+                break
+        return [piece for piece in found if piece.text or piece.call]
 
-    def finish(self, *, is_cut: bool = False) -> list[Part]:
+    def finish(self, *, is_cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the reply.
 
         `is_cut`: the reply was cut off, so that an unfinished call is not text.
@@ -57,31 +49,29 @@ class ToolSplitter:
         if self._is_inside:
             is_done = self._streamed.has_begun or (is_cut and self._format.end)
             found = [] if is_done else self._calls(text, "")
-            return [part for part in found if not (is_cut and isinstance(part, str))]
+            return [piece for piece in found if not (is_cut and piece.kind == "text")]
         is_call = self._is_behind_a_call or self._choice.demanded
-        return [text] if text and not (self.is_over or (is_cut and is_call)) else []
+        is_lost = self.is_over or (is_cut and is_call)
+        return [Piece("text", text)] if text and not is_lost else []
 
-    def _goes_on(self, found: list[Part]) -> bool:
-        """Consume ready parts of the text; return whether a mark was passed."""
-        return self._inside(found) if self._is_inside else self._outside(found)
-
-    def _outside(self, found: list[Part]) -> bool:
+    def _outside(self, found: list[Piece]) -> bool:
+        """Consume ready text; return whether a mark was passed."""
         if self._is_behind_a_call:  # white space between calls is dropped
             self._text = self._text.lstrip()
         before, is_there, after = self._text.partition(self._format.start)
         if is_there:
-            found.append(before)
+            found.append(Piece("text", before))
             self._text, self._is_inside = after, True
             self._streamed = _StreamedCalls(self._format)
             return True
-        held = _held_back(self._text, self._format.start)
+        held = overlap(self._text, self._format.start)
         ready = self._text[: len(self._text) - held]
-        found.append(ready)
+        found.append(Piece("text", ready))
         self._text = self._text[len(ready) :]
         self._is_behind_a_call = self._is_behind_a_call and not ready
         return False
 
-    def _inside(self, found: list[Part]) -> bool:
+    def _inside(self, found: list[Piece]) -> bool:
         found += self._streamed.read(self._text, has_one=self._has_one)
         if self._has_one and self._streamed.has_begun and not self._streamed.is_in_arguments:
             self.is_over = True
@@ -93,18 +83,19 @@ class ToolSplitter:
         calls = [] if self._streamed.has_begun else self._calls(self._text[:at], end)
         found += calls
         self._text, self._is_inside = self._text[at + len(end) :], False
-        self._is_behind_a_call = not any(isinstance(part, str) for part in calls)
+        self._is_behind_a_call = not any(piece.kind == "text" for piece in calls)
         self.is_over = self._is_behind_a_call and self._has_one
         return True
 
-    def _calls(self, text: str, end: str) -> list[Part]:
+    def _calls(self, text: str, end: str) -> list[Piece]:
         try:
             parsed = self._format.parse(text, list(self._choice.tools))
             calls = parsed if isinstance(parsed, list) else [parsed]
             calls = calls[:1] if self._has_one else calls
-            return [ToolCall(str(call["name"]), _json(call["arguments"])) for call in calls]
+            found = [ToolCall(str(call["name"]), _json(call["arguments"])) for call in calls]
+            return [Piece("call", call=call) for call in found]
         except Exception:  # a model may write anything; what does not parse is text
-            return [f"{self._format.start}{text}{end}"]
+            return [Piece("text", f"{self._format.start}{text}{end}")]
 
 
 class _StreamedCalls:
@@ -123,24 +114,24 @@ class _StreamedCalls:
                 self._next = re.compile(_loose(form.joint) + _NAME + middle + r"(?=\{)")
         self._depth, self._is_in_text = 0, False
 
-    def read(self, text: str, *, has_one: bool = False) -> list[Part]:
+    def read(self, text: str, *, has_one: bool = False) -> list[Piece]:
         """Return what is new, given all text after the start mark, of the first call or of all."""
-        found: list[Part] = []
+        found: list[Piece] = []
         while True:
             if not self.is_in_arguments and not self._begins(text, found):
                 return found
             end = self._arguments_end(text)
-            found.append(ArgumentsText(text[self.position : end]))
+            found.append(Piece("arguments", text[self.position : end]))
             self.position = end
             if self.is_in_arguments or has_one:
                 return found
 
-    def _begins(self, text: str, found: list[Part]) -> bool:
+    def _begins(self, text: str, found: list[Piece]) -> bool:
         pattern = self._next if self.has_begun else self._first
         head = pattern.match(text, self.position) if pattern else None
         if head is None:
             return False
-        found.append(ToolCall(head[1], ""))
+        found.append(Piece("call", call=ToolCall(head[1], "")))
         self.position, self.has_begun, self.is_in_arguments = head.end(), True, True
         self._depth, self._is_in_text, self._is_escaped = 0, False, False
         return True
@@ -172,9 +163,3 @@ def _loose(text: str) -> str:
 
 def _json(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _held_back(text: str, mark: str) -> int:
-    """Return how many characters at the end of a text may start a mark."""
-    longest = min(len(text), len(mark) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)
