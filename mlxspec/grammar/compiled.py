@@ -16,8 +16,7 @@ import numpy as np
 from mlxspec.grammar.constraint import first_line, mask_of
 from mlxspec.grammar.finite import endless_place
 from mlxspec.grammar.vocabulary import Vocabulary, library
-from mlxspec.params.grammar import Grammar
-from mlxspec.params.schema_parts import parts_of
+from mlxspec.params.grammar import Grammar, parts_of
 from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # stored, so that many replies with one grammar compile it once

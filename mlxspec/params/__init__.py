@@ -22,7 +22,6 @@ from mlxspec.params.load import (
     Options,
     OptionsDict,
     Port,
-    check_dtype,
     check_threshold,
 )
 from mlxspec.params.sampling import GREEDY, FilterOrder, SamplingParams
@@ -49,7 +48,6 @@ __all__ = [
     "Rule",
     "Sampler",
     "SamplingParams",
-    "check_dtype",
     "check_params",
     "check_threshold",
 ]

@@ -35,18 +35,7 @@ def set_fields(settings: object, **values: object) -> None:
 def whole(
     name: str, value: object, allowed: str = "0 or more", *, least: int = 0, most: float = math.inf
 ) -> int:
-    """Return a whole number.
-
-    Args:
-        name: Name of the setting, for the message.
-        value: The value.
-        allowed: Its range in words.
-        least: Smallest allowed.
-        most: Largest allowed.
-
-    Raises:
-        ValueError: The value is no whole number, or out of range.
-    """
+    """Return a whole number from `least` to `most`; `allowed` is that range in words."""
     if isinstance(value, bool) or not isinstance(value, Integral):  # to Python, True is an int
         raise wrong_type(name, f"a whole number, {allowed}", value)
     number = int(value)
@@ -56,17 +45,7 @@ def whole(
 
 
 def real(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
-    """Return a finite number.
-
-    Args:
-        name: Name of the setting, for the message.
-        value: The value.
-        allowed: Its range in words.
-        fits: Whether a number is in that range.
-
-    Raises:
-        ValueError: The value is no number, not finite or out of range.
-    """
+    """Return a finite number for which `fits` is true; `allowed` says which, in words."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise wrong_type(name, f"a number, {allowed}", value)
     try:
@@ -79,60 +58,56 @@ def real(name: str, value: object, allowed: str, fits: Callable[[float], bool]) 
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False; raise ValueError for any other value, 0 and 1 too."""
+    """Return True or False; 0 and 1 are refused."""
     if not isinstance(value, bool):
         raise wrong_type(name, "True or False", value)
     return value
 
 
 def text(name: str, value: object, allowed: str = "a text") -> str:
-    """Return a text; raise ValueError for any other value."""
+    """Return a text."""
     if not isinstance(value, str):
         raise wrong_type(name, allowed, value)
     return value
 
 
 def choice(name: str, value: T, choices: Collection[object]) -> T:
-    """Return one of a few texts; raise ValueError for any other value."""
+    """Return one of a few texts."""
     if not isinstance(value, str) or value not in choices:
         raise refusal(name, f"one of {', '.join(map(str, choices))}", value)
     return value
 
 
 def name_or_path(name: str, value: object) -> str | PathLike[str]:
-    """Return the name or path of a model or drafter; raise ValueError for any other value."""
+    """Return the name or path of a model or drafter."""
     if not isinstance(value, str | PathLike):
         raise wrong_type(name, "a name or a path", value)
     return value
 
 
 def function(name: str, value: T) -> T:
-    """Return a function; raise ValueError for any other value."""
+    """Return a function."""
     if not callable(value):
         raise wrong_type(name, "a function", value)
     return value
 
 
 def functions(name: str, values: Sequence[T]) -> tuple[T, ...]:
-    """Return functions as a tuple; raise ValueError for any other value."""
+    """Return functions as a tuple."""
     if not is_list(values) or not all(map(callable, values)):
         raise wrong_type(name, "functions in a list or tuple", values)
     return tuple(values)
 
 
 def instance(name: str, value: object, kind: type[T]) -> T:
-    """Return an instance of a class; raise ValueError for any other value."""
+    """Return an instance of a class."""
     if not isinstance(value, kind):
         raise wrong_type(name, f"of type {kind.__name__}", value)
     return value
 
 
 def texts(name: str, value: object, *, may_be_empty: bool = False) -> tuple[str, ...]:
-    """Return texts as a tuple; a single text gives a tuple of one.
-
-    Raises:
-        ValueError: The value is no list of texts, or one of them is empty and may not be.
-    """
+    """Return texts as a tuple; a single text gives a tuple of one."""
     allowed = "a text, or several in a tuple"
     found = (value,) if isinstance(value, str) else value
     if not is_list(found) or not all(isinstance(one, str) for one in found):
@@ -145,13 +120,8 @@ def texts(name: str, value: object, *, may_be_empty: bool = False) -> tuple[str,
 def token_ids(name: str, value: object, allowed: str = "token ids in a list or array") -> list[int]:
     """Return token ids as Python numbers.
 
-    Args:
-        name: Name of the setting, for the message.
-        value: A sequence of whole numbers, or an array of one axis of MLX, NumPy and the like.
-        allowed: What is allowed, in words.
-
-    Raises:
-        ValueError: The value is anything else.
+    The value is a sequence of whole numbers, or an array of one axis of MLX, NumPy and the like;
+    `allowed` says so in words.
     """
     found: Any = value
     if hasattr(found, "tolist") and hasattr(found, "ndim"):
@@ -175,11 +145,7 @@ def token_ids(name: str, value: object, allowed: str = "token ids in a list or a
 
 
 def biases(name: str, value: object) -> dict[int, float]:
-    """Return a copy of logit biases by token id.
-
-    Raises:
-        ValueError: The value is no mapping of token ids to finite numbers.
-    """
+    """Return a copy of logit biases, finite numbers by token id."""
     if not isinstance(value, Mapping):
         raise wrong_type(name, "a mapping of token ids to numbers", value)
     return {

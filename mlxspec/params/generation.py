@@ -42,8 +42,8 @@ all of them only where the reply copies long passages."""
 MAX_DRAFT_TOKENS = 255
 """With the root 256 rows, whose logits over a vocabulary of 150,000 take 0.15 GB."""
 
-_FUNCTIONS: dict[Door, str] = dict.fromkeys(get_args(Door), "only Python can give a function")
-_FOR_PROGRAMS: dict[Door, str] = dict.fromkeys(get_args(Door), "it is for measurements")
+_FUNCTIONS = "only Python can give a function"
+_FOR_PROGRAMS = "it is for measurements"
 _OF_A_TASK: dict[Door, str] = dict.fromkeys(
     ("word", "file"), "where a reply ends belongs to the task of a script, not to a chat"
 )
@@ -54,43 +54,30 @@ class GenerationParams:
     """Settings of one reply.
 
     Only `sampling`, `grammar`, `logits_processors`, `sampler` and the settings that end the reply
-    change the output distribution.
+    change the output distribution. What a field does is said where it is declared. Of some there is
+    more to say:
 
     Attributes:
-        max_tokens: The most tokens to emit, exactly. With 0 the reply is empty, and no prefill
-            runs.
-        sampling: The sampling params.
-        seed: Seed of all random numbers. Drafts that are a function of the past, those of
+        max_tokens: Exact. With 0 the reply is empty, and no prefill runs.
+        seed: Drafts that are a function of the past, those of
             "suffix", "table", "pool" and "medusa", give the text of plain sampling with this seed.
             Sampled drafts give another text of the same distribution. That text can differ from
             run to run, as measured times decide how much is drafted; `exact_seed` prevents both.
-        stop: Strings that end the reply and are left out of it; a single text is allowed.
-        stop_tokens: Ids of tokens that end the reply, in addition to the model's own. The stop
-            token is the last token of the reply, and its text stays.
-        stop_repeats: End the reply when it repeats itself: when its last 128 tokens or more are
-            four or more exact copies of one passage. It is a stop condition on emitted tokens:
-            every token up to there has the distribution that it has without.
-        num_draft_tokens: The most draft nodes per round; 0 means plain decoding.
-        chain_rule: Rule that verifies sampled chains, "block" or "token"; sampled trees have a
-            rule of their own. None for the engine's rule.
-        exact_seed: Give the text of plain sampling with this seed, for every drafter: sampling
-            drafters use the noise of the target's draws, and the match rule verifies their drafts
-            (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Slightly fewer tokens are
-            accepted. At temperature 0 it has no effect.
-        chat_template_args: Variables of the model's chat template, such as `enable_thinking`, in a
-            `Conversation`; text without a template has none.
-        prediction: A text that the reply is expected to repeat for the most part, such as a file
-            to edit; it is drafted where the reply follows it. A wrong one costs nearly nothing.
-        grammar: What the reply has to fit: a JSON schema (a dict, a pydantic model or a path), or a
-            `Grammar`. Tokens that the grammar forbids have no probability; all others keep theirs
-            in relation to each other. The reply ends where nothing may follow. Of a reply that
-            begins inside its reasoning, the answer alone has to fit.
-        ignore_eos: Go on after the model's own stop tokens.
-        logits_processors: Functions that change the logits, in order, before the sampling params.
-        sampler: Draws in place of temperature and filters. The match rule compares drafts with
-            the token that it draws after each node.
-        prefill_step_size: The most prompt tokens per forward; None and any number above 512 mean
-            512.
+        stop_tokens: In addition to the model's own. The stop token is the last token of the reply,
+            and its text stays.
+        stop_repeats: The reply ends when its last 128 tokens or more are four or more exact copies
+            of one passage. Every token up to there has the distribution that it has without.
+        chain_rule: Sampled trees have a rule of their own. None for the engine's rule.
+        exact_seed: Sampling drafters use the noise of the target's draws, and the match rule
+            verifies their drafts (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). At
+            temperature 0 it has no effect.
+        prediction: It is drafted where the reply follows it. A wrong one costs nearly nothing.
+        grammar: A JSON schema (a dict, a pydantic model or a path), or a `Grammar`. Tokens that it
+            forbids have no probability; all others keep theirs in relation to each other. The reply
+            ends where nothing may follow. Of a reply that begins inside its reasoning, the answer
+            alone has to fit.
+        logits_processors: They are called in order, before the sampling params.
+        sampler: The match rule compares drafts with the token that it draws after each node.
         on_logits: Called after every round with the n emitted tokens and the (n, V) float32 logits
             that each was drawn from, after processors, bias and penalties; they are lazy.
 
@@ -99,21 +86,13 @@ class GenerationParams:
     """
 
     max_tokens: int = setting(
-        512,
-        whole_number(),
-        "maximum number of tokens in a reply",
-        flag="--max-tokens",
-        word="max",
-        file="sampling.max_tokens",
-        noun="COUNT",
+        512, whole_number(), "maximum number of tokens in a reply", word="max", noun="COUNT"
     )
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int = setting(
         0,
         whole_number("between 0 and 2**64 - 1", most=2**64 - 1),
         "seed of sampling",
-        flag="--seed",
-        word="seed",
         noun="NUMBER",
         unset="defaults to a random one",
         absent={"file": "with one fixed seed, a retry would give the same reply"},
@@ -122,7 +101,6 @@ class GenerationParams:
         (),
         Range(str, "a text, or several", texts),
         "a text that ends the reply and is left out of it; may be repeated",
-        flag="--stop",
         noun="TEXT",
         repeats=True,
         absent=_OF_A_TASK,
@@ -136,19 +114,11 @@ class GenerationParams:
         repeats=True,
         absent=_OF_A_TASK,
     )
-    stop_repeats: bool = setting(
-        False,
-        SWITCH,
-        "end a reply that repeats itself word for word",
-        flag="--stop-repeats",
-        word="stop_repeats",
-        file="sampling.stop_repeats",
-    )
+    stop_repeats: bool = setting(False, SWITCH, "end a reply that repeats itself word for word")
     num_draft_tokens: int = setting(
         DEFAULT_NUM_DRAFT_TOKENS,
         whole_number(f"from 0 (plain decoding) to {MAX_DRAFT_TOKENS}", most=MAX_DRAFT_TOKENS),
         "maximum number of draft tokens per round; 0 for plain decoding",
-        flag="--num-draft-tokens",
         word="k",
         noun="COUNT",
         absent={"file": "what pays depends on the model, and the budget measures it"},
@@ -157,14 +127,12 @@ class GenerationParams:
         None,
         one_of(CHAIN_RULES),
         "how sampled chains are verified in this reply",
-        absent=dict.fromkeys(get_args(Door), "the one that `load` takes is for every reply"),
+        absent="the one that `load` takes is for every reply",
     )
     exact_seed: bool = setting(
         False,
         SWITCH,
         "the text of plain sampling with this seed, for every drafter; accepts a little less",
-        flag="--exact-seed",
-        word="exact_seed",
         noun="SWITCH",
         absent={"file": "it makes one text repeatable"},
     )
@@ -174,7 +142,6 @@ class GenerationParams:
         "a variable of the model's chat template, such as enable_thinking=false; may be repeated",
         flag="--chat-template-arg",
         word="template",
-        file="sampling.chat_template_args",
         noun="NAME=VALUE",
         repeats=True,
     )
@@ -248,14 +215,7 @@ def check_params(
 ) -> GenerationParams:
     """Return complete settings of a reply, checked against the vocabulary of a model.
 
-    Args:
-        params: The settings that the caller gave; None for the defaults.
-        vocab_size: Number of tokens in the model's vocabulary.
-        chain_rule: The rule where the settings name none.
-        name: Name of the settings, for the message.
-
-    Raises:
-        ValueError: `params` is of the wrong type, or names a token outside the vocabulary.
+    `chain_rule` is the rule where the settings name none; `name` names them in messages.
     """
     params = instance(name, GenerationParams() if params is None else params, GenerationParams)
     for field_name, tokens in (

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mlxspec.params.checks import flag, is_list, text, wrong_type
-from mlxspec.params.schema_parts import drop_formats
 from mlxspec.text_files import NotTextError, read_text
 
 GrammarKind = Literal["json-schema", "regex", "lark"]
@@ -37,6 +36,12 @@ _MERGES = ('"allOf"', '"$ref"')  # two schemas of one number, whose decimals the
 _MAX_VALUES = 100_000
 _MOST_DIGITS = 4000  # Python writes no longer numbers
 _LARGEST = 10**_MOST_DIGITS
+_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
+_LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
+_KEPT_FORMATS = frozenset(
+    ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")
+)
 _ALLOWED = (
     "a JSON schema (a dict, a pydantic model or the path of a file), or a Grammar, such as "
     "Grammar.regex('[0-9]+')"
@@ -106,8 +111,7 @@ class Grammar:
     def regex(cls, pattern: str) -> "Grammar":
         """Return the grammar of the texts that a regular expression matches as a whole.
 
-        Args:
-            pattern: In the syntax of Rust's regex crate: no look-around, no back-references.
+        Its syntax is that of Rust's regex crate: no look-around, no back-references.
         """
         return cls("regex", text("a regular expression", pattern))
 
@@ -118,11 +122,7 @@ class Grammar:
 
     @classmethod
     def choices(cls, texts: Sequence[str]) -> "Grammar":
-        """Return the grammar of a few texts.
-
-        Raises:
-            ValueError: There is none, or one of them is empty or no text.
-        """
+        """Return the grammar of a few texts, none of them empty."""
         if not is_list(texts) or not texts or not all(isinstance(t, str) and t for t in texts):
             raise wrong_type("choices", "a list of texts, none of them empty", texts)
         return cls("regex", "|".join("".join(map(_escaped, choice)) for choice in texts))
@@ -131,12 +131,7 @@ class Grammar:
 def grammar_of(name: str, value: object) -> Grammar | None:
     """Return the grammar of a setting; a JSON schema is allowed in place of a `Grammar`.
 
-    Args:
-        name: Name of the setting, for the message.
-        value: A `Grammar`, what `Grammar.json_schema` takes, or "-" for none.
-
-    Raises:
-        ValueError: It is neither, or a schema that cannot be read.
+    `value` is a `Grammar`, what `Grammar.json_schema` takes, or "-" for none.
     """
     if isinstance(value, str) and value == NO_GRAMMAR:  # an array has no one answer to ==
         return None
@@ -243,3 +238,38 @@ def _is_plain(value: object) -> bool:
 
 def _pointer(key: object) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
+
+
+# ---- the schemas inside a JSON schema ----------------------------------------------------------
+
+
+def parts_of(schema: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schemas directly inside a schema, with their names in it."""
+    if not isinstance(schema, dict):
+        return
+    found = [(name, schema.get(name)) for name in _SCHEMAS]
+    for name in _MAPS_OF_SCHEMAS:
+        inner = schema.get(name)
+        if isinstance(inner, dict):
+            found += [(f"{name}/{key}", value) for key, value in inner.items()]
+    for name in _LISTS_OF_SCHEMAS:
+        items = schema.get(name)
+        if isinstance(items, list):
+            found += [(f"{name}/{index}", value) for index, value in enumerate(items)]
+    yield from ((name, value) for name, value in found if isinstance(value, dict))
+
+
+def drop_formats(schema: object) -> list[str]:
+    """Take the formats out of a schema that no text is made to have; return them in order.
+
+    What is named "format" elsewhere, such as a property, stays.
+    """
+    dropped, waiting = set[str](), [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            name = part.get("format")
+            if isinstance(name, str) and name not in _KEPT_FORMATS:
+                dropped.add(part.pop("format"))
+            waiting += [inner for _, inner in parts_of(part)]
+    return sorted(dropped)

@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 from mlxspec.params.checks import biases, real, token_ids, whole
 from mlxspec.params.setting import (
-    Door,
     Range,
     check_fields,
     number,
@@ -30,12 +29,9 @@ _MIN_TEMPERATURE = 1e-5
 _TEMPERATURES = f"0 or more; below {_MIN_TEMPERATURE} it counts as 0"
 _TOP_KS = "1 or more, or 0 or -1 for all"
 
-_FOR_SCRIPTS: dict[Door, str] = dict.fromkeys(
-    get_args(Door), "it names tokens by their ids, which only a program knows"
-)
-_AS_IN_MLX_LM: dict[Door, str] = dict.fromkeys(
-    get_args(Door), "it is there for scripts written for mlx-lm"
-)
+_SHARE = number("at least 0 and at most 1", lambda p: 0 <= p <= 1)
+_PENALTY = number("finite, 0 for none", math.isfinite)
+_AS_IN_MLX_LM = "it is there for scripts written for mlx-lm"
 
 
 def _temperature(name: str, value: object) -> float:
@@ -55,24 +51,17 @@ def _ids(name: str, value: object) -> tuple[int, ...]:
 class SamplingParams:
     """The settings that turn logits into the distribution of the next token.
 
+    What a field does is said where it is declared. Of some there is more to say:
+
     Attributes:
         temperature: 0 chooses the most probable token, of tied ones the lowest id.
-        top_k: Keep the k most probable tokens, of tied ones those with the lowest ids; 0 keeps all.
-        top_p: Keep the most probable tokens that together reach this mass, at least one, and those
-            tied with the last; 1 keeps all.
-        min_p: Keep tokens at least this share as probable as the most probable; 0 keeps all.
-        min_tokens_to_keep: Most probable tokens that min-p never cuts off.
+        top_k: Of tied tokens, those with the lowest ids are kept.
+        top_p: Tokens tied with the last one are kept too.
         xtc_probability: Probability, for each token, that XTC excludes the most probable tokens:
             all above `xtc_threshold` but the least probable of them. The distribution is the
             mixture of both cases.
-        xtc_threshold: XTC excludes only tokens above this probability.
-        xtc_special_tokens: Tokens that XTC never excludes.
-        filter_order: Order of filters and temperature.
         repetition_penalty: Divides positive and multiplies negative logits of tokens that stand
             in prompt or reply (CTRL, Keskar et al. 2019, https://arxiv.org/abs/1909.05858).
-        presence_penalty: Subtracted from the logits of tokens that stand in the reply.
-        frequency_penalty: Subtracted once per occurrence in the reply.
-        logit_bias: Added to the logits of these token ids.
     """
 
     temperature: float = setting(
@@ -81,68 +70,46 @@ class SamplingParams:
         "temperature; 0 takes the likeliest token, 1 draws as the model would",
         flag="--temp",
         word="temp",
-        file="sampling.temperature",
         noun="NUMBER",
     )
     top_k: int = setting(
         0,
         Range(int, f"a whole number, {_TOP_KS}", _top_k),
         "keep this many of the likeliest tokens; 0 keeps all",
-        flag="--top-k",
-        word="top_k",
-        file="sampling.top_k",
         noun="COUNT",
     )
     top_p: float = setting(
         1.0,
-        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        _SHARE,
         "keep the likeliest tokens that have this share together; 1 keeps all, 0 the first alone",
-        flag="--top-p",
-        word="top_p",
-        file="sampling.top_p",
         noun="SHARE",
     )
     min_p: float = setting(
         0.0,
-        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
+        _SHARE,
         "keep tokens with at least this share of the best one's probability; 0 keeps all",
-        flag="--min-p",
-        word="min_p",
-        file="sampling.min_p",
         noun="SHARE",
     )
     repetition_penalty: float = setting(
         1.0,
         number("finite and more than 0, 1 for none", lambda penalty: penalty > 0),
         "makes tokens of prompt and reply less likely; 1 for none",
-        flag="--repetition-penalty",
-        word="repetition_penalty",
-        file="sampling.repetition_penalty",
         noun="NUMBER",
     )
     presence_penalty: float = setting(
-        0.0,
-        number("finite, 0 for none", math.isfinite),
-        "makes tokens of the reply less likely; 0 for none",
-        flag="--presence-penalty",
-        word="presence_penalty",
-        file="sampling.presence_penalty",
-        noun="NUMBER",
+        0.0, _PENALTY, "makes tokens of the reply less likely; 0 for none", noun="NUMBER"
     )
     frequency_penalty: float = setting(
         0.0,
-        number("finite, 0 for none", math.isfinite),
+        _PENALTY,
         "makes tokens of the reply less likely, once per occurrence; 0 for none",
-        flag="--frequency-penalty",
-        word="frequency_penalty",
-        file="sampling.frequency_penalty",
         noun="NUMBER",
     )
     logit_bias: Mapping[int, float] = setting(
         {},
         Range(None, "a mapping of token ids to numbers", biases),
         "added to the logits of these tokens",
-        absent=_FOR_SCRIPTS,
+        absent="it names tokens by their ids, which only a program knows",
     )
     min_tokens_to_keep: int = setting(
         1,
@@ -152,8 +119,8 @@ class SamplingParams:
     )
     xtc_probability: float = setting(
         0.0,
-        number("at least 0 and at most 1", lambda p: 0 <= p <= 1),
-        "how often the likeliest tokens are excluded; 0 for never",
+        _SHARE,
+        "how often the likeliest tokens are excluded (XTC); 0 for never",
         absent=_AS_IN_MLX_LM,
     )
     xtc_threshold: float = setting(

@@ -2,13 +2,14 @@
 
 A field of `SamplingParams`, `GenerationParams` or `Options` is declared with `setting(...)`, which
 states all of this once. The checks, the flags of the command line, the settings file and its
-screen, the slash words of a chat and the manual are made of these rows.
+screen, the slash words of a chat and the manual are made of these rows. Outside Python a setting
+has the name of its field, unless the row gives another one or says why it has none.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mlxspec.params.checks import choice, flag, real, set_fields, whole
 
@@ -24,8 +25,8 @@ class Range:
     Attributes:
         kind: The type that a user types; None where only Python can give the value.
         allowed: What is allowed, in words.
-        check: Given the setting's name and a value, returns the value to store; raises ValueError
-            for a value that is not allowed.
+        check: Given the setting's name and a value, returns the value to store or raises
+            ValueError.
         choices: The closed list of allowed values, or nothing.
     """
 
@@ -69,8 +70,6 @@ class Setting:
 
     Attributes:
         name: Name of the field in Python.
-        default: Its value where the user gives none.
-        range: Its allowed values.
         help: What it does, in a few words.
         flag: The flag of the command line, or "".
         word: The slash word of a chat, or "".
@@ -94,30 +93,50 @@ class Setting:
     absent: Mapping[Door, str] = field(default_factory=dict)
 
 
-def setting(default: Any, range: Range, help: str, **doors: Any) -> Any:
-    """Return the declaration of a field with its row; see `Setting` for the arguments."""
-    row = {"row": Setting("", default, range, help, **doors)}
+def setting(
+    default: Any, range: Range, help: str, absent: str | Mapping[Door, str] = "", **doors: Any
+) -> Any:
+    """Return the declaration of a field with its row; see `Setting` for the arguments.
+
+    A text as `absent` is the reason for all doors.
+    """
+    missing: Mapping[Door, str] = absent if isinstance(absent, Mapping) else {}
+    if isinstance(absent, str) and absent:
+        missing = dict.fromkeys(get_args(Door), absent)
+    row = {"row": Setting("", default, range, help, absent=missing, **doors)}
     if isinstance(default, dict):  # a dataclass refuses a mutable default
         return field(default_factory=default.copy, metadata=row)
     return field(default=default, metadata=row)
 
 
+when_loaded = partial(
+    setting,
+    absent={
+        "word": "it takes effect when a model is loaded",
+        "file": "what suits one model does not suit the next that a chat loads",
+    },
+)
+"""Declares a field that has a flag alone."""
+
+
 @cache
-def rows_of(settings: type) -> tuple[Setting, ...]:
-    """Return the rows of a dataclass, in the order of its fields."""
-    return tuple(
-        replace(item.metadata["row"], name=item.name)
-        for item in fields(settings)
-        if "row" in item.metadata
-    )
+def rows_of(settings: type, section: str = "") -> tuple[Setting, ...]:
+    """Return the rows of a dataclass in the order of its fields; `section` is that of the file."""
+    found: list[Setting] = []
+    for item in fields(settings):
+        if row := item.metadata.get("row"):
+            flag = f"--{item.name.replace('_', '-')}"
+            names = {"flag": flag, "word": item.name, "file": section + item.name}
+            doors = {
+                door: "" if door in row.absent else getattr(row, door) or name
+                for door, name in names.items()
+            }
+            found.append(replace(row, name=item.name, **doors))
+    return tuple(found)
 
 
 def check_fields(settings: object) -> None:
-    """Check every field of a frozen dataclass that has a row, and store the checked values.
-
-    Raises:
-        ValueError: A value is of the wrong type or out of range.
-    """
+    """Check every field of a frozen dataclass that has a row, and store the checked values."""
     kind: Any = type(settings)
     for row in rows_of(kind):
         value = getattr(settings, row.name)

@@ -1,7 +1,7 @@
 """The one table of settings, and how slash words change the settings of a chat.
 
-Each row stands at the field that it describes, and gives a reason for each name that it lacks. A
-test compares the flags, the settings file and its screen, the slash words and the manual with it.
+Each row stands at the field that it describes. A test compares the flags, the settings file and its
+screen, the slash words and the manual with it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from mlxspec.params.sampling import SamplingParams
 from mlxspec.params.setting import Setting, rows_of
 from mlxspec.params.template_args import written
 
-SAMPLING = rows_of(SamplingParams)
-GENERATION = rows_of(GenerationParams)
+SAMPLING = rows_of(SamplingParams, "sampling.")
+GENERATION = rows_of(GenerationParams, "sampling.")
 LOAD = (MODEL, *rows_of(Options))
 
 ADJUSTABLE = {row.word: row for row in (*SAMPLING, *GENERATION) if row.word}
@@ -30,12 +30,7 @@ _NOUNS: dict[object, str] = {int: "a whole number", float: "a number", bool: "on
 
 
 def adjusted(params: GenerationParams, word: str, text: str) -> GenerationParams:
-    """Return the settings with one of them changed: `/temp 0.7`.
-
-    Args:
-        params: The settings so far.
-        word: One of `ADJUSTABLE`.
-        text: The new value, as typed.
+    """Return the settings with one of them, by its slash word, changed to what a user typed.
 
     Raises:
         ValueError: There is no such setting, or it cannot have this value.

