@@ -36,9 +36,6 @@ class Tokenizer:
         """Wrap a fast tokenizer of transformers.
 
         `eos_token_ids` are the end tokens of the model's config; the tokenizer's own is added.
-
-        Raises:
-            UnsupportedModelError: Its scheme is not supported, or an id is too large.
         """
         self.wrapped = wrapped
         self.chat_template = ChatTemplate(wrapped)
@@ -133,26 +130,9 @@ class Tokenizer:
         )
         return self.encode(text, add_special_tokens=False)
 
-    def render_chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        chat_template_args: Mapping[str, Any] | None = None,
-        continue_final_message: bool = False,
-    ) -> str:
-        """Return the text of a conversation; see `apply_chat_template`.
-
-        With `continue_final_message` it ends within the last message.
-        """
-        return self.chat_template.render(
-            messages,
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            args=chat_template_args,
-            continue_final_message=continue_final_message,
-        )
+    def render_chat(self, messages: Sequence[Message], **how: Any) -> str:
+        """Return the text of a conversation; see `ChatTemplate.render`."""
+        return self.chat_template.render(messages, **how)
 
     def same_as(self, other: "Tokenizer") -> bool:
         """Return whether ids mean the same in both, as draft model and target require.
@@ -196,11 +176,7 @@ class Tokenizer:
 
 
 def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
-    """Return the text of every token, "" for ids without one.
-
-    Raises:
-        UnsupportedModelError: An id is larger than that of any real model.
-    """
+    """Return the text of every token, "" for ids without one."""
     vocabulary: dict[str, int] = wrapped.get_vocab()
     last = max(vocabulary.values(), default=-1)
     if last >= MAX_TOKENS:
@@ -219,9 +195,6 @@ def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
 
     The way it splits text decides; the decoder may be of the other scheme, but this module does not
     use it.
-
-    Raises:
-        UnsupportedModelError: It is neither.
     """
     described = json.loads(wrapped.backend_tokenizer.to_str())
     for part in ("pre_tokenizer", "normalizer", "decoder"):

@@ -29,10 +29,7 @@ class ChatPrompts:
     def __init__(
         self, tokenizer: Tokenizer, model: str = "", say: Callable[[str], None] | None = None
     ) -> None:
-        """Prepare the prompts of a chat; the tokenizer must have a chat template.
-
-        `say` is called with one line for the user; None makes it a Python warning.
-        """
+        """Prepare the prompts of a chat; the tokenizer must have a chat template."""
         self._tokenizer = tokenizer
         self._model = model or "the model"
         self._say = say or warn
@@ -44,11 +41,7 @@ class ChatPrompts:
         tools: Sequence[Mapping[str, Any]] | None,
         args: Mapping[str, Any],
     ) -> str:
-        """Return the text of a prompt, and report the arguments that have no effect.
-
-        The system prompt, if any, is the first message. `tools` are JSON schemas of functions.
-        `args` are further variables of the template.
-        """
+        """Return the text of a prompt, and report the arguments that have no effect."""
         text = self._written(messages, tools=tools, chat_template_args=args)
         if args or tools:
             self._tell_what_is_ignored([*args, *(["tools"] if tools else [])], bool(tools))
@@ -63,10 +56,7 @@ class ChatPrompts:
         """Return the text of a prompt in which the reply continues the last message.
 
         If the template cannot leave a message open, or would close its reasoning, that message
-        follows the template's own start of a reply.
-
-        Returns:
-            The text before the reply, and the start of the reply.
+        follows the template's own start of a reply. The second text is the start of the reply.
         """
         *earlier, last = messages
         begun, marks = content_of(last), self._tokenizer.reasoning
@@ -166,11 +156,7 @@ class ChatPrompts:
 
 
 def messages_of(text: object) -> list[Message]:
-    """Return the messages of a turn.
-
-    Raises:
-        ValueError: It is neither a text nor a message, nor a list of messages.
-    """
+    """Return the messages of a turn: a text of the user, a message, or several."""
     if isinstance(text, str):
         return [{"role": "user", "content": text}]
     messages = [text] if isinstance(text, Mapping) else text

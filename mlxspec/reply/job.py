@@ -7,8 +7,8 @@ from typing import Any
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import ChainRule, GenerationParams, check_params
-from mlxspec.params.checks import is_list, wrong_type
-from mlxspec.text.prompt import check_prompt, predicted_tokens, prompt_tokens
+from mlxspec.params.checks import is_list, token_ids, wrong_type
+from mlxspec.text.prompt import check_prompt
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,11 @@ def job_of(
     name, of = ("the prompt", "params") if index is None else _names(index)
     encode = grammars.tokenizer.encode
     own = check_params(params, target.vocab_size, chain_rule, of)
-    tokens = prompt_tokens(prompt, encode, name)
+    allowed = "text, or token ids in a list or array"
+    tokens = encode(prompt) if isinstance(prompt, str) else token_ids(name, prompt, allowed)
     check_prompt(tokens, target.vocab_size, target.context_length, model, name)
-    predicted, matcher = predicted_tokens(own.prediction, encode), grammars.matchers(own.grammar)
-    return Job(index or 0, tokens, own, predicted, matcher)
+    predicted = encode(own.prediction, add_special_tokens=False) if own.prediction else []
+    return Job(index or 0, tokens, own, predicted, grammars.matchers(own.grammar))
 
 
 def _names(index: int) -> tuple[str, str]:

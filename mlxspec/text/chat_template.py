@@ -48,16 +48,20 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        args: Mapping[str, Any] | None = None,
+        chat_template_args: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
     ) -> str:
-        """Return the text of a conversation; see `Tokenizer.render_chat` for the arguments."""
+        """Return the text of a conversation; see `Tokenizer.apply_chat_template`.
+
+        With `continue_final_message` it ends within the last message.
+        """
+        args = chat_template_args or {}
         if self._wrapped.chat_template is None:
             raise UnsupportedOperationError(
                 "the model has no chat template, so it cannot chat: give it plain text to "
                 "continue, or choose an instruction-tuned model"
             )
-        _check(tools, args or {})
+        _check(tools, args)
         try:
             refuse_powers(self._wrapped.chat_template)
             with stopped_in_time():
@@ -67,7 +71,7 @@ class ChatTemplate:
                     tokenize=False,
                     add_generation_prompt=add_generation_prompt and not continue_final_message,
                     continue_final_message=continue_final_message,
-                    **(args or {}),
+                    **args,
                 )
         except _FAULTS as error:
             roles = ", ".join(dict.fromkeys(message.get("role", "?") for message in messages))

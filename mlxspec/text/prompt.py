@@ -1,36 +1,9 @@
 """Checks of a prompt before the prefill."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mlxspec.errors import ContextLengthError
-from mlxspec.params.checks import token_ids
-
-
-def prompt_tokens(
-    prompt: object, encode: Callable[[str], list[int]], name: str = "the prompt"
-) -> list[int]:
-    """Return the tokens of a prompt: text, or token ids in a sequence or an array of one axis.
-
-    `name` names the prompt in messages.
-
-    Raises:
-        ValueError: It is anything else, or text that cannot be encoded.
-    """
-    if isinstance(prompt, str):
-        return encode(prompt)
-    return token_ids(name, prompt, "text, or token ids in a list or array")
-
-
-def predicted_tokens(text: str | None, encode: Callable[..., list[int]]) -> list[int]:
-    """Return the tokens of a predicted reply, without a start token; [] for None.
-
-    `encode` works as `Tokenizer.encode`.
-
-    Raises:
-        ValueError: It cannot be encoded.
-    """
-    return encode(text, add_special_tokens=False) if text else []
 
 
 def check_prompt(
@@ -40,15 +13,7 @@ def check_prompt(
     name: str,
     prompt: str = "the prompt",
 ) -> None:
-    """Raise if a prompt does not fit a model.
-
-    `context_length` is None without a limit. Messages name the model `name` and the prompt
-    `prompt`.
-
-    Raises:
-        ValueError: The prompt is empty or has a token outside the vocabulary.
-        ContextLengthError: It is longer than the context.
-    """
+    """Raise if a prompt does not fit a model; `name` and `prompt` name the two in messages."""
     if not tokens:
         raise ValueError(f"{prompt} is empty: give at least one token")
     if context_length is not None and len(tokens) > context_length:
@@ -67,7 +32,11 @@ def check_prompt(
 
 def are_texts(value: Any) -> bool:
     """Return whether a JSON value is a non-empty list of non-empty UTF-8 texts."""
-    return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
+    return (
+        isinstance(value, list)
+        and len(value) > 0
+        and all(isinstance(one, str) and one.strip() and is_utf8(one) for one in value)
+    )
 
 
 def check_utf8(text: str) -> None:
@@ -82,13 +51,9 @@ def check_utf8(text: str) -> None:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8: a lone surrogate cannot."""
+    """Return whether a text has no lone surrogate."""
     try:
         check_utf8(text)
     except ValueError:
         return False
     return True
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and is_utf8(value)
