@@ -14,9 +14,7 @@ from mlxspec.bench.sampled import LENGTH, SAMPLING, DistributionCheck, error_rat
 from mlxspec.bench.setup import Setup, setup_lines
 from mlxspec.measure.drift import Drift
 from mlxspec.measure.tables import table
-from mlxspec.trace.difference import Difference
-from mlxspec.trace.near_tie import NEAR_TIE_DRIFTS
-from mlxspec.trace.proof import Proof
+from mlxspec.trace.difference import NEAR_TIE_DRIFTS, Difference, Proof
 
 Verdict = Literal["bit-identical", "near-ties", "not lossless"]
 """Whether speculation is lossless here; near-ties are differences that rounding explains."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.trace.near_tie import near_tie_of
+from mlxspec.trace.difference import near_tie_of
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Widths of the forwards; 1 shows whether the same forward rounds the same way twice."""

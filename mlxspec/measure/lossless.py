@@ -19,10 +19,8 @@ from mlxspec.engine.engine import Engine
 from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.progress import Progress
-from mlxspec.trace.difference import Difference, common_length
+from mlxspec.trace.difference import Difference, Proof, common_length, near_tie_of
 from mlxspec.trace.events import DraftVerified, PlainDecoded
-from mlxspec.trace.near_tie import near_tie_of
-from mlxspec.trace.proof import Proof
 from mlxspec.verify.distribution import TokenCounts, adjust
 
 _GREEDY = SamplingParams()

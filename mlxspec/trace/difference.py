@@ -1,11 +1,44 @@
-"""The first difference of two replies: both tokens, and whether rounding explains it."""
+"""Where two replies part, and whether rounding explains it.
+
+Kernels round a row differently when the forward has other rows too; the change of a logit is its
+drift. Two tokens are a near-tie if their logits differ by at most `NEAR_TIE_DRIFTS` times the
+drift, measured on this machine with this model (see `measure/drift.py`). In half precision the
+drift is at least about a hundred times that of float32. Without drift there is no near-tie.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
 
-from mlxspec.trace.near_tie import is_near_tie, verdict_on
+NEAR_TIE_DRIFTS = 4
+"""Largest gap of a near-tie, in drifts. Two logits can move in opposite directions, which gives 2;
+a text other than the measured one may drift twice as far, which gives 4."""
+
+
+def near_tie_of(drift: float) -> float:
+    """Return the largest gap between two logits that rounding explains."""
+    return NEAR_TIE_DRIFTS * drift
+
+
+def is_near_tie(gap: float | None, near_tie: float) -> bool:
+    """Return whether rounding explains that the replies have different tokens.
+
+    `gap` is the difference of the two logits; None if one reply has ended, which rounding never
+    explains. `near_tie` is the largest gap that rounding explains; at 0, without drift, rounding
+    does not even explain a different choice between equal logits.
+    """
+    return gap is not None and 0 < near_tie >= gap
+
+
+def verdict_on(gap: float | None, near_tie: float) -> str:
+    """Return whether rounding explains a gap, as text."""
+    name = "a near-tie" if is_near_tie(gap, near_tie) else "NOT A NEAR-TIE"
+    if gap is None:
+        return name
+    if not near_tie:
+        return f"{name}, as rounding changes nothing here"
+    return f"{name}, as rounding explains up to {near_tie:.2g} here"
 
 
 def common_length(first: Sequence[object], second: Sequence[object]) -> int:
@@ -49,3 +82,41 @@ class Difference:
             return f"parts after {self.index} tokens, where one of the two ends"
         verdict = verdict_on(self.gap, self.near_tie)
         return f"parts after {self.index} tokens, top-2 gap {self.gap:.2g}: {verdict}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How many tokens of a greedy reply are those of plain decoding, which wrote it again.
+
+    Attributes:
+        num_same: Number of equal tokens, counted from the first token.
+        difference: The first difference; None if the reply is identical to its end, or the
+            comparison was stopped.
+        drafted: Text of the token there with drafts; "" for none.
+        plain: Text of the token there without drafts; "" for none.
+    """
+
+    num_tokens: int
+    num_same: int
+    difference: Difference | None = None
+    drafted: str = ""
+    plain: str = ""
+
+    @property
+    def is_identical(self) -> bool:
+        return self.num_same == self.num_tokens and self.difference is None
+
+    def describe(self) -> str:
+        if self.is_identical:
+            return f"identical to plain decoding: {self.num_tokens} of {self.num_tokens} tokens"
+        found = self.difference
+        if found is None:
+            return f"the same for {self.num_same} tokens of {self.num_tokens}, then stopped"
+        verdict = verdict_on(found.gap, found.near_tie)
+        if found.gap is None:
+            return f"the same for {self.num_same} tokens, then one of the two ends: {verdict}"
+        return (
+            f"the same for {self.num_same} tokens of {self.num_tokens}, then {self.drafted!r} "
+            f"(logit {found.token_logit:.4f}) with drafts and {self.plain!r} "
+            f"({found.expected_logit:.4f}) without: a gap of {found.gap:.2g}, {verdict}"
+        )

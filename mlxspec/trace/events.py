@@ -9,6 +9,9 @@ target forward either `DraftProposed` and `DraftVerified` or `PlainDecoded`, and
 `GenerationFinished` or `GenerationFailed`. If the drafter fails, `DrafterFailed` follows the
 forward of that round. `CostMeasured` comes between replies, when the cost of forwards is measured.
 `SpeedupMeasured` follows it, or comes alone.
+
+In all of them `ts` is the number of seconds since the generation started, `r` the number of the
+target forward, from 1, and `emit` the emitted tokens in order.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +44,6 @@ class DraftNode:
     Attributes:
         index: Index in the tree; the root is 0 and not among the nodes of an event.
         parent: Index of the parent node, smaller than `index`.
-        token: Token id.
         text: The token decoded on its own, for display only.
         prob: The drafter's probability of this token after its parent, None if it has none.
         source: Name of the drafter that proposed it.
@@ -60,11 +62,9 @@ class EmittedToken:
     """One token of the reply.
 
     Attributes:
-        token: Token id.
         text: Text that this token completes: empty while a character or a possible stop string is
             incomplete; the token that completes it has the whole text. The reply is the joined
             texts of all emitted tokens and `GenerationFinished.text`.
-        kind: Who wrote it.
         target_prob: Probability p under the target's distribution at its position.
         draft_prob: The drafter's probability, or None for a token that was not drafted.
         channel: The part of the reply that it belongs to. Text that was held back counts for the
@@ -93,19 +93,14 @@ class GenerationStarted:
     """The models, device and settings of a reply.
 
     Attributes:
-        target: Name of the target model.
-        drafter: Name of the drafter.
-        device: Description of the device.
         blas: BLAS library in use on a CPU, or "" on a GPU.
         weights: Weight type of the target, such as "float32" or "4-bit".
         cache: Description of the cache, such as "full" or "rotating 64 (4 kept)".
         lossless: The guarantee that holds, such as "greedy" or "sampled".
         sampling: The sampling settings by name.
-        seed: Seed of the random key.
         context_length: Largest number of tokens of prompt and reply.
         versions: Versions of mlxspec and of its runtime, by name.
         drafts: The drafts that the target verifies, and why no others; "" if unknown.
-        format: Trace format.
     """
 
     t: ClassVar[str] = "meta"
@@ -126,12 +121,7 @@ class GenerationStarted:
 
 @dataclass(frozen=True)
 class TokensKept:
-    """The first tokens of a reply, which the caller gave; no figure of speed counts them.
-
-    Attributes:
-        ts: Seconds since the generation started.
-        emit: The tokens, in order.
-    """
+    """The first tokens of a reply, which the caller gave; no figure of speed counts them."""
 
     t: ClassVar[str] = "kept"
     ts: float
@@ -143,7 +133,6 @@ class PrefillProgress:
     """Progress of the prefill. Kept tokens of the reply are read with the prompt, and counted here.
 
     Attributes:
-        ts: Seconds since the generation started.
         done: Prompt tokens in the cache.
         total: All prompt tokens.
         reused: Prompt tokens that were already in the cache, from an earlier turn.
@@ -161,8 +150,6 @@ class DraftProposed:
     """The draft tree of one round, without its root.
 
     Attributes:
-        r: Number of the target forward, from 1.
-        ts: Seconds since the generation started.
         root: Token at the root: the last emitted token.
         nodes: The draft nodes, parents before children.
         ms: Milliseconds spent drafting.
@@ -181,10 +168,8 @@ class DraftVerified:
     """The verdict on the draft of the same round.
 
     Attributes:
-        r: Number of the target forward, from 1.
-        ts: Seconds since the generation started.
         path: Indices of the accepted nodes, without the root.
-        emit: Emitted tokens in order; fewer than the path has if the reply ends inside it.
+        emit: Fewer tokens than the path has if the reply ends inside it.
         ms: Milliseconds spent in the target's forward and the verification.
         rollback: Number of staged rows that were not committed.
         context: Tokens in the cache after the commit.
@@ -217,13 +202,7 @@ class PlainDecoded:
 
 @dataclass(frozen=True)
 class DrafterFailed:
-    """The drafter failed; the reply continues without drafts, from the same distribution.
-
-    Attributes:
-        ts: Seconds since the generation started.
-        drafter: Name of the drafter.
-        message: The error message.
-    """
+    """The drafter failed; the reply continues without drafts, from the same distribution."""
 
     t: ClassVar[str] = "nodraft"
     ts: float
@@ -236,8 +215,6 @@ class GenerationFinished:
     """The reply ended.
 
     Attributes:
-        ts: Seconds since the generation started.
-        reason: Why it ended.
         text: The last text of the reply, which belongs to no emitted token: a possible stop string
             or an incomplete character.
         stats: Figures of this reply; see `mlxspec.trace.stats.GenerationStats`.

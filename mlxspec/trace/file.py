@@ -6,11 +6,12 @@ trace, so each is a list of its values in the order of the fields, without field
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, fields
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from mlxspec.errors import TraceError
@@ -58,11 +59,7 @@ def _row_values(row: DraftNode | EmittedToken) -> tuple[Any, ...]:
 
 
 def event_from_json(line: str) -> Event:
-    """Return the event of one line of a trace.
-
-    Raises:
-        TraceError: The line is not JSON, or not an event of this version.
-    """
+    """Return the event of one line of a trace; raise TraceError if it is none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -71,11 +68,7 @@ def event_from_json(line: str) -> Event:
 
 
 def event_from_record(record: Any) -> Event:
-    """Return the event of one line of a trace, given its parsed JSON.
-
-    Raises:
-        TraceError: It is not an event of this version.
-    """
+    """Return the event of one line of a trace, given its parsed JSON."""
     kind = record.get("t") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _EVENT_TYPES:
         raise TraceError(
@@ -177,36 +170,32 @@ class TraceWriter:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        try:
+        with self._reported():
             # A lone surrogate is not UTF-8; backslashreplace writes it as \udXXX, as JSON does.
             self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def write(self, event: Event) -> None:
-        try:
+        with self._reported():
             self._file.write(event_to_json(event) + "\n")
             if event.t != "draft":  # its verdict follows at once and flushes both
                 self._file.flush()
-        except OSError as error:
-            raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        try:
+        with self._reported():
             self._file.close()
-        except OSError as error:
-            raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TraceError(f"cannot write the trace to {self.path}: {error.strerror}") from error
 
 
 def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
@@ -226,23 +215,18 @@ def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
                     return
                 if not line.strip():
                     continue
-                event = _event_at(line, draft, f"{path}, line {number}")
+                try:
+                    event = event_from_json(line)
+                    if isinstance(event, DraftVerified):
+                        _check_verdict(event, draft)
+                except TraceError as error:
+                    raise TraceError(f"{path}, line {number}: {error}") from error
                 draft = event if isinstance(event, DraftProposed) else None
                 yield event
     except OSError as error:
         raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"the trace {path} is not UTF-8 text") from error
-
-
-def _event_at(line: str, draft: DraftProposed | None, place: str) -> Event:
-    try:
-        event = event_from_json(line)
-        if isinstance(event, DraftVerified):
-            _check_verdict(event, draft)
-    except TraceError as error:
-        raise TraceError(f"{place}: {error}") from error
-    return event
 
 
 def _check_verdict(verdict: DraftVerified, draft: DraftProposed | None) -> None:

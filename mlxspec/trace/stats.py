@@ -47,7 +47,6 @@ class GenerationStats:
         prompt_tokens: Tokens of the prompt, including reused ones and kept ones of the reply.
         reused_tokens: Prompt tokens whose rows were already in the cache.
         kept_tokens: First tokens of the reply, given by the caller; not among those generated.
-        generated_tokens: Emitted tokens.
         reasoning_tokens: Emitted tokens between the marks of reasoning.
         rounds: Target forwards that verified a draft.
         plain_forwards: Target forwards without a draft.

@@ -2,9 +2,8 @@
 
 import pytest
 
-from mlxspec.trace.difference import Difference
+from mlxspec.trace.difference import Difference, Proof
 from mlxspec.trace.events import GenerationFinished
-from mlxspec.trace.proof import Proof
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
 from mlxspec_app.conversation.orders import Prove

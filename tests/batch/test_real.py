@@ -18,7 +18,7 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
 from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.near_tie import is_near_tie
+from mlxspec.trace.difference import is_near_tie
 from mlxspec.verify.noise import Noise
 from tests.support.device_facts import believed
 from tests.support.tiny import emitted

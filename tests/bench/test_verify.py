@@ -28,8 +28,7 @@ from mlxspec.measure.chi_square import Fit
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.params import Grammar
 from mlxspec.reply.continuation import Continuation
-from mlxspec.trace.difference import Difference
-from mlxspec.trace.proof import Proof
+from mlxspec.trace.difference import Difference, Proof
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.bench_arms import ScriptedArm, reply_of
 from tests.support.language import Language

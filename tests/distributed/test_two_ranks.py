@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec import api
 from mlxspec.measure.lossless import first_difference
-from mlxspec.trace.near_tie import is_near_tie
+from mlxspec.trace.difference import is_near_tie
 from tests.support.ranks import PROMPT, run_script
 from tests.support.shared_folders import FOLDERS, save_shared
 from tests.support.shared_replies import TEXT, default_replies, replies

@@ -7,7 +7,7 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.kv.cache import Cache
 from mlxspec.measure.drift import WIDTHS, Text, measure_drift, near_tie_after, rounding
-from mlxspec.trace.near_tie import near_tie_of
+from mlxspec.trace.difference import near_tie_of
 from tests.support.halves import half_model
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target

@@ -11,8 +11,7 @@ from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.measure import lossless as compare
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.difference import Difference
-from mlxspec.trace.proof import Proof
+from mlxspec.trace.difference import Difference, Proof
 from tests.support.adversaries import RandomTrees
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import ToyChat

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.trace.near_tie import is_near_tie, near_tie_of, verdict_on
+from mlxspec.trace.difference import is_near_tie, near_tie_of, verdict_on
 
 
 @pytest.mark.parametrize(

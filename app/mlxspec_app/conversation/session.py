@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mlxspec.trace.alternatives import Alternative
+from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import Event
-from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.messages import Message
 
 ProgressCallback = Callable[[int, int], None]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.trace.difference import Difference
+from mlxspec.trace.difference import Difference, Proof
 from mlxspec.trace.events import (
     CostMeasured,
     DraftNode,
@@ -22,7 +22,6 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec.trace.proof import Proof
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation import fold as fold_module
 from mlxspec_app.conversation.fold import apply, fold

@@ -14,6 +14,7 @@ from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import adjustable
+from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import (
     GenerationFailed,
     GenerationFinished,
@@ -23,7 +24,6 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import TraceWriter, read_trace
-from mlxspec.trace.proof import Proof
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import (
     Branch,
