@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.house.sources import sources, tree_of
+
 _FOLDERS = ("app/mlxspec_cli", "app/mlxspec_app", "mlxspec")
 _NOT_FOR_USERS = ("app/mlxspec_app/bench",)
 _HEAD = """\
@@ -50,12 +51,11 @@ class Said:
 @cache
 def strings() -> list[Said]:
     """Return all strings that a user can see, in the order of the source."""
-    paths = (path for folder in _FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
     return [
         said
-        for path in paths
-        if not str(path.relative_to(ROOT)).startswith(_NOT_FOR_USERS)
-        for said in _strings_of(path)
+        for name, path in sources(*_FOLDERS).items()
+        if not name.startswith(_NOT_FOR_USERS)
+        for said in _walk(tree_of(path), name, "")
     ]
 
 
@@ -75,11 +75,6 @@ def page() -> str:
 
 def _on_one_line(text: str) -> str:
     return re.sub(r"([\\`*_<>|])", r"\\\1", " ↵ ".join(text.strip("\n").split("\n"))).strip()
-
-
-def _strings_of(path: Path) -> Iterator[Said]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    yield from _walk(tree, str(path.relative_to(ROOT)), "")
 
 
 def _walk(node: ast.AST, path: str, function: str) -> Iterator[Said]:

@@ -11,6 +11,7 @@ from functools import cache
 
 import pytest
 
+from tests.house.sources import tree_of
 from tests.support.paths import ROOT
 
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
@@ -48,10 +49,10 @@ FLOORS = {
         {"bench"},
     ],
     "mlxspec_server": [
-        {"refusals", "settings", "feed", "page"},
+        {"refusals", "settings", "feed", "page", "pieces", "metrics"},
         {"tools"},
-        {"body", "connections", "pieces", "figures", "shelf", "turns"},
-        {"fields", "formats", "prompts", "engine_thread"},
+        {"body", "connections", "shelf"},
+        {"fields", "turns", "engine_thread"},
         {"asking"},
         {"writing"},
         {"apis"},
@@ -109,19 +110,21 @@ def modules():
 
 @cache
 def imports_of(name):
-    return tuple(imports_in(name, modules()[name].read_text()))
+    return tuple(imports_in(name, tree_of(modules()[name])))
 
 
-def imports_in(name, source):
+def statements(node, is_lazy=False):
+    """Every statement below a node, and whether it stands in a function."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child, is_lazy
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from statements(child, is_lazy or is_function)
+
+
+def imports_in(name, tree):
     """Every import of a module; `from package import submodule` is one of the submodule."""
-    tree = ast.parse(source)
-    lazy = {
-        id(inner)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(outer)
-    }
-    for node in ast.walk(tree):
+    for node, is_lazy in statements(tree):
         if isinstance(node, ast.Import):
             pairs = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -135,10 +138,11 @@ def imports_in(name, source):
                 importer=name,
                 module=whole if is_submodule else module,
                 name="" if is_submodule else imported,
-                is_at_load=id(node) not in lazy,
+                is_at_load=not is_lazy,
             )
 
 
+@cache
 def every_import():
     return [found for name in modules() for found in imports_of(name)]
 
@@ -230,7 +234,7 @@ def test_imports_lead_down():
     ],
 )
 def test_an_import_that_leads_up_or_sideways_would_be_seen(importer, line):
-    assert len(breaches(imports_in(importer, line))) == 1
+    assert len(breaches(imports_in(importer, ast.parse(line)))) == 1
 
 
 # ---- what nothing may do -------------------------------------------------------------------
@@ -303,6 +307,12 @@ def test_the_app_and_what_runs_before_its_first_frame_load_without_mlx():
     assert heavy == {}
 
 
+def test_the_front_door_opens_without_what_only_the_app_and_other_loaders_need():
+    loaded = {package_of(module) for module in loaded_with("mlxspec.api")}
+    assert {"mlx", "transformers"} <= loaded
+    assert not {"textual", "tomlkit", "mlx_lm"} & loaded
+
+
 def test_a_load_is_followed_through_other_modules():
     assert "mlx.core" in loaded_with("mlxspec.verify.rules")
     assert "mlxspec.device.backend" in loaded_with("mlxspec.errors")
@@ -310,7 +320,7 @@ def test_a_load_is_followed_through_other_modules():
 
 def test_the_package_prepares_the_process_before_any_module_imports_mlx():
     """Every import of a module of mlxspec runs the package first; it loads `backend` alone."""
-    body = ast.parse(modules()["mlxspec"].read_text()).body
+    body = tree_of(modules()["mlxspec"]).body
     calls = [ast.unparse(node) for node in body if isinstance(node, ast.Expr)]
     assert "backend.prepare()" in calls
     loaded = {module for module in loaded_with("mlxspec") if package_of(module) == "mlxspec"}
@@ -322,7 +332,7 @@ def test_the_app_sees_events_and_public_names_only():
     public = ast.literal_eval(
         next(
             node.value
-            for node in ast.parse(modules()["mlxspec"].read_text()).body
+            for node in tree_of(modules()["mlxspec"]).body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_PUBLIC"
         )
     )

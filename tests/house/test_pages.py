@@ -6,6 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from mlxspec_cli.parser import build_parser
+from tests.house.sources import sources, text_of
 from tests.house.test_imports import FLOORS
 from tests.support.paths import ROOT
 
@@ -34,16 +35,8 @@ def commands(page):
 
 
 @cache
-def sources():
-    """{path from the root: text} of the source, the tests and the examples."""
-    folders = ("mlxspec", "app", "tests", "docs/examples")
-    paths = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-
-
-@cache
 def words_of_the_source():
-    product = [text for path, text in sources().items() if path.startswith(("mlxspec", "app"))]
+    product = map(text_of, sources("mlxspec", "app").values())
     return set(re.findall(r"\w+", "\n".join(product)))
 
 
@@ -59,7 +52,8 @@ def is_there(name):
     whole = f"/{name.rstrip('/')}"
     if name.endswith("/"):
         return (ROOT / name).is_dir()
-    return (ROOT / name).is_file() or any(f"/{path}".endswith(whole) for path in sources())
+    paths = sources("mlxspec", "app", "tests", "docs/examples")
+    return (ROOT / name).is_file() or any(f"/{path}".endswith(whole) for path in paths)
 
 
 def test_every_file_and_folder_that_a_page_names_exists():
@@ -89,10 +83,15 @@ def test_every_link_leads_somewhere():
     assert lost == []
 
 
+@cache
+def parser():
+    return build_parser()
+
+
 def parses(arguments):
     """Whether the command line takes these arguments."""
     try:
-        build_parser().parse_args(arguments)
+        parser().parse_args(arguments)
     except SystemExit as leaving:
         return leaving.code == 0
     return True
@@ -128,10 +127,9 @@ def test_every_command_of_a_page_can_be_given(capsys):
 def test_python_on_a_page_is_that_of_a_script_or_of_the_source():
     pages = [page for page in PAGES if page.stem != "python"]  # that one runs as it stands
     found = [(page.name, block) for page in pages for block in blocks(page, "python")]
+    texts = [*map(text_of, sources("mlxspec", "app", "tests", "docs/examples").values())]
     assert [
-        (page, block)
-        for page, block in found
-        if not any(block in text for text in sources().values())
+        (page, block) for page, block in found if not any(block in text for text in texts)
     ] == []
 
 
