@@ -15,9 +15,9 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
+from mlxspec.adapted.admitted import Admission
 from mlxspec.adapted.cache_kinds import refused_caches, relative_error
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.adapted.verdict import Verdict
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
@@ -45,7 +45,7 @@ def examine(
     model: AdaptedModel,
     on_progress: Progress = lambda done, total: None,
     agree: Agree = lambda error: error,
-) -> Verdict:
+) -> Admission:
     """Return which drafts a model verifies exactly; the model is not changed."""
     start = time.perf_counter()
     exam = _Exam(model, on_progress, agree)
@@ -57,9 +57,9 @@ def examine(
             batches = support == "tree" and exam.is_batch_exact()
             refused = exam.refused_caches(parents)
             seconds = time.perf_counter() - start
-            return Verdict(support, "; ".join(reasons), error, seconds, batches, refused)
+            return Admission(support, "; ".join(reasons), error, seconds, batches, refused)
         reasons.append(f"{_NAMES[support]}: {fault}")
-    return Verdict(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
+    return Admission(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
 
 
 _NAMES: dict[DraftSupport, str] = {

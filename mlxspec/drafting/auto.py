@@ -19,7 +19,7 @@ from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
 from mlxspec.drafting.verdict import SAFE, Verdict, conclude
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.shipped import DrafterFile
+from mlxspec.loading.heads.file import DrafterFile
 from mlxspec.measure.trial import PROMPTS, short_trial
 from mlxspec.params import DraftLimits
 

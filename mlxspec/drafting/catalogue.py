@@ -21,9 +21,10 @@ from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.models import LocalModel, describe_model, list_local_models, offers
 from mlxspec.loading.fetch.sources import find_local, local_places
 from mlxspec.loading.folder import is_model_folder, read_config
+from mlxspec.loading.heads.file import DrafterFile
 from mlxspec.loading.profile import ModelProfile, tokenizer_of
 from mlxspec.loading.room import counted_tokens
-from mlxspec.loading.shipped import DrafterFile, drafters_for, fingerprint
+from mlxspec.loading.shipped import drafters_for, fingerprint
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options
@@ -117,7 +118,7 @@ def model_entry(model: LocalModel) -> ModelEntry:
 def _drafts(model: LocalModel, profile: ModelProfile) -> str:
     if profile.is_exact:
         return drafts_in_words("tree")
-    return model.verdict.words if model.verdict is not None else _NOT_EXAMINED
+    return model.admission.words if model.admission is not None else _NOT_EXAMINED
 
 
 class DrafterFinder:

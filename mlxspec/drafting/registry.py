@@ -36,10 +36,10 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.folder import is_model_folder
-from mlxspec.loading.heads.file import HeadCheckpoint
+from mlxspec.loading.heads.file import DrafterFile, HeadCheckpoint, read_drafter_file
 from mlxspec.loading.heads.load import find_head, load_head
 from mlxspec.loading.load import load_draft_model_file
-from mlxspec.loading.shipped import DrafterFile, drafters_for, fingerprint, read_drafter_file
+from mlxspec.loading.shipped import drafters_for, fingerprint
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
 from mlxspec.progress import Progress, Say

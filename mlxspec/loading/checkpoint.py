@@ -1,11 +1,12 @@
-"""A checkpoint in memory, from any kind of source, and what a caller changes while it is read."""
+"""A checkpoint in memory, from any kind of source, and how a caller wants it to be loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedOperationError
@@ -54,3 +55,23 @@ class Changes:
 
 
 UNCHANGED = Changes()
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How one process loads a model that it shares with others.
+
+    Attributes:
+        size: Number of processes.
+        cut: Removes the parts that other processes keep, while the weights are lazy; returns how
+            the model is shared, for display.
+        agree: Returns the value of the first process in all of them; every process calls it in the
+            same order.
+    """
+
+    size: int = 1
+    cut: Callable[[nn.Module], str] = lambda module: ""
+    agree: Callable[[Any], Any] = lambda value: value
+
+
+ALONE = Sharing()

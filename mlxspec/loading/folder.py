@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
 from mlxspec.loading.ports import is_runnable, read_quantization
+from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.params.table import SAMPLING
 from mlxspec.tokenizer import MAX_TOKENS
 
@@ -33,17 +34,13 @@ _RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
 
 
 def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
-    """Return the checkpoint in a model folder.
-
-    Raises:
-        UnsupportedModelError: A file is missing or damaged, or of an unsupported kind.
-    """
+    """Return the checkpoint in a model folder."""
     config = read_config(folder, changes)
     quantization = read_quantization(config)
     tokenizer = read_tokenizer(folder, changes)
     tensors: dict[str, mx.array] = {}
     for path in weight_files(folder):
-        tensors.update(_read_safetensors(path))
+        tensors |= read_safetensors(path)[0]
     return Checkpoint(with_head(config, tensors), tensors, tokenizer, quantization)
 
 
@@ -51,9 +48,6 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     """Return `config.json`, extended by the end tokens of `generation_config.json`.
 
     Changes of the config come last, as in mlx-lm.
-
-    Raises:
-        UnsupportedModelError: The folder has no `config.json`, or it is damaged.
     """
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
@@ -121,9 +115,6 @@ def is_model_folder(folder: Path) -> bool:
     """Return whether a folder holds a model that can be run.
 
     A head has no tokenizer, no type of a model, or a setting that only heads have.
-
-    Raises:
-        UnsupportedModelError: The config is damaged.
     """
     if not (folder / TOKENIZER).is_file():
         return False
@@ -136,9 +127,6 @@ def weight_files(folder: Path) -> list[Path]:
 
     These are one whole file, the files of the index, or all files. An index that another program
     left behind is ignored if the present parts are complete by their own numbering.
-
-    Raises:
-        UnsupportedModelError: There are none, or some of them are missing.
     """
     whole = folder / "model.safetensors"
     if whole.is_file():
@@ -186,11 +174,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        UnsupportedModelError: The file cannot be read, or holds no JSON object.
-    """
+    """Return the JSON object in a file."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -209,21 +193,8 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _read_safetensors(path: Path) -> dict[str, mx.array]:
-    try:
-        return mx.load(str(path), format="safetensors")  # type: ignore[return-value]
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): download it again"
-        ) from error
-
-
 def read_tokenizer(folder: Path, changes: Changes = UNCHANGED) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a folder, with changes of its arguments.
-
-    Raises:
-        UnsupportedModelError: The tokenizer is missing, damaged or not a fast one.
-    """
+    """Return the tokenizer of a folder, with changes of its arguments."""
     if not (folder / TOKENIZER).is_file():
         raise UnsupportedModelError(
             f"{folder} has no {TOKENIZER}, the format of fast tokenizers: download the model "

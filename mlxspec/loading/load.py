@@ -16,7 +16,7 @@ from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
+from mlxspec.loading.checkpoint import ALONE, UNCHANGED, Changes, Checkpoint, Sharing
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
     as_list,
@@ -28,13 +28,12 @@ from mlxspec.loading.folder import (
 from mlxspec.loading.gguf.config import gguf_config
 from mlxspec.loading.gguf.file import read_gguf
 from mlxspec.loading.gguf.header import GgufHeader, read_header
-from mlxspec.loading.heads.file import read_safetensors
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
 from mlxspec.loading.room import Room, check_room
-from mlxspec.loading.sharing import ALONE, Sharing
-from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.loading.sizes import check_size
+from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
@@ -43,10 +42,6 @@ from mlxspec.progress import Progress, Say
 from mlxspec.tokenizer import Tokenizer
 
 _DRAFT_MODEL = "draft-model"
-
-
-def _nothing() -> None:
-    """Free nothing: this process holds the whole model."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +67,11 @@ class LoadedModel:
     sampling: Mapping[str, float] = field(default_factory=dict)
     shared: str = ""
     make_decoder: Callable[[Any, Cache], Decoder] = Decoder
-    free: Callable[[], None] = _nothing
+    free: Callable[[], None] = lambda: None
 
     @property
     def own(self) -> Model:
-        """The network, where it is a port of our own.
-
-        Raises:
-            UnsupportedOperationError: mlx-lm's code runs the model.
-        """
+        """The network, where it is a port of our own; else an UnsupportedOperationError."""
         if isinstance(self.model, Model):
             return self.model
         raise UnsupportedOperationError(
@@ -128,12 +119,14 @@ def load_model(
         limit_memory()
         room = replace(room or Room(), ranks=sharing.size)
         check_room(found.path, found.name, dtype, room, say)
-        stored = _Stored.of(found, changes)
+        header = None if found.path.is_dir() else read_header(found.path)
+        config = gguf_config(found.path, header, {}) if header else read_config(found.path)
+        stored = _Stored(found, changes, header, {**config, **changes.config})
         if port == "mlx-lm" or (port == "auto" and (adapter or not is_ours(stored.config))):
-            loaded = _Adapting(stored, dtype, adapter).load(sharing, say)
+            loaded = _load_adapted(stored, dtype, adapter, sharing, say)
         else:
-            ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
-            loaded = _load_own(found, stored.checkpoint(), dtype, sharing)
+            loaded = _load_own(stored, dtype, sharing)
+        memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
     return replace(loaded, sampling=recommended_sampling(found.path, say))
 
 
@@ -142,10 +135,6 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
 
     A small language model that was distilled for one target needs no tokenizer of its own, so its
     file has the format of the other trained drafters.
-
-    Raises:
-        UnsupportedModelError: The file is no draft model, is damaged, or its weights do not fit its
-            config.
     """
     file = read_drafter_file(Path(path))
     if file is None or file.kind != _DRAFT_MODEL:
@@ -168,9 +157,6 @@ def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> 
     """Return a model that mlx-lm has loaded as a target; its weights stay as they are.
 
     `say` is called with one line when something takes time.
-
-    Raises:
-        UnsupportedModelError: It cannot be a target.
     """
     mlx_lm = import_module("mlxspec.loading.mlx_lm")
     with building_turn():
@@ -179,11 +165,7 @@ def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> 
 
 
 def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
-    """Return the tokenizer of mlx-lm or transformers as ours, with its end tokens.
-
-    Raises:
-        UnsupportedModelError: It is not a fast tokenizer, or its scheme is not supported.
-    """
+    """Return the tokenizer of mlx-lm or transformers as ours, with its end tokens."""
     ends = getattr(tokenizer, "eos_token_ids", ())
     inner = tokenizer
     if not isinstance(inner, PreTrainedTokenizerFast):
@@ -208,74 +190,56 @@ class _Stored:
     header: GgufHeader | None
     config: dict[str, Any]
 
-    @staticmethod
-    def of(found: Source, changes: Changes) -> "_Stored":
-        path = found.path
-        header = None if path.is_dir() else read_header(path)
-        config = read_config(path) if header is None else gguf_config(path, header, {})
-        return _Stored(found, changes, header, {**config, **changes.config})
-
     def checkpoint(self) -> Checkpoint:
         if self.header is None:
             return read_folder(self.found.path, self.changes)
         stored = read_gguf(self.found.path, self.header)
         return replace(stored, config={**stored.config, **self.changes.config})
 
-
-@dataclass(frozen=True)
-class _Adapting:
-    """A model that mlx-lm's code runs, and how to load it; see `load_model`."""
-
-    stored: _Stored
-    dtype: str
-    adapter: str | PathLike[str] | None
-
-    def load(self, sharing: Sharing, say: Say) -> LoadedModel:
-        mlx_lm = import_module("mlxspec.loading.mlx_lm")  # our own models do not need mlx-lm
-        found, changes = self.stored.found, self.stored.changes
-        if self.stored.header is None:
-            wrapped = read_tokenizer(found.path, changes)
-            module = mlx_lm.load_module(found.path, self.adapter, changes.config)
-        else:
-            checkpoint = self.stored.checkpoint()
-            wrapped = checkpoint.tokenizer
-            module = mlx_lm.build_module(checkpoint, self.adapter)
-            del checkpoint  # else the stored and the converted weights are in memory together
-        module, words, shared = mlx_lm.evaluated(module, self.dtype, sharing)
-        tokenizer = Tokenizer(wrapped, as_list(self.stored.config.get("eos_token_id")))
-        memory.give_back_memory()
-        model = mlx_lm.admitted(module, tokenizer, say, found.path, sharing=sharing, shared=shared)
-        weights = _in_words(words_of_loaded(words, self.dtype), shared)
-        return LoadedModel(
-            model, model.config, tokenizer, found.name, weights, found.revision, shared=shared
-        )
+    def loaded(
+        self, model: TargetModel, tokenizer: Tokenizer, weights: str, shared: str
+    ) -> LoadedModel:
+        words = f"{weights}, {shared}" if shared else weights
+        name, revision = self.found.name, self.found.revision
+        return LoadedModel(model, model.config, tokenizer, name, words, revision, shared=shared)
 
 
-def _in_words(weights: str, shared: str) -> str:
-    return f"{weights}, {shared}" if shared else weights
-
-
-def _load_own(
-    found: Source, checkpoint: Checkpoint, dtype: str, sharing: Sharing = ALONE
+def _load_adapted(
+    stored: _Stored, dtype: str, adapter: str | PathLike[str] | None, sharing: Sharing, say: Say
 ) -> LoadedModel:
+    mlx_lm = import_module("mlxspec.loading.mlx_lm")  # our own models do not need mlx-lm
+    place = stored.found.path
+    if stored.header is None:
+        wrapped = read_tokenizer(place, stored.changes)
+        module = mlx_lm.load_module(place, stored.changes.config)
+    else:
+        checkpoint = stored.checkpoint()
+        wrapped = checkpoint.tokenizer
+        module = mlx_lm.build_module(checkpoint)
+        del checkpoint  # else the stored and the converted weights are in memory together
+    module = mlx_lm.with_adapter(module, adapter)
+    weights = words_of_loaded(mlx_lm.stored_words(module), dtype)
+    module, shared = mlx_lm.evaluated(module, dtype, sharing)
+    tokenizer = Tokenizer(wrapped, as_list(stored.config.get("eos_token_id")))
+    memory.give_back_memory()  # before the examination takes some
+    model = mlx_lm.admitted(module, tokenizer, say, place, sharing=sharing, shared=shared)
+    return stored.loaded(model, tokenizer, weights, shared)
+
+
+def _load_own(stored: _Stored, dtype: str, sharing: Sharing) -> LoadedModel:
+    ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
+    checkpoint = stored.checkpoint()
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
-    check_size(config, checkpoint.tensors)
-    model = build_model(config)
     tensors, quantization = checkpoint.tensors, checkpoint.quantization
+    check_size(config, tensors)
+    model = build_model(config)
     shared: list[str] = []
-    stored = load_weights(
-        model,
-        tensors,
-        quantization,
-        dtype_for(dtype, config, tensors),
-        cut=lambda: shared.append(sharing.cut(model)),
+    computed = dtype_for(dtype, config, tensors)
+    weights = load_weights(
+        model, tensors, quantization, computed, lambda: shared.append(sharing.cut(model))
     )
     del checkpoint, tensors  # else the stored and the converted weights are in memory together
     if dtype == "auto":
         widen(model, tokenizer)
-    weights = _in_words(words_of_loaded(stored, dtype), *shared)
-    memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
-    return LoadedModel(
-        model, config, tokenizer, found.name, weights, found.revision, shared=shared[0]
-    )
+    return stored.loaded(model, tokenizer, words_of_loaded(weights, dtype), shared[0])

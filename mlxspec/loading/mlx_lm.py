@@ -1,6 +1,6 @@
 """Models that mlx-lm runs: loaded by its loader, adapted, and admitted after an examination.
 
-The code of a model is mlx-lm's; code that comes with a checkpoint never runs. The verdict of an
+The code of a model is mlx-lm's; code that comes with a checkpoint never runs. The result of an
 examination is stored for the type, its source, its arguments and the versions, so each is examined
 once per machine.
 """
@@ -10,8 +10,9 @@ import inspect
 import io
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
@@ -24,15 +25,14 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from mlxspec.adapted.admission import examine
+from mlxspec.adapted.admitted import Admission
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.adapted.verdict import Verdict
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import verdicts
-from mlxspec.loading.checkpoint import Checkpoint
+from mlxspec.loading import admissions
+from mlxspec.loading.checkpoint import ALONE, Checkpoint, Sharing
 from mlxspec.loading.folder import read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
-from mlxspec.loading.sharing import ALONE, Sharing
 from mlxspec.models.weights import Quantization
 from mlxspec.progress import Say
 from mlxspec.tokenizer import Tokenizer
@@ -40,60 +40,63 @@ from mlxspec.tokenizer import Tokenizer
 _EVERY_S = 2.0  # between two lines about the progress of an examination
 
 
-def load_module(
-    folder: Path,
-    adapter: str | PathLike[str] | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> nn.Module:
+def load_module(folder: Path, config: Mapping[str, Any]) -> nn.Module:
     """Return a model as mlx-lm loads it; its weights are lazy.
 
-    The folder holds config.json and safetensors files. `adapter` is a folder with adapters (LoRA).
-    Entries of `config` replace those of config.json.
-
-    Raises:
-        UnsupportedModelError: mlx-lm cannot load it, or it needs code of its own.
+    The folder holds config.json and safetensors files. Entries of `config` replace those of
+    config.json.
     """
-    utils, said = import_module("mlx_lm.utils"), io.StringIO()
     module: nn.Module
     try:
-        with redirect_stdout(said):  # captures what a model file prints before it ends the process
-            module, _ = utils.load_model(
-                folder, lazy=True, model_config=dict(config or {}), trust_remote_code=False
+        with _words_of_the_end():
+            module, _ = import_module("mlx_lm.utils").load_model(
+                folder, lazy=True, model_config=dict(config), trust_remote_code=False
             )
-    except (Exception, SystemExit) as error:  # a third-party model file can raise anything
+    except Exception as error:  # a third-party model file can raise anything
         weight_files(folder)  # names a part that is missing
         stated = read_config(folder)
         raise UnsupportedModelError(
             f"{folder.name}: {_why_not_ours(stated)}mlx-lm cannot load it as a model of the "
-            f"type {stated.get('model_type')!r}: {_words(error, said)}; it needs a complete "
-            f"checkpoint of a type that mlx-lm {version('mlx-lm')} has"
+            f"type {stated.get('model_type')!r}: {error}; it needs a complete checkpoint of a "
+            f"type that mlx-lm {version('mlx-lm')} has"
         ) from error
-    return _with_adapter(module, adapter)
+    return module
 
 
-def build_module(checkpoint: Checkpoint, adapter: str | PathLike[str] | None = None) -> nn.Module:
-    """Return mlx-lm's model of a checkpoint in memory; see `load_module`."""
+def build_module(checkpoint: Checkpoint) -> nn.Module:
+    """Return mlx-lm's model of a checkpoint in memory."""
     utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
+    try:
+        with _words_of_the_end():
+            source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
+            module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
+            sanitize = getattr(module, "sanitize", lambda tensors: tensors)
+            tensors = sanitize(dict(checkpoint.tensors))
+            if checkpoint.quantization is not None:
+                _pack(module, checkpoint.quantization, tensors)
+            module.load_weights(list(tensors.items()), strict=True)
+    except Exception as error:  # as in `load_module`
+        raise UnsupportedModelError(
+            f"{_why_not_ours(checkpoint.config)}a {kind} model cannot be built: {error}"
+        ) from error
+    return module
+
+
+@contextmanager
+def _words_of_the_end() -> Iterator[None]:
+    """Turn the end of the process into an error, with what a model file printed before it."""
     said = io.StringIO()
     try:
         with redirect_stdout(said):
-            source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
-        module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
-        sanitize = getattr(module, "sanitize", lambda tensors: tensors)
-        tensors = sanitize(dict(checkpoint.tensors))
-        if checkpoint.quantization is not None:
-            _pack(module, checkpoint.quantization, tensors)
-        module.load_weights(list(tensors.items()), strict=True)
-    except (Exception, SystemExit) as error:  # as in `load_module`
-        raise UnsupportedModelError(
-            f"{_why_not_ours(checkpoint.config)}a {kind} model cannot be built: "
-            f"{_words(error, said)}"
-        ) from error
-    return _with_adapter(module, adapter)
+            yield
+    except SystemExit as error:
+        lines = said.getvalue().strip().splitlines()
+        reason = lines[-1] if lines else f"its code ends the process ({error.code})"
+        raise ImportError(reason) from error
 
 
-def _with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.Module:
-    """Return a model with its adapters, if there are any."""
+def with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.Module:
+    """Return a model with the adapters (LoRA) in a folder, if there is one."""
     if adapter is None:
         return module
     try:
@@ -119,14 +122,6 @@ def _why_not_ours(config: Mapping[str, Any]) -> str:
     return f"{ours}; " if ours else ""
 
 
-def _words(error: BaseException, said: io.StringIO) -> str:
-    """Return the reason of a failure; a model file that ends the process may have printed it."""
-    if not isinstance(error, SystemExit):
-        return str(error)
-    lines = said.getvalue().strip().splitlines()
-    return lines[-1] if lines else f"its code ends the process ({error.code})"
-
-
 def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.array]) -> None:
     def packing_of(path: str, part: nn.Module) -> bool | dict[str, Any]:
         if not hasattr(part, "to_quantized") or f"{path}.scales" not in tensors:
@@ -137,26 +132,24 @@ def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.arr
     nn.quantize(module, packing["group_size"], packing["bits"], class_predicate=packing_of)
 
 
-def evaluated(
-    module: nn.Module, dtype: str, sharing: Sharing = ALONE
-) -> tuple[nn.Module, str, str]:
+def evaluated(module: nn.Module, dtype: str, sharing: Sharing) -> tuple[nn.Module, str]:
     """Evaluate the weights of a model in the type to compute in.
 
     The model is changed in place, or replaced by one without quantised weights. `dtype` is a word
-    of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
-
-    Returns:
-        The model, the type of its stored weights for display, and how it is shared for display.
+    of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type. Also returns how the
+    model is shared, for display.
     """
-    stored = stored_words(module)
     if dtype == "auto" and not backend.keeps_weights_as_stored():
-        module = _dequantized(module)
+        # A CPU multiplies plain float32 weights faster than packed ones. The type comes first,
+        # because products in the type of the scales would be rounded.
+        module.set_dtype(mx.float32)
+        module = import_module("mlx_lm.utils").dequantize_model(module)
     elif dtype != "auto":
         module.set_dtype(getattr(mx, dtype))
     module.eval()
     shared = sharing.cut(module)
     mx.eval(module.parameters())
-    return module, stored, shared
+    return module, shared
 
 
 def admitted(
@@ -170,46 +163,40 @@ def admitted(
 ) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
-    `say` is called with one line before an examination, some during a long one and one after it;
-    later with one line if not all drafts are verified. `place` is the folder or file from which the
-    model was loaded, or None if that is not known. `shared` says how several processes share it,
-    for display.
-
-    Raises:
-        UnsupportedModelError: Its results over our caches differ from those over mlx-lm's, or its
-            weights are missing.
+    A model whose results over our caches differ from those over mlx-lm's is refused. `say` is
+    called with one line before an examination, some during a long one and one after it; later with
+    one line if not all drafts are verified. `place` is the folder or file from which the model was
+    loaded, or None if that is not known. `shared` says how several processes share it, for display.
     """
     _check_weights(module)
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
-    key = _key(module, shared)
-    verdict = _agreed(None if key is None else verdicts.load(key), sharing)
-    if verdict is None:
+    kind, key = model.config.model_type, _key(module, shared)
+    known = admissions.load(key) if key else None
+    # The first process decides: another one may never have examined the model.
+    found = sharing.agree(None if known is None else asdict(known))
+    if found is None:
         often = "once" if key else "at each load, since its source cannot be read"
-        say(f"comparing drafts of {model.config.model_type} with mlx-lm's plain decoding, {often}")
-        model.refused_caches = {}  # an earlier verdict must not affect the examination
-        verdict = examine(model, _Progress(say), sharing.agree)
-        if key is not None:
-            verdicts.store(key, verdict)
-        say(f"compared in {verdict.seconds:.1f} s: {verdict.words}")
-    elif verdict.reason:
-        say(f"{model.config.model_type} was compared before: {verdict.words}")
-    if place is not None and key is not None and not shared:  # notes are about whole models
-        verdicts.note(place, key)
-    if verdict.support is None:
+        say(f"comparing drafts of {kind} with mlx-lm's plain decoding, {often}")
+        model.refused_caches = {}  # an earlier admission must not affect the examination
+        admission = examine(model, _Progress(say), sharing.agree)
+        if key:
+            admissions.store(key, admission)
+        say(f"compared in {admission.seconds:.1f} s: {admission.words}")
+    else:
+        admission = Admission(**found)
+        if admission.reason:
+            say(f"{kind} was compared before: {admission.words}")
+    if place is not None and key and not shared:  # notes are about whole models
+        admissions.note(place, key)
+    if admission.support is None:
         raise UnsupportedModelError(
-            f"{model.config.model_type} cannot be a target, since it does not compute the same "
-            f"over caches of ours ({verdict.reason}): use mlx-lm itself for this model"
+            f"{kind} cannot be a target, since it does not compute the same over caches of ours "
+            f"({admission.reason}): use mlx-lm itself for this model"
         )
-    model.draft_support, model.supports_batches = verdict.support, verdict.batches
-    model.draft_limits = verdict.reason
-    model.refused_caches = dict(verdict.refused_caches)
+    model.draft_support, model.supports_batches = admission.support, admission.batches
+    model.draft_limits = admission.reason
+    model.refused_caches = dict(admission.refused_caches)
     return model
-
-
-def _agreed(own: Verdict | None, sharing: Sharing) -> Verdict | None:
-    """Return the verdict of the first process: another one may never have examined the model."""
-    found = sharing.agree(None if own is None else asdict(own))
-    return None if found is None else Verdict(**found)
 
 
 class _Progress:
@@ -226,14 +213,9 @@ class _Progress:
 
 
 def _check_weights(module: nn.Module) -> None:
-    """Compute the weights that are still lazy.
-
-    Raises:
-        UnsupportedModelError: They belong to a stream of another thread.
-    """
     try:
         mx.eval(module.parameters())
-    except RuntimeError as error:
+    except RuntimeError as error:  # they belong to a stream of another thread
         raise UnsupportedModelError(
             f"the weights of the model cannot be computed here ({error}): in the thread that "
             "loaded it, call mx.eval(model.parameters()), or load it without lazy=True"
@@ -257,7 +239,7 @@ def _key(module: nn.Module, shared: str = "") -> str | None:
     digest = hashlib.sha256(about.encode()).hexdigest()[:16]
     name = type(module).__module__.rsplit(".", 1)[-1]
     parts = f" {shared}" if shared else ""
-    return f"{name} {digest}{parts}, {verdicts.conditions()}"
+    return f"{name} {digest}{parts}, {admissions.conditions()}"
 
 
 def _kinds_of_weights(module: nn.Module) -> list[str]:
@@ -277,17 +259,8 @@ def stored_words(module: nn.Module) -> str:
     bits = [part.bits for part in module.modules() if isinstance(part, nn.QuantizedLinear)]
     if bits:
         return f"{max(set(bits), key=bits.count)}-bit"
-    sizes: dict[str, int] = {}
+    sizes: Counter[str] = Counter()
     flat: Any = tree_flatten(module.parameters())
     for _, array in flat:
-        name = str(array.dtype).removeprefix("mlx.core.")
-        sizes[name] = sizes.get(name, 0) + array.size
+        sizes[str(array.dtype).removeprefix("mlx.core.")] += array.size
     return max(sizes, key=lambda name: sizes[name], default="")
-
-
-def _dequantized(module: nn.Module) -> nn.Module:
-    """Return a model with plain float32 weights: a CPU multiplies these faster than packed ones."""
-    # First, because products in the type of the scales would be rounded.
-    module.set_dtype(mx.float32)
-    plain: nn.Module = import_module("mlx_lm.utils").dequantize_model(module)
-    return plain

@@ -90,11 +90,7 @@ def why_not_ours(config: Mapping[str, Any]) -> str:
 
 
 def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
-    """Return the quantisation settings of a config; None if its weights are not quantised.
-
-    Raises:
-        OtherPortError: The weights are quantised by another method than MLX's.
-    """
+    """Return the quantisation settings of a config; None if its weights are not quantised."""
     own = config.get("quantization")
     if isinstance(own, dict):
         return own
@@ -109,12 +105,7 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
 
 
 def stated_config(config: Mapping[str, Any]) -> StatedConfig:
-    """Return the facts of a model from its config.json.
-
-    Raises:
-        UnsupportedModelError: Neither our ports nor mlx-lm have its type, or a value of one of our
-            types is wrong.
-    """
+    """Return the facts of a model from its config.json."""
     if is_ours(config):
         return ModelConfig.from_dict(config)
     kind = config["model_type"]

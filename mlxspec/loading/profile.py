@@ -2,12 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
@@ -25,21 +22,40 @@ from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.ports import StatedConfig, is_ours, read_quantization, stated_config
-from mlxspec.loading.sizes import (
-    StoredSizes,
-    StoredTensors,
-    num_weights,
-    row_bytes,
-    total_sizes,
-)
+from mlxspec.loading.sizes import num_weights, row_bytes
+from mlxspec.loading.tensor_files import StoredTensors, stored_tensors
 from mlxspec.models import ModelConfig
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
-_FLOAT_BYTES, _HALF_BYTES = 4, 2
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_SIZES = {"float32": _FLOAT_BYTES, "float16": _HALF_BYTES, "bfloat16": _HALF_BYTES}
-_ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2}
+_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_EIGHT_BITS = ("F8_E4M3", "F8_E5M2")  # become bfloat16
+_NOT_TEXT = frozenset(
+    {
+        *("vision_tower", "vision_model", "visual", "multi_modal_projector", "audio_tower"),
+        *("embed_vision", "embed_audio"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class StoredSizes:
+    """The sizes of the weights of a checkpoint, as arrays of MLX.
+
+    Attributes:
+        packed_bytes: Bytes of quantised weights, which are packed in integers.
+        num_floats: Floating-point numbers, including scales and biases of quantised weights.
+        float_bytes: Bytes of these in their stored type.
+        dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
+        num_weights: Numbers in all weights once they are unpacked.
+    """
+
+    packed_bytes: int
+    num_floats: int
+    float_bytes: int
+    dtype: str
+    num_weights: int
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,7 @@ class ModelProfile:
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
             if self.is_exact or dtype == "auto":
-                return self.stored.num_weights * (size or _FLOAT_BYTES)
+                return self.stored.num_weights * (size or _SIZES["float32"])
         elif dtype == "auto" and not self.is_exact:
             size = None  # mlx-lm leaves every type as it is
         floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
@@ -90,15 +106,12 @@ class ModelProfile:
         """Return the bytes of its weights here, plus keys and values of `num_tokens` tokens.
 
         Keys and values whose size the config does not state are left out. `kv_bits` is 8 or 4, or
-        None for keys and values that are not quantised.
-
-        Raises:
-            ValueError: `kv_bits` is another number.
-            UnsupportedOperationError: Its heads cannot be quantised.
+        None for keys and values that are not quantised; heads that cannot be quantised raise
+        UnsupportedOperationError.
         """
         if not self.config.kv_numbers:
             return self.weight_bytes(dtype)
-        size = _SIZES.get(self.computes_in(dtype), _HALF_BYTES)
+        size = _SIZES.get(self.computes_in(dtype), _SIZES["float16"])
         try:
             row = row_bytes(self.config, size, kv_bits)
         except UnsupportedOperationError:
@@ -110,156 +123,142 @@ class ModelProfile:
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Return the profile of a model folder or GGUF file.
-
-    Raises:
-        UnsupportedModelError: The model cannot be run.
-    """
+    """Return the profile of a model folder or GGUF file."""
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 
 def tokenizer_of(path: Path, config: StatedConfig) -> Tokenizer:
-    """Return the tokenizer of a model folder or GGUF file.
-
-    Raises:
-        UnsupportedModelError: The tokenizer cannot be used.
-    """
+    """Return the tokenizer of a model folder or GGUF file."""
     if path.is_dir():
         return Tokenizer(read_tokenizer(path), config.eos_token_ids)
     return Tokenizer(tokenizer_from_gguf(path, read_header(path).metadata), config.eos_token_ids)
 
 
 def _of_folder(folder: Path) -> ModelProfile:
+    config = read_config(folder)
     if not is_model_folder(folder):
-        kind = stated_config(read_config(folder)).model_type  # raises if that cannot be run
+        kind = stated_config(config).model_type  # raises if that cannot be run
         raise UnsupportedModelError(
             f"{folder} has no tokenizer.json or holds heads ({kind}): it may be a drafter, not a "
             "model; name it with --drafter"
         )
-    config = read_config(folder)
-    quantization = read_quantization(config) if is_ours(config) else _any_quantization(config)
-    sizes: Counter[str] = Counter()
-    everything: StoredTensors = {}
+    if is_ours(config):
+        quantization = read_quantization(config)
+    else:  # of any method, which mlx-lm checks
+        stated = (config.get(name) for name in ("quantization", "quantization_config"))
+        quantization = next((found for found in stated if isinstance(found, dict)), None)
+    stored: StoredTensors = {}
     for path in weight_files(folder):
-        stored = _stored_tensors(path)
-        everything |= stored
-        for name, (dtype, n_bytes) in stored.items():
-            sizes[_words_of(name, dtype, stored, quantization)] += n_bytes
-    words, model = _most(sizes), stated_config(with_head(config, everything))
-    total = _total(everything, model, config, quantization)
-    return ModelProfile(model, words, words, total, _has_template(folder))
-
-
-def _any_quantization(config: Mapping[str, Any]) -> Quantization | None:
-    """Return the quantisation that a config states, by any method; mlx-lm checks it."""
-    stated = (config.get(name) for name in ("quantization", "quantization_config"))
-    return next((found for found in stated if isinstance(found, dict)), None)
-
-
-def _total(
-    stored: StoredTensors,
-    config: StatedConfig,
-    values: Mapping[str, Any],
-    quantization: Quantization | None,
-) -> StoredSizes:
-    """Return the total sizes of tensors; `values` is the content of config.json."""
-    if not isinstance(config, ModelConfig):
-        return total_sizes(stored, values, quantization)
-    is_tied = {"tie_word_embeddings": config.tie_word_embeddings}
-    embedding = "model.embed_tokens."
-    found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    return replace(
-        total_sizes(stored, is_tied, quantization),
-        dtype=_DTYPES.get(found[0], ""),
-        num_weights=num_weights(config),
-    )
-
-
-def _has_template(folder: Path) -> bool:
+        stored |= stored_tensors(path)
     settings = folder / "tokenizer_config.json"
-    stated = settings.is_file() and read_json(settings).get("chat_template") is not None
-    return stated or (folder / "chat_template.jinja").is_file()
+    chats = settings.is_file() and read_json(settings).get("chat_template") is not None
+    chats = chats or (folder / "chat_template.jinja").is_file()
+    return _profile(with_head(config, stored), stored, quantization or {}, "", chats=chats)
 
 
 def _of_gguf(path: Path) -> ModelProfile:
     header = read_header(path)
-    values = gguf_config(path, header, {})
-    config = stated_config(values)
+    config = gguf_config(path, header, {})
     check_tokenizer_kind(path, header.metadata)
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
         sizes[tensor.type.name] += tensor.n_bytes
-    name = _most(sizes, [name for name in sizes if name not in _DTYPES])
-    packing = _DTYPES.get(name, name)
-    bits = packed_bits(name)
-    weights = f"{bits}-bit" if bits else _DTYPES.get(name, _DTYPES[decoded_type()])
+    packing = _most(sizes, [name for name in sizes if name not in _FLOATS])
+    stored, bits = _as_arrays(header)
     chats = "tokenizer.chat_template" in header.metadata
-    stored = _total(_as_arrays(header), config, values, _gguf_quantization(header))
-    return ModelProfile(config, packing, weights, stored, chats)
+    return _profile(config, stored, bits, _FLOATS.get(packing, packing), chats=chats)
 
 
-def _gguf_quantization(header: GgufHeader) -> Quantization:
-    """Return the bits of each tensor that stays packed."""
-    bits = {
-        _mlx_name(name): packed_bits(tensor.type.name) for name, tensor in header.tensors.items()
-    }
-    return {name.removesuffix(".weight"): {"bits": bits} for name, bits in bits.items() if bits}
-
-
-def _mlx_name(name: str) -> str:
-    return name.replace("token_embd.", "model.embed_tokens.")
-
-
-def _as_arrays(header: GgufHeader) -> StoredTensors:
-    """Return type and bytes of the arrays that a GGUF file becomes when it is loaded."""
+def _as_arrays(header: GgufHeader) -> tuple[StoredTensors, Quantization]:
+    """Return type and bytes of the arrays that a GGUF file becomes, and the bits of packed ones."""
     arrays: StoredTensors = {}
-    for name, tensor in header.tensors.items():
-        mlx_name = _mlx_name(name)
+    packed: dict[str, Any] = {}
+    for gguf_name, tensor in header.tensors.items():
+        name = gguf_name.replace("token_embd.", "model.embed_tokens.")
         num_items = tensor.n_bytes // tensor.type.block_bytes * tensor.type.block_items
-        if tensor.type.name in _DTYPES:
-            arrays[mlx_name] = (tensor.type.name, tensor.n_bytes)
-            continue
-        bits = packed_bits(tensor.type.name)
-        if bits is None:
+        if tensor.type.name in _FLOATS:
+            arrays[name] = (tensor.type.name, tensor.n_bytes)
+        elif bits := packed_bits(tensor.type.name):
+            module = name.removesuffix(".weight")
+            packed[module] = {"bits": bits}
+            arrays[name] = ("U32", num_items * bits // 8)
+            arrays[f"{module}.scales"] = ("F16", num_items // GROUP_SIZE * 4)  # the biases too
+        else:
             dtype = decoded_type()
-            arrays[mlx_name] = (dtype, num_items * _ITEM_BYTES[dtype])
+            arrays[name] = (dtype, num_items * _SIZES[_FLOATS[dtype]])
+    return arrays, packed
+
+
+def _profile(
+    values: Mapping[str, Any],
+    stored: StoredTensors,
+    quantization: Quantization,
+    packing: str,
+    *,
+    chats: bool,
+) -> ModelProfile:
+    """Return the profile; `values` is the content of config.json."""
+    config = stated_config(values)
+    sizes: Counter[str] = Counter()
+    for name, (dtype, n_bytes) in stored.items():
+        path = name.rpartition(".")[0]
+        is_packed = quantization and f"{path}.scales" in stored
+        word = f"{_bits(path, quantization)}-bit" if is_packed else _FLOATS.get(dtype, dtype)
+        sizes[word] += n_bytes
+    weights = _most(sizes, [word for word in sizes if word.endswith("-bit")])
+    total = _total(stored, values, quantization, config)
+    return ModelProfile(config, packing or weights, weights, total, chats)
+
+
+def _total(
+    stored: StoredTensors,
+    values: Mapping[str, Any],
+    quantization: Quantization,
+    config: StatedConfig,
+) -> StoredSizes:
+    """Return the total sizes of the tensors that are loaded.
+
+    Tensors that no text model keeps are left out and all others count. So the sizes of a model that
+    mlx-lm runs are exact or slightly too large; a config of ours states the number of its weights.
+    """
+    packed = floats = float_bytes = weights = 0
+    dtypes: Counter[str] = Counter()
+    is_tied = values.get("tie_word_embeddings") is True
+    if isinstance(config, ModelConfig):
+        is_tied = config.tie_word_embeddings
+    for name, (dtype, n_bytes) in stored.items():
+        parts = name.split(".")
+        is_unused = "inv_freq" in parts or not _NOT_TEXT.isdisjoint(parts)
+        if is_unused or (is_tied and "lm_head" in parts):
             continue
-        arrays[mlx_name] = ("U32", num_items * bits // 8)
-        scales = mlx_name.removesuffix("weight") + "scales"
-        arrays[scales] = ("F16", num_items // GROUP_SIZE * 2 * _HALF_BYTES)  # the biases too
-    return arrays
+        path, _, kind = name.rpartition(".")
+        has_scales = f"{path}.scales" in stored
+        size = 1 if dtype in _EIGHT_BITS else _SIZES.get(_FLOATS.get(dtype, ""), 0)
+        count = n_bytes // size if size else 0
+        floats, float_bytes = floats + count, float_bytes + count * max(2, size)
+        packed += 0 if size else n_bytes
+        dtypes[_FLOATS.get(dtype, "")] += count
+        if has_scales and kind not in ("scales", "biases", "bias"):
+            weights += 8 * n_bytes // _bits(path, quantization)
+        elif kind.endswith("_blocks"):  # of gpt-oss, four bits each
+            weights += 2 * n_bytes
+        if not has_scales or kind == "bias":
+            weights += count
+    most = _most(dtypes)
+    if not isinstance(config, ModelConfig):
+        return StoredSizes(packed, floats, float_bytes, most, weights)
+    embedding = "model.embed_tokens."
+    found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
+    dtype = _FLOATS.get(found[0], "")
+    return StoredSizes(packed, floats, float_bytes, dtype, num_weights(config))
 
 
-def _stored_tensors(path: Path) -> StoredTensors:
-    """Return type and bytes of every tensor of a safetensors file, from its header."""
-    try:
-        with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {
-                name: (
-                    found.get_dtype(),
-                    prod(found.get_shape()) * _ITEM_BYTES.get(found.get_dtype(), 1),
-                )
-                for name, found in slices.items()
-            }
-    except (OSError, SafetensorError) as error:
-        raise UnsupportedModelError(
-            f"{path} is damaged or cut short ({error}): download it again"
-        ) from error
-
-
-def _words_of(
-    name: str, dtype: str, stored: Mapping[str, object], quantization: Quantization | None
-) -> str:
-    path = name.rpartition(".")[0]
-    if quantization is None or f"{path}.scales" not in stored:
-        return _DTYPES.get(dtype, dtype)
+def _bits(path: str, quantization: Quantization) -> int:
     own = quantization.get(path)
-    chosen = own if isinstance(own, Mapping) else quantization
-    return f"{chosen.get('bits', 4)}-bit"
+    bits = own.get("bits") if isinstance(own, Mapping) else quantization.get("bits")
+    return bits if isinstance(bits, int) and 1 <= bits <= 8 else 4
 
 
 def _most(sizes: Counter[str], names: Iterable[str] = ()) -> str:
-    """Return the type with the most bytes, a quantised one if there is any."""
-    among = list(names) or [name for name in sizes if name.endswith("-bit")] or list(sizes)
-    return max(among, key=lambda name: sizes[name], default="float32")
+    """Return the type with the most bytes, of the names that are preferred or of all."""
+    return max(list(names) or sizes, key=lambda name: sizes[name], default="float32")

@@ -20,12 +20,10 @@ class Records:
         self._name = name
 
     def load(self, key: str) -> dict[str, Any] | None:
-        """Return the value stored under a key, or None."""
         value = self._read().get(key)
         return value if isinstance(value, dict) else None
 
     def store(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value under a key; it replaces an earlier one."""
         path = self._path()
         partial = path.with_suffix(".part")
         # a full or read-only disk only means that the fact is computed again
@@ -37,11 +35,9 @@ class Records:
                 partial.unlink(missing_ok=True)
 
     def all_keys(self) -> list[str]:
-        """Return the keys that have a value."""
         return list(self._read())
 
     def clear(self) -> None:
-        """Delete all stored values."""
         with suppress(OSError):
             self._path().unlink(missing_ok=True)
 

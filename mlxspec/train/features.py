@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.kv.states import States
 from mlxspec.kv.windows import Mask
-from mlxspec.loading.heads.file import read_safetensors, write_safetensors
+from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import Conversation, digest_of
 from mlxspec.verify.distribution import top_tokens

@@ -14,8 +14,9 @@ from mlxspec import __version__
 from mlxspec.device import backend, memory
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.loading.heads.file import read_safetensors, save_head
-from mlxspec.loading.shipped import fingerprint, read_drafter_file
+from mlxspec.loading.heads.file import read_drafter_file, save_head
+from mlxspec.loading.shipped import fingerprint
+from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.train.features import shard_arrays, shards_of_run
 from mlxspec.train.kinds import KINDS, Material
 from mlxspec.train.recipe import Recipe, checked_options

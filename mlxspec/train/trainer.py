@@ -21,7 +21,7 @@ from mlx.utils import tree_map, tree_unflatten
 
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.errors import MlxspecError
-from mlxspec.loading.heads.file import read_safetensors, write_safetensors
+from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, read_shard, shard_paths, shards_of_run
 from mlxspec.train.recipe import Recipe

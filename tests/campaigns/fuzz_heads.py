@@ -11,10 +11,9 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
-from mlxspec.loading.heads.file import save_head
+from mlxspec.loading.heads.file import read_drafter_file, save_head
 from mlxspec.loading.load import load_draft_model_file
 from mlxspec.loading.profile import tokenizer_of
-from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.models import ModelConfig, build_model
 from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
 from tests.loading.test_heads import CARD, every_variant, own_heads

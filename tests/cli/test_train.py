@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlxspec import api
-from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.train.data.corpus import Conversation, DataSettings, save_corpus, shard_path
 from mlxspec.train.data.making import DataProgress

@@ -6,7 +6,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model
 
 from mlxspec import api
-from mlxspec.loading.shipped import read_drafter_file
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.data.corpus import save_corpus, shard_path
 from mlxspec_cli.main import main

@@ -10,8 +10,9 @@ from mlx.utils import tree_flatten
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
-from mlxspec.loading.shipped import drafter_folders, drafters_for, fingerprint, read_drafter_file
+from mlxspec.loading.shipped import drafter_folders, drafters_for, fingerprint
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.gguf_files import (
     as_llama_cpp_stores,
@@ -141,7 +142,9 @@ def test_a_file_that_is_no_drafter_is_passed_over(tmp_path, content):
 
 def test_a_kind_that_is_not_known_is_passed_over(tmp_path):
     path = save_drafter(tmp_path / "odd.safetensors", "oracle", *medusa_parts(), TARGET)
-    assert read_drafter_file(path) is None
+    assert drafters_for(TARGET, [tmp_path]) == {}
+    with pytest.raises(UnsupportedModelError, match="'oracle'"):
+        read_drafter_file(path)
 
 
 def test_digests_tell_trainings_apart(tmp_path):

@@ -166,8 +166,8 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path):
     assert "is compressed" in refusal_of(path)
 
 
-@pytest.mark.parametrize(("key", "size"), [("0", 20), ("0", 28), ("5", 24)])
-def test_a_storage_that_is_missing_or_of_another_size_is_named(tmp_path, key, size):
+@pytest.mark.parametrize(("key", "size"), [("0", 20), ("5", 24)])
+def test_a_storage_that_is_missing_or_too_small_is_named(tmp_path, key, size):
     value = tensor("FloatStorage", key, 6, [6], [1])
     assert f"{key}'" in refusal_of(hostile(tmp_path, value, data=b"\0" * size))
 

@@ -12,8 +12,8 @@ from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
+from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
-from mlxspec.loading.shipped import read_drafter_file
 from mlxspec.params import GenerationParams
 from mlxspec.train.features import write_shards
 from mlxspec.train.heads import build_objective, memory_gb, train_head

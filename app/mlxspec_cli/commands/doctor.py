@@ -23,7 +23,7 @@ from mlxspec_cli.arguments import new_file
 from mlxspec_cli.output import harmless, say
 
 if TYPE_CHECKING:
-    from mlxspec.adapted.verdict import Verdict  # its package needs MLX
+    from mlxspec.adapted.admitted import Admission  # its package needs MLX
     from mlxspec.drafting.auto import Choice
 
 _ASKED = "Repeat these words three times: red, green, blue, red, green, blue."
@@ -39,14 +39,14 @@ class Examination:
     Attributes:
         model: Path of the default model, downloaded or not; None without MLX.
         findings: The problems, a line each.
-        verdicts: Results of comparing mlx-lm's models on this machine, by type and conditions.
+        admissions: Results of comparing mlx-lm's models on this machine, by type and conditions.
     """
 
     facts: backend.DeviceFacts
     model: Path | None
     has_model: bool
     findings: tuple[str, ...]
-    verdicts: Mapping[str, "Verdict"] = field(default_factory=dict)
+    admissions: Mapping[str, "Admission"] = field(default_factory=dict)
 
 
 def run(args: Namespace) -> int:
@@ -80,8 +80,8 @@ def report_machine() -> int:
         choice = fastest_drafter()
         print(f"\ndrafter {choice.drafter}, {choice.reason}", flush=True)
         print("\n" + measure(choice.speeds), flush=True)
-    if examination.verdicts:
-        print(f"\n{verdicts_text(examination.verdicts)}")
+    if examination.admissions:
+        print(f"\n{admissions_text(examination.admissions)}")
     print()
     for finding in examination.findings:
         print(f"! {finding}")
@@ -95,12 +95,12 @@ def examine() -> Examination:
     facts = backend.facts()
     if facts.backend == "none":
         return Examination(facts, None, False, tuple(_findings(facts, None, False)))
-    from mlxspec.loading import verdicts
+    from mlxspec.loading import admissions
     from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
 
     model, has_model = default_model_path(), has_default_model()
     findings = tuple(_findings(facts, model, has_model))
-    return Examination(facts, model, has_model, findings, verdicts.all_verdicts())
+    return Examination(facts, model, has_model, findings, admissions.stored())
 
 
 def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
@@ -143,15 +143,15 @@ def examination_text(examination: Examination) -> str:
     return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
 
 
-def verdicts_text(verdicts: Mapping[str, "Verdict"]) -> str:
+def admissions_text(admissions: Mapping[str, "Admission"]) -> str:
     """Return a table of the models that were compared with mlx-lm's plain decoding here."""
-    from mlxspec.loading.verdicts import conditions
+    from mlxspec.loading.admissions import conditions
 
     today = conditions()
     lines = ["models of mlx-lm, compared here with its plain decoding (--forget deletes this):"]
-    for key, verdict in sorted(verdicts.items()):
+    for key, admission in sorted(admissions.items()):
         age = "" if key.endswith(today) else ", with other versions or another device"
-        about = f"{verdict.words}, in {verdict.seconds:.1f} s{age}"
+        about = f"{admission.words}, in {admission.seconds:.1f} s{age}"
         name = f"{harmless(key.split()[0]):<19} " if key.strip() else ""
         lines.append(textwrap.fill(name + harmless(about), 96, subsequent_indent=" " * 20))
     return "\n".join(lines)
@@ -161,10 +161,10 @@ def _forget() -> int:
     """Delete the stored findings about models; the next load measures again."""
     backend.check()
     from mlxspec.drafting import measured
-    from mlxspec.loading import verdicts
+    from mlxspec.loading import admissions
 
-    count = len(verdicts.all_verdicts())
-    verdicts.clear()
+    count = len(admissions.stored())
+    admissions.clear()
     measured.clear()
     print(f"forgot {count} comparisons with mlx-lm, and all measured costs and speeds")
     return 0

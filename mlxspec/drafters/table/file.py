@@ -4,7 +4,7 @@ Per length of context, "order": `contexts` (n, order) token ids in rising order,
 occurrences up to 255, `sizes` (n,) entries per row; and for the entries of all rows in sequence,
 `tokens` (entries,) and `roots` (entries,), the square root of the mean probability in 255ths.
 Token ids have 16 bits if the vocabulary allows it, else 32. The metadata is that of every trained
-drafter (`loading/shipped.py`). Equal rows give equal files, byte for byte.
+drafter (`loading/heads/file.py`). Equal rows give equal files, byte for byte.
 """
 
 import json

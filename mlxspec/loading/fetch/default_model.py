@@ -80,9 +80,6 @@ def fetch_default_model(on_progress: Progress | None = None) -> Path:
     """Return the path of the default model; download it first if it is missing.
 
     `on_progress` gets the downloaded and all bytes; None draws a bar on the stderr of a terminal.
-
-    Raises:
-        ModelNotFoundError: It is missing, and cannot be downloaded, verified or stored.
     """
     path = default_model_path()
     if has_default_model():

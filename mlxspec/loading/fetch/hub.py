@@ -41,11 +41,7 @@ def cached_folder(repository: str, revision: str | None = None) -> Path | None:
 
 
 def hub_folder(repository: str, on_progress: Progress | None, revision: str | None) -> Path:
-    """Return the folder of a model, whose name is its commit; download what is missing.
-
-    Raises:
-        ModelNotFoundError: There is no such model, or it cannot be downloaded.
-    """
+    """Return the folder of a model, whose name is its commit; download what is missing."""
     try:
         folder = _cached_snapshot(repository, revision)
         folder = folder or _fetched_snapshot(repository, on_progress, revision)

@@ -8,10 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mlxspec.adapted.verdict import Verdict
+from mlxspec.adapted.admitted import Admission
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import verdicts
+from mlxspec.loading import admissions
 from mlxspec.loading.fetch.sources import local_places
 from mlxspec.loading.profile import ModelProfile, read_profile
 
@@ -29,7 +29,7 @@ class LocalModel:
         problem: The reason why it cannot be run, or "".
         path: The folder or GGUF file.
         profile: The profile from its headers, or None if it cannot be run.
-        verdict: The result of its examination on this machine; None if it was not examined, or
+        admission: The result of its examination on this machine; None if it was not examined, or
             needs no examination.
     """
 
@@ -39,7 +39,7 @@ class LocalModel:
     name: str = ""
     path: Path = Path()
     profile: ModelProfile | None = field(default=None, repr=False)
-    verdict: Verdict | None = None
+    admission: Admission | None = None
 
 
 def list_local_models() -> list[LocalModel]:
@@ -54,11 +54,11 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
         profile = read_profile(path)
     except UnsupportedModelError as error:
         return LocalModel(source, size_gb, str(error), name, path)
-    verdict = None if profile.is_exact else verdicts.at(path)
-    if verdict is not None and verdict.support is None:
-        problem = f"it was compared with mlx-lm here, and is {verdict.words}"
+    admission = None if profile.is_exact else admissions.at(path)
+    if admission is not None and admission.support is None:
+        problem = f"it was compared with mlx-lm here, and is {admission.words}"
         return LocalModel(source, size_gb, problem, name, path)
-    return LocalModel(source, size_gb, "", name, path, profile, verdict)
+    return LocalModel(source, size_gb, "", name, path, profile, admission)
 
 
 def _size(path: Path) -> int:

@@ -27,7 +27,7 @@ from mlxspec.loading.folder import CONFIG
 from mlxspec.params import DEFAULT_MODEL
 from mlxspec.progress import Progress
 
-_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
 _OLLAMA = ".ollama/models"
 _OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
@@ -58,10 +58,6 @@ def find_source(
     The source is a folder, a GGUF file or a hub id; None for the default model. `on_progress` is
     called with the downloaded bytes and all bytes. `revision` is a branch, tag or commit of a hub
     model; None for the cached or newest one.
-
-    Raises:
-        ModelNotFoundError: There is no model of that name, or it cannot be downloaded.
-        UnsupportedOperationError: There is a revision, but the source is not on the hub.
     """
     text = _word_of(source)
     if revision is not None and not _is_hub_id(text):
@@ -96,7 +92,7 @@ def find_local(source: str) -> Source | None:
         here = default_model.has_default_model()
         return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
     try:
-        if not _HUB_ID.fullmatch(source) or Path(expanduser(source)).exists():
+        if not HUB_ID.fullmatch(source) or Path(expanduser(source)).exists():
             return find_source(source)
         folder = cached_folder(source)
     except (ModelNotFoundError, ValueError):  # no such file, or an invalid hub id
@@ -111,11 +107,7 @@ def _word_of(source: str | PathLike[str] | None) -> str:
 
 
 def source_named(name: str) -> Source | None:
-    """Return the model on this disk that has a name, such as the name in the header of a chat.
-
-    Raises:
-        ModelNotFoundError: Several models have that name.
-    """
+    """Return the model on this disk that has a name, such as the name in the header of a chat."""
     found = [place for place in local_places() if place.name == name]
     if len(found) > 1:
         where = ", ".join(place.source for place in found)
@@ -127,7 +119,7 @@ def source_named(name: str) -> Source | None:
 
 def _is_hub_id(text: str) -> bool:
     path = Path(expanduser(text))
-    return bool(_HUB_ID.fullmatch(text)) and path.suffix != ".gguf" and not path.exists()
+    return bool(HUB_ID.fullmatch(text)) and path.suffix != ".gguf" and not path.exists()
 
 
 @dataclass(frozen=True)

@@ -269,9 +269,6 @@ def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
     """Return the name that a tensor of the file has in the model.
 
     `differing` maps the names in which its architecture differs from Llama, without layer and kind.
-
-    Raises:
-        UnsupportedModelError: The architecture has no such tensor.
     """
     top, _, kind = name.rpartition(".")
     if top in _TOP_NAMES:

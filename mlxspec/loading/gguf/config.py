@@ -22,11 +22,7 @@ _TOLERANCE = 1e-3
 
 
 def check_architecture(path: Path, header: GgufHeader) -> str:
-    """Return the architecture of a file.
-
-    Raises:
-        UnsupportedModelError: The architecture cannot be run.
-    """
+    """Return the architecture of a file."""
     name = header.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise UnsupportedModelError(
@@ -45,9 +41,6 @@ def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, A
     """Return the config of a file, checked against the shapes of its tensors.
 
     `factors` are its tensors of rotary factors, empty if they are not known.
-
-    Raises:
-        UnsupportedModelError: A number is missing or impossible, or contradicts the tensors.
     """
     name = check_architecture(path, header)
     architecture, tensors = ARCHITECTURES[name], header.tensors
@@ -124,9 +117,6 @@ def _llama3_scaling(
 
     `theta` is the base of the frequencies; each of the head_dim / 2 frequencies has a factor, its
     divisor.
-
-    Raises:
-        UnsupportedModelError: No settings of Llama 3 give these factors.
     """
     scaling = {
         "rope_type": "llama3",

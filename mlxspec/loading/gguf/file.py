@@ -42,11 +42,7 @@ _PLAIN = {"F32": "<f4", "F16": "<f2"}
 
 
 def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
-    """Return the checkpoint in a GGUF file; a header that was read before is not read again.
-
-    Raises:
-        UnsupportedModelError: The file is damaged, or of an unsupported family or tensor type.
-    """
+    """Return the checkpoint in a GGUF file; a header that was read before is not read again."""
     header = header or read_header(path)
     architecture = ARCHITECTURES[check_architecture(path, header)]
     tokenizer = tokenizer_from_gguf(path, header.metadata)

@@ -70,12 +70,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file; for one of several parts, that of the whole model.
-
-    Raises:
-        UnsupportedModelError: The file is no GGUF file, is damaged, or has an unsupported type; or
-            a part is missing.
-    """
+    """Return the header of a GGUF file; for one of several parts, that of the whole model."""
     header = _read_file(path)
     count = header.metadata.get("split.count", 1)
     return header if count in (0, 1) else _joined(path, header, count)

@@ -95,12 +95,7 @@ def check_tokenizer_kind(path: Path, metadata: dict[str, Any]) -> None:
 
 
 def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedTokenizerFast:
-    """Return the tokenizer that a GGUF file describes.
-
-    Raises:
-        UnsupportedModelError: The tokenizer is of an unsupported kind, or its parts do not fit
-            together.
-    """
+    """Return the tokenizer that a GGUF file describes."""
     check_tokenizer_kind(path, metadata)
     splitter = str(metadata.get(_PREFIX + "pre"))
     template = metadata.get("tokenizer.chat_template")

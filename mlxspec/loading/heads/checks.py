@@ -29,15 +29,10 @@ def check_head(head: HeadCheckpoint, target: TargetConfig, place: str) -> HeadCh
     """Return the head with the tensors of its kind; the names of others are listed as unknown.
 
     Every message starts with `place`, the path of the head.
-
-    Raises:
-        UnsupportedModelError: Tensors are missing or have wrong shapes, or a number of the config
-            is missing or impossible.
     """
     fields = Fields(head.config, f"{place}, config")
     wanted = _TABLES[head.kind](fields, head.tensors, target)
-    missing = sorted(name for name in wanted if name[-1] != "?" and name not in head.tensors)
-    if missing:
+    if missing := sorted({name for name in wanted if name[-1] != "?"} - head.tensors.keys()):
         rest = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise UnsupportedModelError(
             f"{place} lacks {', '.join(missing[:_NAMED])}{rest}: the {head.kind} head is "
@@ -71,9 +66,6 @@ def token_ids(
 
     `array` holds (n,) integers: the ids, or with `are_offsets` their offsets from 0, 1, ... Every
     message starts with `what`, the name of the array.
-
-    Raises:
-        UnsupportedModelError: It is no list of integers, or an id is outside the vocabulary.
     """
     if array.ndim != 1 or not mx.issubdtype(array.dtype, mx.integer):
         raise UnsupportedModelError(
@@ -185,10 +177,9 @@ def _decoder_layer(
     layer: str, D: int, read: int, fields: Fields, tensors: Tensors
 ) -> dict[str, Shape]:
     """Return the shapes of attention, whose inputs have width `read`, of the MLP and its norm."""
-    head_dim = fields.integer("head_dim")
+    head_dim, inner = fields.integer("head_dim"), fields.integer("intermediate_size")
     queries = fields.integer("num_attention_heads") * head_dim
     keys = fields.integer("num_key_value_heads") * head_dim
-    inner = fields.integer("intermediate_size")
     attention, mlp = f"{layer}self_attn.", f"{layer}mlp."
     wanted: dict[str, Shape] = {
         f"{layer}post_attention_layernorm.weight": (D,),
@@ -267,19 +258,16 @@ def _check_config(head: HeadCheckpoint, target: TargetConfig, fields: Fields) ->
     if accuracies is not None and not _are_shares(accuracies):
         raise fields.refusal("accuracies", "a list of shares from 0 to 1 for each head")
     others, length = fields.get("capture_alternatives"), len(fields.get("capture") or ())
-    is_list = head.kind == "eagle3" and isinstance(others, list)
     if others is not None and not (
-        is_list
+        head.kind == "eagle3"
+        and isinstance(others, list)
         and all(are_layers(way, target.num_hidden_layers) and len(way) == length for way in others)
     ):
         raise fields.refusal("capture_alternatives", "lists of layers, as many as in 'capture'")
 
 
 def _are_shares(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(isinstance(row, list) and all(map(_is_share, row)) for row in value)
-    return False
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return False
+    shares = [share for row in value for share in row]
+    return all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)

@@ -5,7 +5,6 @@ published ones are wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import mlx.core as mx
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.heads.checks import are_layers, token_ids
 from mlxspec.loading.heads.file import HeadCheckpoint
-from mlxspec.loading.heads.names import EAGLE, EAGLE3, MEDUSA, Renamed, Rule
+from mlxspec.loading.heads.names import EAGLE, EAGLE3, MEDUSA, Rule, StoredHead
 from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
 
-BUNDLED = "medusa_head."  # prefix of heads in one checkpoint with their target
 _BUNDLED_NOTE = (
     "these heads were trained together with their target, whose weights changed: the target must "
     "be this very checkpoint, not the model it was made from"
@@ -30,55 +28,39 @@ _LLAMA_LENGTH = 2048
 _CAPTURE = "eagle_aux_hidden_state_layer_ids"
 
 
-@dataclass(frozen=True)
-class HeadFiles:
-    """The content of a head that is not in the format of mlxspec.
-
-    Attributes:
-        place: The folder or file, for messages.
-        config: Content of `config.json`, empty if there is none.
-        tensors: Arrays by their stored names.
-    """
-
-    place: Path
-    config: dict[str, Any] = field(repr=False)
-    tensors: dict[str, mx.array] = field(repr=False)
-
-
-def parse_layout(files: HeadFiles, target: TargetConfig) -> HeadCheckpoint:
+def parse_layout(
+    place: Path, config: dict[str, Any], tensors: Mapping[str, mx.array], target: TargetConfig
+) -> HeadCheckpoint:
     """Return the unchecked head of a checkpoint with normalised names.
 
-    Raises:
-        UnsupportedModelError: It is of no known layout, incomplete, or a number of its config is
-            missing or impossible.
+    `place` is its folder or file, for messages; `config` the content of its `config.json`.
     """
     for kind, (marker, rules, read) in _LAYOUTS.items():
-        renamed = Renamed(files.tensors, rules)
-        if any(name.startswith(marker) for name in renamed.tensors):
-            config = read(files, renamed, target)
+        head = StoredHead(place, config, tensors, rules)
+        if any(name.startswith(marker) for name in head.tensors):
+            numbers, unknown = read(head, target), tuple(head.unknown)
+            card = _card(kind, config, is_bundled=any(map(is_bundled, tensors)))
             return HeadCheckpoint(
-                kind,
-                config,
-                renamed.tensors,
-                files.place.name,
-                _card(kind, files),
-                tuple(renamed.unknown),
-                renamed.origins,
+                kind, numbers, head.tensors, place.name, card, unknown, head.origins
             )
-    some = ", ".join(sorted(files.tensors)[:4]) or "nothing"
+    some = ", ".join(sorted(tensors)[:4]) or "nothing"
     raise UnsupportedModelError(
-        f"{files.place} is not a drafter of a known layout (it holds {some}): Medusa, EAGLE and "
+        f"{place} is not a drafter of a known layout (it holds {some}): Medusa, EAGLE and "
         "EAGLE-3 heads can be loaded, and files that mlxspec trained"
     )
 
 
-def _card(kind: str, files: HeadFiles) -> dict[str, Any]:
-    name: Any = files.config.get("base_model_name_or_path")
+def is_bundled(name: str) -> bool:
+    """Return whether a tensor belongs to a head in one checkpoint with its target."""
+    return name.startswith("medusa_head.")
+
+
+def _card(kind: str, config: Mapping[str, Any], *, is_bundled: bool) -> dict[str, Any]:
+    name: Any = config.get("base_model_name_or_path")
     if kind != "medusa":
-        name = files.config
+        name = config
         for key in ("speculators_config", "verifier", "name_or_path"):
             name = name.get(key) if isinstance(name, Mapping) else None
-    is_bundled = any(stored.startswith(BUNDLED) for stored in files.tensors)
     card: dict[str, Any] = {"target": {"name": name}} if isinstance(name, str) else {}
     return {**card, "note": _BUNDLED_NOTE} if is_bundled else card
 
@@ -86,92 +68,90 @@ def _card(kind: str, files: HeadFiles) -> dict[str, Any]:
 # ---- Medusa --------------------------------------------------------------------------------
 
 
-def _read_medusa(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
-    fields = Fields(files.config, str(files.place))
-    num_heads = renamed.count(r"heads\.(\d+)\.", "Medusa head", files.place)
-    num_layers = renamed.count(r"heads\.\d+\.blocks\.(\d+)\.", "Medusa layer", files.place)
-    _share_output(renamed, num_heads, fields)
-    _reduce_vocabulary(renamed, "token_map", fields, target)
-    return {
+def _read_medusa(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
+    fields = Fields(head.config, str(head.place))
+    numbers = {
         "hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
-        "num_heads": num_heads,
-        "num_layers": num_layers,
+        "num_heads": head.count(r"heads\.(\d+)\.", "Medusa head"),
+        "num_layers": head.count(r"heads\.\d+\.blocks\.(\d+)\.", "Medusa layer"),
     }
+    _share_output(head, numbers["num_heads"], fields)
+    _reduce_vocabulary(head, "token_map", fields, target)
+    return numbers
 
 
-def _share_output(renamed: Renamed, num_heads: int, fields: Fields) -> None:
+def _share_output(head: StoredHead, num_heads: int, fields: Fields) -> None:
     """Give every head the output layer that vLLM's file stores once."""
-    is_shared = fields.flag("original_lm_head", False) and "heads.0.out.weight" in renamed.tensors
-    one = "lm_head.weight" if "lm_head.weight" in renamed.tensors else "heads.0.out.weight"
+    is_shared = fields.flag("original_lm_head", False) and "heads.0.out.weight" in head.tensors
+    one = "lm_head.weight" if "lm_head.weight" in head.tensors else "heads.0.out.weight"
     if one != "lm_head.weight" and not is_shared:
         return
-    output, origin = renamed.tensors.pop(one), renamed.origins.pop(one)
-    for head in range(num_heads):
-        renamed.tensors[f"heads.{head}.out.weight"] = output
-        renamed.origins[f"heads.{head}.out.weight"] = origin
+    output, origin = head.tensors.pop(one), head.origins.pop(one)
+    for name in (f"heads.{index}.out.weight" for index in range(num_heads)):
+        head.tensors[name], head.origins[name] = output, origin
 
 
-def _reduce_vocabulary(renamed: Renamed, ids: str, fields: Fields, target: TargetConfig) -> None:
+def _reduce_vocabulary(head: StoredHead, ids: str, fields: Fields, target: TargetConfig) -> None:
     """Check the ids, and cut full output layers to the rows of these ids.
 
     If the config states that the vocabulary is not reduced, the ids are dropped, as in vLLM.
     """
-    if ids not in renamed.tensors:
+    if ids not in head.tensors:
         return
     if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
-        del renamed.tensors[ids]
-        renamed.unknown.append(renamed.origins.pop(ids))
+        del head.tensors[ids]
+        head.unknown.append(head.origins.pop(ids))
         return
-    kept = token_ids(renamed.tensors[ids], repr(renamed.origins[ids]), target.vocab_size)
+    kept = token_ids(head.tensors[ids], repr(head.origins[ids]), target.vocab_size)
     whole = {
         name: array
-        for name, array in renamed.tensors.items()
+        for name, array in head.tensors.items()
         if name.endswith((".out.weight", "lm_head.weight"))
         and array.shape[:1] == (target.vocab_size,)
     }
     rows = {id(array): array[kept] for array in whole.values()}  # shared outputs stay shared
-    renamed.tensors |= {name: rows[id(array)] for name, array in whole.items()} | {ids: kept}
+    head.tensors |= {name: rows[id(array)] for name, array in whole.items()} | {ids: kept}
 
 
 # ---- EAGLE ---------------------------------------------------------------------------------
 
 
-def _read_eagle(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
-    fields = _layer_fields(files)
-    has_norms = fields.flag("layernorms", "embedding_layernorm.weight" in renamed.tensors)
-    _reduce_vocabulary(renamed, "target_ids", fields, target)
-    num_layers = renamed.count(r"layers\.(\d+)\.", "layer", files.place)
-    return _layer_config(fields, renamed, "layers.0") | {
+def _read_eagle(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
+    fields = _layer_fields(head)
+    has_norms = fields.flag("layernorms", "embedding_layernorm.weight" in head.tensors)
+    _reduce_vocabulary(head, "target_ids", fields, target)
+    num_layers = head.count(r"layers\.(\d+)\.", "layer")
+    return _layer_config(fields, head, "layers.0") | {
         "num_layers": num_layers,
         "input_norm": has_norms,
         "vocab_size": target.vocab_size,
-        "draft_vocab_size": renamed.rows("target_ids") or target.vocab_size,
+        "draft_vocab_size": head.rows("target_ids") or target.vocab_size,
     }
 
 
-def _layer_fields(files: HeadFiles) -> Fields:
+def _layer_fields(head: StoredHead) -> Fields:
     """Return the keys of a config; those of a nested config have priority.
 
     A config is flat as Llama's, or nested under "model" (vLLM's copies) or by speculators.
     """
-    merged, place = dict(files.config), str(files.place)
+    merged, place = dict(head.config), str(head.place)
     for key in ("model", _SPECULATORS):
-        section = Fields(files.config, place).section(key)
-        merged |= {name: section.get(name) for name in files.config.get(key) or ()}
+        section = Fields(head.config, place).section(key)
+        merged |= {name: section.get(name) for name in head.config.get(key) or ()}
     return Fields(merged, place)
 
 
-def _layer_config(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any]:
+def _layer_config(fields: Fields, head: StoredHead, layer: str) -> dict[str, Any]:
     """Return the numbers of the decoder layer whose tensor names start with `layer`."""
-    rows = renamed.rows(f"{layer}.self_attn.q_proj.weight")
+    rows = head.rows(f"{layer}.self_attn.q_proj.weight")
     num_heads = _num_heads(fields, rows)
     length = fields.integer("max_position_embeddings", _LLAMA_LENGTH)
     if fields.text("hidden_act", "silu") != "silu":
         raise fields.refusal("hidden_act", "'silu', the only activation supported")
-    inner = renamed.rows(f"{layer}.mlp.gate_proj.weight")
+    inner = head.rows(f"{layer}.mlp.gate_proj.weight")
     return {
-        "hidden_size": renamed.rows("fc.weight") or fields.integer("hidden_size"),
+        "hidden_size": head.rows("fc.weight") or fields.integer("hidden_size"),
         "intermediate_size": inner or fields.integer("intermediate_size"),
         "num_attention_heads": num_heads,
         "num_key_value_heads": fields.integer("num_key_value_heads", num_heads),
@@ -179,8 +159,8 @@ def _layer_config(fields: Fields, renamed: Renamed, layer: str) -> dict[str, Any
         "rms_norm_eps": fields.number("rms_norm_eps", 1e-6),
         "rope_theta": read_rope_theta(fields),
         "rope_scaling": read_rope_scaling(fields, length),
-        "attention_bias": f"{layer}.self_attn.q_proj.bias" in renamed.tensors,
-        "fc_bias": "fc.bias" in renamed.tensors,
+        "attention_bias": f"{layer}.self_attn.q_proj.bias" in head.tensors,
+        "fc_bias": "fc.bias" in head.tensors,
     }
 
 
@@ -195,27 +175,27 @@ def _num_heads(fields: Fields, rows: int) -> int:
 # ---- EAGLE-3 -------------------------------------------------------------------------------
 
 
-def _read_eagle3(files: HeadFiles, renamed: Renamed, target: TargetConfig) -> dict[str, Any]:
-    fields = _layer_fields(files)
-    if more := [name for name in renamed.unknown if "layers.1." in name]:
+def _read_eagle3(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
+    fields = _layer_fields(head)
+    if more := [name for name in head.unknown if "layers.1." in name]:
         raise UnsupportedModelError(
-            f"{files.place} holds {more[0]}: an EAGLE-3 head of several layers; one layer is "
+            f"{head.place} holds {more[0]}: an EAGLE-3 head of several layers; one layer is "
             "supported"
         )
-    if (offsets := renamed.tensors.get("target_ids")) is not None:
-        what = f"{files.place}: {renamed.origins['target_ids']!r}"
+    if (offsets := head.tensors.get("target_ids")) is not None:
+        what = f"{head.place}: {head.origins['target_ids']!r}"
         ids = token_ids(offsets, what, target.vocab_size, are_offsets=True)
-        renamed.tensors["target_ids"] = ids
-    rows = renamed.rows("lm_head.weight") or renamed.rows("target_ids")
-    extra = Fields(files.config, str(files.place)).section("eagle_config")
+        head.tensors["target_ids"] = ids
+    rows = head.rows("lm_head.weight") or head.rows("target_ids")
+    extra = Fields(head.config, str(head.place)).section("eagle_config")
     flags = {
         "norm_before_residual": _SPECULATORS in fields,
-        "norm_before_fc": "input_norm.weight" in renamed.tensors,
-        "fc_norm": "fc_norm.0.weight" in renamed.tensors,
+        "norm_before_fc": "input_norm.weight" in head.tensors,
+        "fc_norm": "fc_norm.0.weight" in head.tensors,
         "norm_output": False,
     }
     return {
-        **_layer_config(fields, renamed, "layer"),
+        **_layer_config(fields, head, "layer"),
         "target_hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
         "draft_vocab_size": rows or fields.integer("draft_vocab_size", target.vocab_size),
@@ -249,7 +229,7 @@ def _captured(fields: Fields, extra: Fields, num_layers: int) -> dict[str, Any]:
     return {"capture": possible[0], "capture_alternatives": possible[1:]}
 
 
-_Reader = Callable[[HeadFiles, Renamed, TargetConfig], dict[str, Any]]
+_Reader = Callable[[StoredHead, TargetConfig], dict[str, Any]]
 _LAYOUTS: dict[str, tuple[str, Sequence[Rule], _Reader]] = {
     "medusa": ("heads.", MEDUSA, _read_medusa),
     "eagle3": ("layer.hidden_norm.weight", EAGLE3, _read_eagle3),

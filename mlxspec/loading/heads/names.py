@@ -32,6 +32,7 @@ token i of the head is token i + d2t[i] of the target.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -80,14 +81,25 @@ EAGLE3: list[Rule] = [
 ]
 
 
-class Renamed:
-    """Tensors under normalised names.
+class StoredHead:
+    """The config and tensors of a head that is not in the format of mlxspec.
 
-    `origins` holds the stored names by normalised name, `unknown` the stored names that no rule
-    covers.
+    Attributes:
+        place: The folder or file, for messages.
+        config: Content of `config.json`, empty if there is none.
+        tensors: Arrays by normalised name.
+        origins: The stored names by normalised name.
+        unknown: The stored names that no rule covers.
     """
 
-    def __init__(self, stored: Mapping[str, mx.array], rules: Sequence[Rule]) -> None:
+    def __init__(
+        self,
+        place: Path,
+        config: dict[str, Any],
+        stored: Mapping[str, mx.array],
+        rules: Sequence[Rule],
+    ) -> None:
+        self.place, self.config = place, config
         self.tensors: dict[str, mx.array] = {}
         self.origins: dict[str, str] = {}
         self.unknown: list[str] = []
@@ -105,17 +117,17 @@ class Renamed:
         array = self.tensors.get(name)
         return array.shape[0] if array is not None and array.ndim else 0
 
-    def count(self, pattern: str, what: str, place: Path) -> int:
+    def count(self, pattern: str, what: str) -> int:
         """Return how many numbers the group of a pattern matches at the start of the names.
 
-        Raises:
-            UnsupportedModelError: The numbers are not 0, 1, 2, ...
+        Numbers other than 0, 1, 2, ... are an UnsupportedModelError.
         """
         matches = (re.match(pattern, name) for name in self.tensors)
         found = {int(match[1]) for match in matches if match}
         missing = next(index for index in range(len(found) + 1) if index not in found)
         if missing < len(found):
             raise UnsupportedModelError(
-                f"{place} holds a {what} {max(found)}, but no {what} {missing}: it is incomplete"
+                f"{self.place} holds a {what} {max(found)}, but no {what} {missing}: it is "
+                "incomplete"
             )
         return len(found)

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -52,18 +52,16 @@ def read_torch_file(
 ) -> dict[str, mx.array]:
     """Return the tensors of a `.bin` or `.pt` file by name, in their stored types.
 
-    `torch.save` must have written the file from a dict of tensors. `choose` selects the names to
-    read from the names of all tensors; other tensors use no memory.
-
-    Raises:
-        UnsupportedModelError: The file is damaged, has the format before PyTorch 1.6, holds more
-            than tensors, or states wrong sizes.
+    `torch.save` of PyTorch 1.6 or later must have written the file from a dict of tensors. `choose`
+    selects the names to read from the names of all tensors; other tensors use no memory.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            program = _read_record(archive, _folder(archive) + "data.pkl", _MAX_PICKLE)
-            views = _checked(_Unpickler(io.BytesIO(program)).load(), path.stat().st_size)
-            return _read_views(archive, {name: views[name] for name in choose(views.keys())})
+            folder = _folder(archive)
+            program = _read_record(archive, folder + "data.pkl", _MAX_PICKLE)
+            views = _views(_Unpickler(io.BytesIO(program)).load())
+            chosen = {name: views[name] for name in choose(views.keys())}
+            return _read_views(archive, folder, chosen, path.stat().st_size)
     except _REFUSALS as error:
         raise UnsupportedModelError(
             f"{path} cannot be read as weights of PyTorch 1.6 or later: "
@@ -72,21 +70,11 @@ def read_torch_file(
         ) from error
 
 
-@dataclass(frozen=True)
-class _Storage:
-    """A sequence of `num_items` numbers of one type, stored in the record `key`."""
+class _Storage(NamedTuple):
+    """A sequence of numbers of one type, stored in the record `key`."""
 
     dtype: str
     key: str
-    num_items: int
-
-    @property
-    def item_size(self) -> int:
-        return np.dtype(_NUMPY[self.dtype]).itemsize
-
-    @property
-    def n_bytes(self) -> int:
-        return self.num_items * self.item_size
 
 
 @dataclass(frozen=True)
@@ -99,19 +87,8 @@ class _View:
     strides: tuple[int, ...]
 
     @property
-    def is_possible(self) -> bool:
-        """Whether the values are numbers, and the tensor is inside its storage."""
-        if not isinstance(self.shape, tuple) or not isinstance(self.strides, tuple):
-            return False
-        numbers = (*self.shape, *self.strides, self.offset, self.storage.num_items)
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            return False
-        if len(self.shape) != len(self.strides) or len(self.shape) > _MAX_AXES:
-            return False
-        steps = zip(self.shape, self.strides, strict=True)
-        last = self.offset + sum((length - 1) * stride for length, stride in steps)
-        is_small = max(self.shape, default=0) <= _MAX_SIZE
-        return is_small and (0 in self.shape or last < self.storage.num_items)
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(_NUMPY[self.storage.dtype]).itemsize
 
 
 def _new_dict() -> dict[Any, Any]:
@@ -121,7 +98,13 @@ def _new_dict() -> dict[Any, Any]:
 def _new_view(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _View:
     if not isinstance(storage, _Storage):
         raise TypeError("its pickle makes a tensor without a storage")
-    return _View(storage, offset, shape, strides)
+    is_even = len(shape) == len(strides) <= _MAX_AXES
+    numbers = (offset, *strides, *shape)
+    if not is_even or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+        raise ValueError(
+            f"offset, shape or strides of a tensor in {storage.key!r:.200} are impossible"
+        )
+    return _View(storage, offset, tuple(shape), tuple(strides))
 
 
 def _unwrapped(parameter: Any, *_: Any) -> _View:
@@ -180,12 +163,12 @@ class _Unpickler(pickle._Unpickler):
         return _NAMES[path]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, _location, num_items = pid
+        kind, dtype, key, _location, _num_items = pid
         if kind != "storage" or not isinstance(dtype, str) or not isinstance(key, str):
             raise TypeError("its pickle refers to something that is not a storage")
         if dtype not in _NUMPY:
             raise TypeError(f"its pickle has a storage of the type {dtype[:200]!r}")
-        return _Storage(dtype, key, num_items)
+        return _Storage(dtype, key)
 
     def load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
@@ -241,61 +224,51 @@ def _read_record(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     return archive.read(name)
 
 
-def _checked(content: Any, file_size: int) -> dict[str, _View]:
-    """Return the tensors of a pickle; each is inside its storage, all together inside the file."""
+def _views(content: Any) -> dict[str, _View]:
+    """Return the tensors of a pickle; plain values beside them are left out."""
     if not isinstance(content, dict):
         raise TypeError(f"it holds {type(content).__name__}, not a dict of tensors")
-    views = {}
     for name, value in content.items():
-        if isinstance(value, dict | list | tuple):
+        if isinstance(value, dict | list | tuple) and not isinstance(value, _Storage):
             raise TypeError(f"{name!r} is {type(value).__name__}, not a tensor")
-        if isinstance(value, _View):
-            views[str(name)] = value
-            if not value.is_possible:
-                raise ValueError(
-                    f"tensor {name!r} of shape {_short(value.shape)}, strides "
-                    f"{_short(value.strides)} and offset {_short(value.offset)} does not fit in "
-                    f"its storage of {_short(value.storage.num_items)} numbers"
-                )
-    distinct = set(views.values())
-    tensors = sum(math.prod(view.shape) * view.storage.item_size for view in distinct)
-    storages = sum(storage.n_bytes for storage in {view.storage for view in distinct})
-    if (stated := max(tensors, storages)) > file_size:
-        raise ValueError(f"its tensors take {stated} bytes, the file has {file_size}")
-    return views
+    return {str(name): value for name, value in content.items() if isinstance(value, _View)}
 
 
-def _short(value: Any) -> str:
-    """Return a value for a message, cut to 200 characters: a hostile file can hold any value."""
-    is_plain = isinstance(value, tuple) and all(isinstance(item, int) for item in value[:9])
-    return str(value[:9] if is_plain else value if isinstance(value, int) else "?")[:200]
-
-
-def _read_views(archive: zipfile.ZipFile, views: Mapping[str, _View]) -> dict[str, mx.array]:
+def _read_views(
+    archive: zipfile.ZipFile, folder: str, views: Mapping[str, _View], file_size: int
+) -> dict[str, mx.array]:
     """Return the tensors; each storage is read once, and equal views share one array."""
     by_record: dict[str, set[_View]] = defaultdict(set)
     for view in views.values():
         by_record[view.storage.key].add(view)
+    stated = sum(view.n_bytes for members in by_record.values() for view in members)
+    if stated > file_size:
+        raise ValueError(f"its tensors take {stated} bytes, the file has {file_size}")
     arrays: dict[_View, mx.array] = {}
     for key, members in by_record.items():
-        most = max(view.storage.n_bytes for view in members)
-        data = _read_record(archive, f"{_folder(archive)}data/{key}", most)
-        if {view.storage.n_bytes for view in members} != {len(data)}:
-            raise ValueError(f"storage {key!r} holds {len(data)} bytes, not {most}")
+        data = _read_record(archive, f"{folder}data/{key}", file_size)
+        file_size -= len(data)  # records that overlap could exceed any memory
         arrays |= {view: _cut(data, view) for view in members}
     return {name: arrays[view] for name, view in views.items()}
 
 
 def _cut(data: bytes, view: _View) -> mx.array:
     numbers: NDArray[Any] = np.frombuffer(data, _NUMPY[view.storage.dtype])
-    if not math.prod(view.shape):
-        numbers = np.zeros(view.shape, numbers.dtype)
-    else:
-        steps = zip(view.shape, view.strides, strict=True)
+    steps = list(zip(view.shape, view.strides, strict=True))
+    last = view.offset + sum((length - 1) * stride for length, stride in steps)
+    is_inside = not view.n_bytes or last < len(numbers)
+    if not is_inside or max(view.shape, default=0) > _MAX_SIZE:
+        raise ValueError(
+            f"a tensor of shape {view.shape}, strides {view.strides} and offset {view.offset} does "
+            f"not fit in its storage {view.storage.key!r} of {len(numbers)} numbers"
+        )
+    if view.n_bytes:
         strides = [stride * numbers.itemsize if length > 1 else 0 for length, stride in steps]
         numbers = np.lib.stride_tricks.as_strided(
             numbers[view.offset :], view.shape, strides, writeable=False
         )
+    else:
+        numbers = np.zeros(view.shape, numbers.dtype)
     array = mx.array(np.ascontiguousarray(numbers).reshape(view.shape))
     if view.storage.dtype == "bfloat16":
         return array.view(mx.bfloat16)

@@ -28,7 +28,7 @@ from safetensors.numpy import load_file
 
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.loading.heads.file import write_safetensors
+from mlxspec.loading.tensor_files import write_safetensors
 
 GREEDY = 1
 _SETTINGS = "corpus.json"

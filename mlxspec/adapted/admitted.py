@@ -1,4 +1,4 @@
-"""The verdict of an examination: which drafts a model verifies exactly, and why not more."""
+"""The result of an examination: which drafts a model verifies exactly, and why not more."""
 
 from dataclasses import dataclass, field
 
@@ -6,8 +6,8 @@ from mlxspec.models import CacheKind, DraftSupport, drafts_in_words
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result of an examination.
+class Admission:
+    """What a model of mlx-lm is admitted for, by an examination.
 
     Attributes:
         support: The drafts that the model can verify; None if even its text differs.

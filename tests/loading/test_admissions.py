@@ -7,10 +7,10 @@ import pytest
 
 import mlxspec
 from mlxspec import GenerationParams
-from mlxspec.adapted.verdict import Verdict
+from mlxspec.adapted.admitted import Admission
 from mlxspec.drafting.catalogue import list_models, model_entry
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import load_model, mlx_lm, verdicts
+from mlxspec.loading import admissions, load_model, mlx_lm
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.trace.events import GenerationStarted
 from mlxspec_cli.commands import doctor
@@ -20,8 +20,8 @@ from tests.support.model_folders import save_folder, save_json
 from tests.support.qwen3_folder import save_foreign
 
 WHY = "draft trees: the draft is 3.0e-01 off, 2.0e-05 is allowed"
-CHAINS = Verdict("chain", WHY, 1e-6, 2.5)
-NOTHING = Verdict(None, f"{WHY}; single tokens: it is off", 0.0, 2.5)
+CHAINS = Admission("chain", WHY, 1e-6, 2.5)
+NOTHING = Admission(None, f"{WHY}; single tokens: it is off", 0.0, 2.5)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def hub(tmp_path, monkeypatch):
 @pytest.fixture
 def finds(monkeypatch):
     """Let the next examinations find something given."""
-    return lambda verdict: monkeypatch.setattr(mlx_lm, "examine", lambda *_: verdict)
+    return lambda admission: monkeypatch.setattr(mlx_lm, "examine", lambda *_: admission)
 
 
 def drafts_of(folder):
@@ -75,12 +75,12 @@ def test_a_model_that_was_refused_is_listed_with_the_reason(tmp_path, finds):
     assert "it is off" in describe_model(folder, "m", "m").problem
 
 
-def test_a_verdict_of_other_versions_or_another_config_counts_for_nothing(tmp_path, monkeypatch):
+def test_an_admission_of_other_versions_or_another_config_counts_for_nothing(tmp_path, monkeypatch):
     folder = save_foreign(tmp_path / "m")
     load_model(folder)
     later = (folder / "config.json").stat().st_mtime_ns + 10**9
     with monkeypatch.context() as patch:
-        patch.setattr(verdicts, "conditions", lambda: "mlx 99")
+        patch.setattr(admissions, "conditions", lambda: "mlx 99")
         assert drafts_of(folder) == "drafts not examined yet"
     assert drafts_of(folder) == "draft trees"
     os.utime(folder / "config.json", ns=(later, later))
@@ -97,19 +97,19 @@ def test_a_damaged_note_is_none(tmp_path, damage):
     assert drafts_of(folder) == "drafts not examined yet"
 
 
-def test_the_doctor_lists_verdicts_with_reason_and_time(tmp_path, finds):
+def test_the_doctor_lists_admissions_with_reason_and_time(tmp_path, finds):
     finds(CHAINS)
     load_model(save_foreign(tmp_path / "m"))
-    text = doctor.verdicts_text(doctor.examine().verdicts)
+    text = doctor.admissions_text(doctor.examine().admissions)
     assert "qwen3               draft chains (draft trees: the draft is 3.0e-01 off" in text
     assert "in 2.5 s" in " ".join(text.split())
     assert "other versions" not in text
 
 
-def test_the_doctor_names_verdicts_of_other_versions(tmp_path, monkeypatch):
+def test_the_doctor_names_admissions_of_other_versions(tmp_path, monkeypatch):
     load_model(save_foreign(tmp_path / "m"))
-    monkeypatch.setattr(verdicts, "conditions", lambda: "mlx 99")
-    assert "other versions" in " ".join(doctor.verdicts_text(doctor.examine().verdicts).split())
+    monkeypatch.setattr(admissions, "conditions", lambda: "mlx 99")
+    assert "other versions" in " ".join(doctor.admissions_text(doctor.examine().admissions).split())
 
 
 def test_the_doctor_forgets(tmp_path, capsys):
@@ -117,7 +117,7 @@ def test_the_doctor_forgets(tmp_path, capsys):
     load_model(folder)
     assert main(["doctor", "--forget"]) == 0
     assert "forgot 1 comparison" in capsys.readouterr().out
-    assert verdicts.all_verdicts() == {}
+    assert admissions.stored() == {}
     lines = []
     load_model(folder, say=lines.append)
     assert [line.split()[0] for line in lines] == ["comparing", "compared"]
@@ -133,13 +133,13 @@ def test_a_long_examination_says_how_far_it_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "words"),
+    ("admission", "words"),
     [(None, "draft trees"), (CHAINS, f"draft chains ({WHY})")],
     ids=["trees", "chains"],
 )
-def test_a_reply_begins_with_the_drafts_that_its_target_verifies(tmp_path, finds, verdict, words):
-    if verdict is not None:
-        finds(verdict)
+def test_a_reply_begins_with_the_drafts_that_its_target_verifies(tmp_path, finds, admission, words):
+    if admission is not None:
+        finds(admission)
     engine = mlxspec.load(save_foreign(tmp_path / "m"), drafter="none")
     started = next(engine.generate([5, 9, 2], GenerationParams(max_tokens=1)))
     assert isinstance(started, GenerationStarted)
