@@ -15,7 +15,7 @@ from mlxspec.loading.fetch.models import describe_model
 from mlxspec.trace.events import GenerationStarted
 from mlxspec_cli.commands import doctor
 from mlxspec_cli.main import main
-from tests.support.hub_cache import cached_folder, use_hub_cache
+from tests.support.hub_cache import cached_folder
 from tests.support.model_folders import save_folder, save_json
 from tests.support.qwen3_folder import save_foreign
 
@@ -24,9 +24,7 @@ CHAINS = Admission("chain", WHY, 1e-6, 2.5)
 NOTHING = Admission(None, f"{WHY}; single tokens: it is off", 0.0, 2.5)
 
 
-@pytest.fixture(autouse=True)
-def hub(tmp_path, monkeypatch):
-    return use_hub_cache(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("hub")
 
 
 @pytest.fixture
@@ -50,14 +48,7 @@ def test_a_list_says_what_is_known_before_and_after_a_load(hub):
     assert said["org/foreign"] == "draft trees"
 
 
-def test_a_list_says_why_no_more_drafts_are_verified(tmp_path, finds):
-    finds(CHAINS)
-    folder = save_foreign(tmp_path / "m")
-    load_model(folder)
-    assert drafts_of(folder) == f"draft chains ({WHY})"
-
-
-def test_a_limit_is_said_again_at_each_load(tmp_path, finds):
+def test_a_limit_is_said_again_at_each_load_and_in_the_list(tmp_path, finds):
     finds(CHAINS)
     folder = save_foreign(tmp_path / "m")
     first, later = [], []
@@ -65,6 +56,7 @@ def test_a_limit_is_said_again_at_each_load(tmp_path, finds):
     load_model(folder, say=later.append)
     assert first[-1] == f"compared in 2.5 s: draft chains ({WHY})"
     assert later == [f"qwen3 was compared before: draft chains ({WHY})"]
+    assert drafts_of(folder) == f"draft chains ({WHY})"
 
 
 def test_a_model_that_was_refused_is_listed_with_the_reason(tmp_path, finds):
@@ -75,20 +67,24 @@ def test_a_model_that_was_refused_is_listed_with_the_reason(tmp_path, finds):
     assert "it is off" in describe_model(folder, "m", "m").problem
 
 
-def test_an_admission_of_other_versions_or_another_config_counts_for_nothing(tmp_path, monkeypatch):
+def test_an_admission_of_other_versions_or_another_config_counts_for_nothing(
+    tmp_path, monkeypatch, finds
+):
+    finds(CHAINS)
     folder = save_foreign(tmp_path / "m")
     load_model(folder)
     later = (folder / "config.json").stat().st_mtime_ns + 10**9
     with monkeypatch.context() as patch:
         patch.setattr(admissions, "conditions", lambda: "mlx 99")
         assert drafts_of(folder) == "drafts not examined yet"
-    assert drafts_of(folder) == "draft trees"
+    assert drafts_of(folder) == CHAINS.words
     os.utime(folder / "config.json", ns=(later, later))
     assert drafts_of(folder) == "drafts not examined yet"
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"KEY": {"key": 5}}', '{"KEY": {"key": "gone"}}'])
-def test_a_damaged_note_is_none(tmp_path, damage):
+def test_a_damaged_note_is_none(tmp_path, damage, finds):
+    finds(CHAINS)
     folder = save_foreign(tmp_path / "m")
     load_model(folder)
     (path,) = (tmp_path / "home").glob("admitted_places.json")
@@ -97,22 +93,19 @@ def test_a_damaged_note_is_none(tmp_path, damage):
     assert drafts_of(folder) == "drafts not examined yet"
 
 
-def test_the_doctor_lists_admissions_with_reason_and_time(tmp_path, finds):
+def test_the_doctor_lists_admissions_with_reason_time_and_age(tmp_path, finds, monkeypatch):
     finds(CHAINS)
     load_model(save_foreign(tmp_path / "m"))
     text = doctor.admissions_text(doctor.examine().admissions)
     assert "qwen3               draft chains (draft trees: the draft is 3.0e-01 off" in text
     assert "in 2.5 s" in " ".join(text.split())
     assert "other versions" not in text
-
-
-def test_the_doctor_names_admissions_of_other_versions(tmp_path, monkeypatch):
-    load_model(save_foreign(tmp_path / "m"))
     monkeypatch.setattr(admissions, "conditions", lambda: "mlx 99")
     assert "other versions" in " ".join(doctor.admissions_text(doctor.examine().admissions).split())
 
 
-def test_the_doctor_forgets(tmp_path, capsys):
+def test_the_doctor_forgets(tmp_path, capsys, finds):
+    finds(CHAINS)
     folder = save_foreign(tmp_path / "m")
     load_model(folder)
     assert main(["doctor", "--forget"]) == 0

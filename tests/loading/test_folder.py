@@ -130,118 +130,166 @@ def test_a_template_of_its_own_file_is_found(tmp_path):
     assert tokenizer.render_chat([{"role": "user", "content": "hi"}]) == "hi"
 
 
+# ---- what does no harm --------------------------------------------------------------------
+
+
+def edited(name, old, new):
+    """Replace a text in a file of a folder, which is written without spaces first."""
+
+    def edit(folder):
+        path = folder / name
+        text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+    return edit
+
+
+def stated(**changes):
+    """Change entries of a config."""
+
+    def edit(folder):
+        config = json.loads((folder / "config.json").read_text())
+        save_json(folder / "config.json", config | changes)
+
+    return edit
+
+
+def index_of(count):
+    """Write an index of parts that may not be there."""
+    names = [f"model-{index:05}-of-{count:05}.safetensors" for index in range(1, count + 1)]
+    return indexed({f"model.layers.{index}.weight": name for index, name in enumerate(names)})
+
+
+def indexed(weight_map):
+    content = {} if weight_map is None else {"weight_map": weight_map}
+    return lambda folder: save_json(folder / "model.safetensors.index.json", content)
+
+
+def moved(old, new):
+    return lambda folder: (folder / old).rename(folder / new)
+
+
+def removed(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name, text):
+    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
+
+
+def another_model(folder):
+    mx.save_safetensors(str(folder / "consolidated.safetensors"), {"norm.weight": mx.zeros(4)})
+
+
+PART, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    ("shards", "changes"),
+    [
+        (1, [index_of(2)]),
+        (1, [index_of(2), written("model-00001-of-00002.safetensors", "cut short")]),
+        (2, [index_of(3)]),
+        (2, [removed(INDEX), another_model]),
+        (1, [moved("model.safetensors", "weights.00.safetensors")]),
+        (1, [edited("config.json", "{", "\ufeff{")]),
+        (1, [written("tokenizer_config.json", '{"eos_token":"<|end|>","model_max_length":"a"}')]),
+    ],
+    ids=["index", "a part", "another index", "other weights", "name", "byte order", "length"],
+)
+def test_what_another_program_left_behind_does_not_matter(tmp_path, shards, changes):
+    folder = save_folder(tmp_path / "m", shards=shards)
+    for change in changes:
+        change(folder)
+    assert load_model(folder).tokenizer.encode("ab")
+
+
 # ---- broken folders ----------------------------------------------------------------------------
 
-
-def test_a_folder_without_config_is_no_model(tmp_path):
-    assert "has no config.json: it is not a model folder" in refusal_of(tmp_path)
-
-
-def test_names_a_missing_shard(tmp_path):
-    folder = save_folder(tmp_path / "m", shards=3)
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    assert "lacks model-00002-of-00003.safetensors (1 of 3" in refusal_of(folder)
+DAMAGED = ["", '{"a": ', "[1]", "\0\0", '{"eos_token_id": 2,}', "// none\n{}"]
+FOREIGN = {"quant_method": "gptq", "bits": 4}
+HUGE = 2**32 - 1
+NO_TOKENIZER = "the tokenizer of"
 
 
-def index_of(folder, count):
-    names = [f"model-{index:05}-of-{count:05}.safetensors" for index in range(1, count + 1)]
-    weight_map = {f"model.layers.{index}.weight": name for index, name in enumerate(names)}
-    save_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+@pytest.mark.parametrize(
+    ("shards", "change", "named"),
+    [
+        (1, removed("config.json"), "has no config.json: it is not a model folder"),
+        (1, removed("tokenizer.json"), "has no tokenizer.json"),
+        (1, moved("model.safetensors", "pytorch_model.bin"), "holds no *.safetensors"),
+        (3, removed("model-00002-of-00003.safetensors"), "lacks model-00002-of-00003"),
+        (2, indexed({"model.norm.weight": "../other.safetensors"}), "files of its own folder"),
+        (2, indexed(None), "does not list files of its own folder"),
+        (2, indexed([]), "does not list files of its own folder"),
+        (2, indexed({"a": 1}), "does not list files of its own folder"),
+        (2, indexed({"a": []}), "does not list files of its own folder"),
+        *((1, written("config.json", content), "config.json") for content in DAMAGED),
+        *((1, written("tokenizer.json", content), "tokenizer.json") for content in DAMAGED),
+        (1, stated(quantization_config=FOREIGN), "quantised by the method 'gptq'"),
+        (1, stated(model_type="gemma3"), "'gemma3'"),
+        (1, stated(model_type=["llama"]), "'model_type' is ['llama']"),
+        (1, stated(vocab_size=2**31 - 1), "weights, and its files hold"),
+        (1, stated(hidden_size=2**20), "weights, and its files hold"),
+        (1, stated(num_hidden_layers=9000), "weights, and its files hold"),
+        (1, edited("tokenizer.json", '"a":0', '"a":[0]'), NO_TOKENIZER),  # a bare Exception
+        (1, edited("tokenizer.json", '"single_word":false', '"single_word":[]'), NO_TOKENIZER),
+        (
+            1,
+            edited(
+                "tokenizer.json",
+                '"continuing_subword_prefix":null',
+                '"continuing_subword_prefix":"[]"',
+            ),
+            NO_TOKENIZER,
+        ),
+        (1, edited("tokenizer_config.json", "{", '{"added_tokens_decoder":[1],'), NO_TOKENIZER),
+        (1, edited("tokenizer.json", '"a":0', f'"a":{HUGE}'), f"of the number {HUGE}"),
+        (1, edited("tokenizer.json", '"id":23', f'"id":{HUGE}'), f"of the number {HUGE}"),
+    ],
+)
+def test_a_broken_folder_is_refused_by_what_is_broken(tmp_path, shards, change, named):
+    folder = save_folder(tmp_path / "m", shards=shards)
+    change(folder)
+    assert named in refusal_of(folder)
 
 
-@pytest.mark.parametrize("left", ["no part", "a part of its own"])
-def test_an_index_beside_one_whole_file_is_of_no_account(tmp_path, left):
-    folder = save_folder(tmp_path / "m")
-    index_of(folder, 2)
-    if left == "a part of its own":
-        (folder / "model-00001-of-00002.safetensors").write_bytes(b"cut short")
-    assert load_model(folder).tokenizer.encode("ab")
-
-
-def test_an_index_of_other_parts_than_those_that_are_there_is_of_no_account(tmp_path):
+def test_parts_that_are_not_complete_and_have_long_names_are_missing(tmp_path):
     folder = save_folder(tmp_path / "m", shards=2)
-    index_of(folder, 3)
-    assert load_model(folder).tokenizer.encode("ab")
-    (folder / "model-00002-of-00002.safetensors").unlink()  # now they are not complete
+    (folder / PART).unlink()
+    index_of(3)(folder)
     assert "lacks model-00001-of-00003.safetensors" in refusal_of(folder)
-
-
-def test_without_an_index_the_files_of_a_model_are_read_and_no_others(tmp_path):
-    folder = save_folder(tmp_path / "m", shards=2)
-    (folder / "model.safetensors.index.json").unlink()
-    mx.save_safetensors(str(folder / "consolidated.safetensors"), {"norm.weight": mx.zeros(4)})
-    assert load_model(folder).tokenizer.encode("ab")
-
-
-def test_weights_may_have_a_name_of_their_own(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    (folder / "model.safetensors").rename(folder / "weights.00.safetensors")
-    assert load_model(folder).tokenizer.encode("ab")
-
-
-def test_names_a_shard_that_is_cut_short(tmp_path):
-    folder = save_folder(tmp_path / "m", shards=2)
-    shard = folder / "model-00002-of-00002.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-100])
-    assert "model-00002-of-00002.safetensors is damaged or cut short" in refusal_of(folder)
-
-
-def test_refuses_weights_cut_at_any_byte(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    path = folder / "model.safetensors"
-    content = path.read_bytes()
-    for length in [*range(0, 200, 7), *range(200, len(content), len(content) // 40)]:
-        path.write_bytes(content[:length])
-        assert "is damaged or cut short" in refusal_of(folder)
-
-
-def test_an_index_may_not_point_out_of_the_folder(tmp_path):
-    folder = save_folder(tmp_path / "m", shards=2)
-    index = {"weight_map": {"model.norm.weight": "../other.safetensors"}}
-    save_json(folder / "model.safetensors.index.json", index)
-    assert "does not list files of its own folder" in refusal_of(folder)
-
-
-def test_a_shard_with_a_name_too_long_to_exist_is_missing(tmp_path):
-    folder = save_folder(tmp_path / "m", shards=2)
-    (folder / "model-00002-of-00002.safetensors").unlink()
-    save_json(folder / "model.safetensors.index.json", {"weight_map": {"a": "x" * 10_000}})
+    indexed({"a": "x" * 10_000})(folder)
     message = refusal_of(folder)
     assert "lacks xxx" in message
     assert len(message) < 1000
 
 
-@pytest.mark.parametrize(
-    "index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}, {"weight_map": {"a": []}}]
-)
-def test_refuses_an_index_without_files(tmp_path, index):
-    folder = save_folder(tmp_path / "m", shards=2)
-    save_json(folder / "model.safetensors.index.json", index)
-    assert "does not list files of its own folder" in refusal_of(folder)
+@pytest.mark.parametrize(("shards", "name"), [(1, "model.safetensors"), (2, PART)])
+def test_refuses_weights_cut_anywhere(tmp_path, shards, name):
+    folder = save_folder(tmp_path / "m", shards=shards)
+    content = (folder / name).read_bytes()
+    for length in [*range(0, 200, 25), *range(200, len(content), len(content) // 12)]:
+        (folder / name).write_bytes(content[:length])
+        assert f"{name} is damaged or cut short" in refusal_of(folder)
+        assert f"{name} is damaged or cut short" in describe_model(folder, "m", "m").problem
 
 
-def test_says_that_other_weight_files_must_be_converted(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "holds no *.safetensors" in refusal_of(folder)
+# ---- generation_config.json ----------------------------------------------------------------
 
-
-DAMAGED = ["", '{"a": ', "[1]", "\0\0", '{"eos_token_id": 2,}', "// none\n{}"]
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", DAMAGED)
-def test_names_a_damaged_file(tmp_path, name, content):
-    folder = save_folder(tmp_path / "m")
-    (folder / name).write_text(content)
-    assert name in refusal_of(folder)
+QWEN = {
+    **{"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8},
+    **{"repetition_penalty": 1.1, "eos_token_id": [1]},
+}
 
 
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_generation_config_that_cannot_be_read_is_left_out_and_named(tmp_path, content):
     folder, said = save_folder(tmp_path / "m", tiny_config(eos_token_id=3)), []
     (folder / "generation_config.json").write_text(content)
-    assert load_model(folder, say=said.append).tokenizer.eos_token_ids == (3, 23)
+    loaded = load_model(folder, say=said.append)
+    assert (loaded.tokenizer.eos_token_ids, loaded.sampling) == ((3, 23), {})
     (line,) = said
     assert line.startswith(WARNING)
     assert "generation_config.json" in line
@@ -250,83 +298,21 @@ def test_a_generation_config_that_cannot_be_read_is_left_out_and_named(tmp_path,
 
 @pytest.mark.parametrize("wrong", ["</s>", [[2]], [None], True, {"a": 1}, 2.0])
 def test_end_tokens_of_a_generation_config_that_are_no_ids_are_left_out(tmp_path, wrong):
-    stated = {"eos_token_id": wrong}
-    folder = save_folder(tmp_path / "m", tiny_config(eos_token_id=3), generation_config=stated)
+    config = {"eos_token_id": wrong}
+    folder = save_folder(tmp_path / "m", tiny_config(eos_token_id=3), generation_config=config)
     assert load_model(folder).tokenizer.eos_token_ids == (3, 23)
 
 
-def test_files_may_begin_with_a_byte_order_mark(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    path = folder / "config.json"
-    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
-    assert load_model(folder).tokenizer.encode("ab")
-
-
-def test_says_that_a_tokenizer_is_missing(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    (folder / "tokenizer.json").unlink()
-    assert "has no tokenizer.json" in refusal_of(folder)
-
-
-def test_names_a_foreign_quantisation(tmp_path):
-    settings = {"quant_method": "gptq", "bits": 4}
-    folder = save_folder(tmp_path / "m", tiny_config(quantization_config=settings))
-    assert "quantised by the method 'gptq'" in refusal_of(folder)
-
-
-def test_names_a_family_that_cannot_be_run(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    config = json.loads((folder / "config.json").read_text()) | {"model_type": "gemma3"}
-    save_json(folder / "config.json", config)
-    assert "'gemma3'" in refusal_of(folder)
-
-
-def test_a_family_of_the_wrong_type_is_refused_by_its_key(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    config = json.loads((folder / "config.json").read_text()) | {"model_type": ["llama"]}
-    save_json(folder / "config.json", config)
-    assert "'model_type' is ['llama']" in refusal_of(folder)
-    assert "'model_type' is ['llama']" in describe_model(folder, "m", "m").problem
-
-
 @pytest.mark.parametrize(
-    "changes", [{"vocab_size": 2**31 - 1}, {"hidden_size": 2**20}, {"num_hidden_layers": 9000}]
-)
-def test_a_config_of_more_weights_than_there_are_bits_is_refused(tmp_path, changes):
-    folder = save_folder(tmp_path / "m")
-    config = json.loads((folder / "config.json").read_text()) | changes
-    save_json(folder / "config.json", config)
-    assert "weights, and its files hold" in refusal_of(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("config", "expected"),
     [
-        ("tokenizer.json", '"a":0', '"a":[0]'),  # tokenizers says so by a bare Exception
-        ("tokenizer.json", '"single_word":false', '"single_word":[]'),
-        ("tokenizer.json", '"continuing_subword_prefix":null', '"continuing_subword_prefix":"[]"'),
-        ("tokenizer_config.json", "{", '{"added_tokens_decoder": [1], '),
+        (QWEN, {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1}),
+        ({"do_sample": True, "top_k": 64}, {"temperature": 1.0, "top_k": 64}),
+        ({"do_sample": False, "temperature": 0.6}, {"temperature": 0.0}),
+        ({"eos_token_id": 2, "bos_token_id": 1}, {}),
+        ({"temperature": 0.6, "top_p": 7, "top_k": "many", "min_p": None}, {"temperature": 0.6}),
     ],
 )
-def test_wrong_types_in_a_tokenizer_are_refused(tmp_path, name, old, new):
-    folder = save_folder(tmp_path / "m")
-    text = json.dumps(json.loads((folder / name).read_text()), separators=(",", ":"))
-    assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
-    assert f"the tokenizer of {folder} cannot be read" in refusal_of(folder)
-
-
-def test_a_longest_text_that_is_no_number_does_not_matter(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    save_json(folder / "tokenizer_config.json", {"eos_token": "<|end|>", "model_max_length": "a"})
-    assert load_model(folder).tokenizer.encode("ab")
-
-
-@pytest.mark.parametrize("old", ['"a":0', '"id":23'])
-def test_a_token_of_an_absurd_number_is_refused_before_anyone_counts_up_to_it(tmp_path, old):
-    folder = save_folder(tmp_path / "m")
-    path = folder / "tokenizer.json"
-    text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
-    assert old in text
-    path.write_text(text.replace(old, f"{old.partition(':')[0]}:{2**32 - 1}", 1))
-    assert "a token of the number 4294967295" in refusal_of(folder)
+def test_what_authors_recommend_is_taken_and_nothing_that_cannot_be(tmp_path, config, expected):
+    folder = save_folder(tmp_path / "m", generation_config=config)
+    assert load_model(folder).sampling == expected

@@ -8,12 +8,13 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx_lm.utils import MODEL_REMAPPING
 
+from mlxspec.adapted.admitted import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LocalModel, Room, load, load_model, room
+from mlxspec.loading import LocalModel, Room, load, load_model, mlx_lm, room
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.ports import is_runnable, stated_config
 from mlxspec.loading.profile import read_profile
@@ -36,8 +37,9 @@ KINDS = {
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+def is_not_examined(home, monkeypatch):
+    """Sizes are of interest here, and exactness is not."""
+    monkeypatch.setattr(mlx_lm, "examine", lambda *_: Admission("tree", "", 0.0, 0.0, True))
 
 
 def refusal(*args, **options):

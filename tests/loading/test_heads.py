@@ -5,12 +5,8 @@ import json
 import mlx.core as mx
 import pytest
 from huggingface_hub import snapshot_download
-from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.eagle.eagle1 import EagleNetwork
-from mlxspec.drafters.eagle.eagle3 import Eagle3Network
-from mlxspec.drafters.medusa.drafter import MedusaHeads
 from mlxspec.drafting.registry import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
@@ -31,7 +27,6 @@ from tests.support.head_folders import (
     save_head_folder,
     save_json,
     tiny_target,
-    vllm_medusa,
 )
 
 MEDUSA = {"hidden_size": D, "vocab_size": V, "num_heads": 2, "num_layers": 1}
@@ -90,18 +85,13 @@ def test_a_saved_head_comes_back_whole(tmp_path, kind, as_folder):
         assert mx.array_equal(head.tensors[name], array)
 
 
-def test_the_same_head_is_the_same_file(tmp_path):
-    config, tensors = own_heads()["eagle3"]
-    for name in "ab":
-        save_head(tmp_path / name, "eagle3", config, dict(tensors), dict(CARD))
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_the_metadata_says_what_the_file_is(tmp_path):
+def test_the_same_head_is_the_same_file_and_its_metadata_says_what_it_is(tmp_path):
     config, tensors = own_heads()["exit"]
-    save_head(tmp_path / "x", "exit", config, tensors, CARD)
-    data = (tmp_path / "x").read_bytes()
+    for name in "ab":
+        save_head(tmp_path / name, "exit", config, dict(tensors), dict(CARD))
+    data = (tmp_path / "a").read_bytes()
+    assert data == (tmp_path / "b").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
     assert (header["format"], header["kind"]) == ("mlxspec-drafter", "exit")
     assert (json.loads(header["config"]), json.loads(header["card"])) == (config, CARD)
@@ -176,17 +166,17 @@ def test_tensors_that_no_rule_covers_are_reported(tmp_path):
     assert (head.unknown, "surprise" in head.tensors) == (("surprise",), False)
 
 
-def test_tokens_that_the_target_lacks_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"target_ids": mx.array([1, V])}, f"'target_ids' leads to token {V}"),
+        ({"norm.weight": mx.ones(D, mx.int32)}, "'norm.weight' is mlx.core.int32"),
+    ],
+)
+def test_tensors_of_impossible_numbers_are_refused(tmp_path, more, named):
     config, tensors = own_heads()["exit"]
-    save_head(tmp_path / "x", "exit", config, tensors | {"target_ids": mx.array([1, V])}, {})
-    assert f"'target_ids' leads to token {V}" in refusal_of(tmp_path / "x")
-
-
-def test_weights_that_are_whole_numbers_are_refused(tmp_path):
-    config, tensors = own_heads()["exit"]
-    tensors["norm.weight"] = mx.ones(D, mx.int32)
-    save_head(tmp_path / "x", "exit", config, tensors, {})
-    assert "'norm.weight' is mlx.core.int32; it must be floating" in refusal_of(tmp_path / "x")
+    save_head(tmp_path / "x", "exit", config, tensors | more, {})
+    assert named in refusal_of(tmp_path / "x")
 
 
 def test_no_other_way_to_read_a_head_may_be_stated_as_null(tmp_path):
@@ -238,38 +228,41 @@ def test_an_unknown_source_lists_what_is_allowed(source):
         load_head(source, tiny_target())
 
 
-def test_safetensors_are_preferred_to_pickles(tmp_path):
-    save_head_folder(tmp_path, eagle(), LAYER)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"not read")
+@pytest.mark.parametrize(
+    ("file", "other"),
+    [("model.safetensors", "pytorch_model.bin"), ("weights.bin", "training_args.bin")],
+)
+def test_files_that_are_not_the_weights_are_passed_over(tmp_path, file, other):
+    save_head_folder(tmp_path, eagle(), LAYER, file)
+    (tmp_path / other).write_bytes(b"not read")
     assert load_head(tmp_path, tiny_target()).kind == "eagle"
 
 
-def test_files_of_a_trainer_are_passed_over(tmp_path):
-    save_head_folder(tmp_path, eagle(), LAYER, "weights.bin")
-    (tmp_path / "training_args.bin").write_bytes(b"not read")
-    assert load_head(tmp_path, tiny_target()).kind == "eagle"
-
-
-def test_a_file_finds_its_config_beside_it(tmp_path):
+def test_a_file_finds_its_config_beside_it_and_may_have_none(tmp_path):
     save_head_folder(tmp_path, eagle(), LAYER, "weights.pt")
     assert load_head(tmp_path / "weights.pt", tiny_target()).config["rope_theta"] == 5000.0
+    save_head_folder(tmp_path / "alone", authors_medusa(medusa(2)), file="heads.pt")
+    assert load_head(tmp_path / "alone" / "heads.pt", tiny_target()).name == "heads"
 
 
-def test_a_folder_without_weights_lists_the_expected_files(tmp_path):
-    save_json(tmp_path / "config.json", LAYER)
-    assert "holds no weights of a head" in refusal_of(tmp_path)
-
-
-def test_missing_shards_are_named(tmp_path):
-    index = {"weight_map": {"fc.weight": "a.bin", "norm.weight": "b.bin"}}
-    save_json(tmp_path / "pytorch_model.bin.index.json", index)
-    assert "lacks a.bin, b.bin (2 of 2 weight files)" in refusal_of(tmp_path)
-
-
-@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": {"a": 1}}'])
-def test_a_damaged_index_is_an_error_of_ours(tmp_path, index):
-    (tmp_path / "pytorch_model.bin.index.json").write_text(index)
-    assert "pytorch_model.bin.index.json" in refusal_of(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("config.json", "{}", "holds no weights of a head"),
+        (
+            "pytorch_model.bin.index.json",
+            '{"weight_map": {"fc.weight": "a.bin", "norm.weight": "b.bin"}}',
+            "lacks a.bin, b.bin (2 of 2 weight files)",
+        ),
+        *(
+            ("pytorch_model.bin.index.json", index, "pytorch_model.bin.index.json")
+            for index in ("{", "[]", "{}", '{"weight_map": {"a": 1}}')
+        ),
+    ],
+)
+def test_a_folder_without_its_weights_is_refused(tmp_path, name, content, named):
+    (tmp_path / name).write_text(content)
+    assert named in refusal_of(tmp_path)
 
 
 def test_a_cut_file_is_an_error_of_ours(tmp_path):
@@ -341,41 +334,3 @@ def test_a_head_that_cannot_be_downloaded_says_so(hub):
         ModelNotFoundError, match="org/other is not cached and cannot be downloaded"
     ):
         load_head("org/other", tiny_target())
-
-
-# ---- and then? -----------------------------------------------------------------------------
-
-NETWORKS = {"medusa": MedusaHeads, "eagle": EagleNetwork, "eagle3": Eagle3Network}
-
-
-def every_variant():
-    """Tensors and config of heads in all their variants."""
-    reduced = {**LAYER, "draft_vocab_size": len(TOKENS), "truncated_vocab_size": len(TOKENS)}
-    token_map = {"token_map": mx.array(TOKENS)}
-
-    def third(**options):
-        return renamed(eagle3(**options), ("layer.", "midlayer."))
-
-    return {
-        "medusa": (authors_medusa(medusa(3)), {}),
-        "medusa-tied-two-layers": (authors_medusa(medusa(3, 2, rows=0)), {}),
-        "medusa-reduced": (vllm_medusa(medusa(2)) | token_map, reduced),
-        "eagle": (eagle(), LAYER),
-        "eagle-biases": (eagle(fc_bias=True, qkv_bias=True), LAYER),
-        "eagle-norms": (eagle(norms=True), LAYER),
-        "eagle-reduced": (eagle(rows=V) | token_map, reduced),
-        "eagle3": (third() | maps(), reduced),
-        "eagle3-tied": (third(rows=0) | maps(), reduced),
-        "eagle3-whole": (third(rows=V, embedding=True), {**reduced, "draft_vocab_size": V}),
-        "eagle3-input-norm": (third(extra=["input_norm"]) | maps(), reduced),
-    }
-
-
-@pytest.mark.parametrize("variant", every_variant())
-def test_networks_take_what_is_loaded(tmp_path, variant):
-    head = load_head(save_head_folder(tmp_path, *every_variant()[variant]), tiny_target())
-    network = NETWORKS[head.kind].from_checkpoint(head.config, head.tensors)
-    taken = dict(tree_flatten(network.parameters()))
-    named = {"target_ids", "token_map"}
-    assert taken.keys() | named == head.tensors.keys() | named
-    assert all(mx.array_equal(taken[name], head.tensors[name]) for name in taken)

@@ -8,16 +8,15 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import find_local, find_source, local_places
 from mlxspec_cli.main import main
-from tests.support.hub_cache import cached_folder, use_hub_cache
+from tests.support.hub_cache import cached_folder
 from tests.support.model_folders import save_folder, save_gguf
 
 WEIGHTS = "application/vnd.ollama.image.model"
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, hub):
     """An empty home folder."""
-    use_hub_cache(tmp_path, monkeypatch)
     return tmp_path / "user"
 
 

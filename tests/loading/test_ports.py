@@ -15,12 +15,12 @@ from mlxspec.loading import load_model
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.folder import read_config
 from mlxspec.loading.ports import is_ours, stated_config
-from tests.loading.test_mlx_lm import PROMPT, greedy, home, text_of
+from tests.loading.test_mlx_lm import PROMPT, greedy, text_of
 from tests.support.model_folders import save_folder, save_json, tiny_config
 from tests.support.qwen3_folder import save_qwen3 as save
 from tests.support.tiny import text_logits
 
-__all__ = ["home"]  # a fixture
+pytestmark = pytest.mark.usefixtures("shared_home")
 
 
 def awq(folder):
@@ -75,15 +75,11 @@ def test_what_our_port_of_a_type_cannot_read_mlx_lms_code_runs(tmp_path, what):
     assert described.profile.packing in ("float32", "4-bit")
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_the_config_decides_whose_code_runs(what):
-    changes, _ = FOREIGN[what]
+def test_the_config_decides_whose_code_runs(tmp_path):
     assert is_ours(tiny_config())
-    assert not is_ours(tiny_config(**changes))
-    assert isinstance(stated_config(tiny_config(**changes)), AdaptedConfig)
-
-
-def test_nvidias_file_of_its_own_states_a_quantisation(tmp_path):
+    for changes, _ in FOREIGN.values():
+        assert not is_ours(tiny_config(**changes))
+        assert isinstance(stated_config(tiny_config(**changes)), AdaptedConfig)
     folder = save_folder(tmp_path / "m", hf_quant_config={"quantization": {"quant_algo": "NVFP4"}})
     assert not is_ours(read_config(folder))
 

@@ -1,17 +1,10 @@
 """The facts of this machine in one file, which several processes may write at once."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mlxspec.loading.records import Records
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def test_facts_that_are_stored_at_the_same_time_are_all_kept(home):
@@ -52,8 +45,3 @@ def test_a_cache_folder_that_is_a_file_is_done_without(home):
     assert facts.load("a") is None
     facts.clear()
     assert home.read_text() == "in the way"
-
-
-def test_the_file_is_plain_json(home):
-    Records("facts.json").store("é", {"b": 2})
-    assert json.loads((home / "facts.json").read_bytes()) == {"é": {"b": 2}}

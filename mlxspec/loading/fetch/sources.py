@@ -38,14 +38,19 @@ _NO_MODEL = re.compile(r"mmproj.*|.*-0000[2-9]-of-\d+|.*-00[1-9]\d+-of-\d+|ggml-
 
 @dataclass(frozen=True)
 class Source:
-    """The location of a model: a folder or a GGUF file.
+    """The location of a model.
 
-    `revision` is its commit or SHA-256, or "" if that is unknown.
+    Attributes:
+        path: The folder or GGUF file.
+        name: Name for messages and screens; that of a model on this disk also works as a source.
+        revision: Its commit or SHA-256, or "" if that is unknown.
+        source: The `source` for `load_model`; only models that `local_places` yields state it.
     """
 
     path: Path
     name: str
     revision: str = ""
+    source: str = ""
 
 
 def find_source(
@@ -122,22 +127,7 @@ def _is_hub_id(text: str) -> bool:
     return bool(HUB_ID.fullmatch(text)) and path.suffix != ".gguf" and not path.exists()
 
 
-@dataclass(frozen=True)
-class Place:
-    """The location of a model.
-
-    Attributes:
-        source: The `source` for `load_model`.
-        name: Name for messages and screens; it also works as a source.
-        path: The folder or GGUF file.
-    """
-
-    source: str
-    name: str
-    path: Path
-
-
-def local_places() -> Iterator[Place]:
+def local_places() -> Iterator[Source]:
     """Yield the locations of models on this disk, the default model first; reads no headers."""
     seen = set()
     for place in chain(_default(), _hub(), _lm_studio(), _ollama(), _usual()):
@@ -152,13 +142,13 @@ def local_places() -> Iterator[Place]:
             yield place
 
 
-def _default() -> Iterator[Place]:
+def _default() -> Iterator[Source]:
     path = default_model.default_model_path()
     if path.is_file():
-        yield Place("default", DEFAULT_MODEL, path)
+        yield Source(path, DEFAULT_MODEL, source="default")
 
 
-def _hub() -> Iterator[Place]:
+def _hub() -> Iterator[Source]:
     try:
         cache = scan_cache_dir()
     except CacheNotFound:
@@ -167,16 +157,18 @@ def _hub() -> Iterator[Place]:
         revisions = sorted(repo.revisions, key=lambda revision: revision.last_modified)
         if repo.repo_type == "model" and revisions:
             folder = revisions[-1].snapshot_path
-            yield from _files(folder.glob("*.gguf")) or [Place(repo.repo_id, repo.repo_id, folder)]
+            yield from _files(folder.glob("*.gguf")) or [
+                Source(folder, repo.repo_id, source=repo.repo_id)
+            ]
 
 
-def _lm_studio() -> Iterator[Place]:
+def _lm_studio() -> Iterator[Source]:
     for root in (Path.home() / folder for folder in _LM_STUDIO):
         for folder in _sorted(root.glob("*/*")):
             yield from _in_folder(folder)
 
 
-def _ollama() -> Iterator[Place]:
+def _ollama() -> Iterator[Source]:
     chosen = os.environ.get("OLLAMA_MODELS")
     root = Path(chosen).expanduser() if chosen else Path.home() / _OLLAMA
     for manifest in _sorted((root / "manifests").glob("*/*/*/*")):
@@ -184,7 +176,7 @@ def _ollama() -> Iterator[Place]:
         name = f"{model}:{tag}" if owner == "library" else f"{owner}/{model}:{tag}"
         blob = _weights_of(manifest)
         if blob:
-            yield Place(name, name, root / "blobs" / blob)
+            yield Source(root / "blobs" / blob, name, source=name)
 
 
 def _weights_of(manifest: Path) -> str:
@@ -197,23 +189,23 @@ def _weights_of(manifest: Path) -> str:
         return ""  # another program's file, in an unknown format
 
 
-def _usual() -> Iterator[Place]:
+def _usual() -> Iterator[Source]:
     for root in (Path.home() / folder for folder in _USUAL):
         yield from _files(root.glob("*.gguf"))
         for folder in _sorted(root.glob("*/")):
             yield from _in_folder(folder)
 
 
-def _in_folder(folder: Path) -> list[Place]:
+def _in_folder(folder: Path) -> list[Source]:
     """Return the GGUF files of a folder, or the folder itself if it is a model."""
     if (folder / CONFIG).is_file():
-        return [Place(str(folder), folder.name, folder)]
+        return [Source(folder, folder.name, source=str(folder))]
     return _files(folder.glob("*.gguf"))
 
 
-def _files(paths: Iterator[Path]) -> list[Place]:
+def _files(paths: Iterator[Path]) -> list[Source]:
     found = (path for path in _sorted(paths) if not _NO_MODEL.fullmatch(path.stem))
-    return [Place(str(path), path.stem, path) for path in found]
+    return [Source(path, path.stem, source=str(path)) for path in found]
 
 
 def _sorted(paths: Iterator[Path]) -> list[Path]:

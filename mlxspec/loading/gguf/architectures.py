@@ -20,11 +20,7 @@ from typing import Any
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.models.fields import Fields
 
-_TOP_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -73,10 +69,6 @@ Factors = Mapping[str, list[float]]
 _Settings = Callable[[Fields, dict[str, Any], Factors], dict[str, Any]]
 
 
-def _no_settings(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Architecture:
     """One architecture.
@@ -93,7 +85,7 @@ class Architecture:
 
     model_type: str
     names: Mapping[str, str] = field(default_factory=dict)
-    settings: _Settings = _no_settings
+    settings: _Settings = lambda fields, config, factors: {}
     is_permuted: bool = False
     adds_one: bool = False
     has_experts: bool = False
@@ -116,13 +108,12 @@ def _experts(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[s
 
 def _qwen2_moe(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     shared = fields.integer("expert_shared_feed_forward_length")
-    experts = _experts(fields, config, factors)
-    return {**experts, "shared_expert_intermediate_size": shared}
+    return _experts(fields, config, factors) | {"shared_expert_intermediate_size": shared}
 
 
 def _qwen3_moe(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:
     every_layer = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
-    return {**_experts(fields, config, factors), **every_layer}
+    return _experts(fields, config, factors) | every_layer
 
 
 def _query_scalar(config: dict[str, Any], layers_of_largest: int) -> float:
@@ -226,6 +217,13 @@ def _gpt_oss(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[s
 
 _GEMMA2_NAMES = {**POST_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 _OLMO2_NAMES = {**POST_NORMS, **HEAD_NORMS}
+_GLM4_NAMES = {
+    **FUSED_MLP,
+    "post_attention_norm": "post_self_attn_layernorm",
+    "post_ffw_norm": "post_mlp_layernorm",
+}
+_PHI3_NAMES = {**FUSED_MLP, "attn_qkv": "self_attn.qkv_proj"}
+_STARCODER2_NAMES = {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("llama", settings=_llama, is_permuted=True),
@@ -237,29 +235,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3moe": Architecture("qwen3_moe", {**HEAD_NORMS, **EXPERTS}, _qwen3_moe, has_experts=True),
     "gemma2": Architecture("gemma2", _GEMMA2_NAMES, _gemma2, adds_one=True),
     "gemma3": Architecture("gemma3_text", {**_GEMMA2_NAMES, **HEAD_NORMS}, _gemma3, adds_one=True),
-    "phi3": Architecture(
-        "phi3", {**FUSED_MLP, "attn_qkv": "self_attn.qkv_proj"}, _phi3, rotates_part=True
-    ),
+    "phi3": Architecture("phi3", _PHI3_NAMES, _phi3, rotates_part=True),
     "granite": Architecture("granite", settings=_granite, is_permuted=True),
     "olmo2": Architecture("olmo2", _OLMO2_NAMES, _olmo2),
     "smollm3": Architecture("smollm3", is_permuted=True),
     "starcoder2": Architecture(
-        "starcoder2",
-        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-        _starcoder2,
-        epsilon="attention.layer_norm_epsilon",
+        "starcoder2", _STARCODER2_NAMES, _starcoder2, epsilon="attention.layer_norm_epsilon"
     ),
     "exaone4": Architecture("exaone4", _OLMO2_NAMES, _exaone4),
-    "glm4": Architecture(
-        "glm4",
-        {
-            **FUSED_MLP,
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-        },
-        _glm4,
-        rotates_part=True,
-    ),
+    "glm4": Architecture("glm4", _GLM4_NAMES, _glm4, rotates_part=True),
     "gpt-oss": Architecture("gpt_oss", GPT_OSS, _gpt_oss, has_experts=True),
 }
 """The architectures by their `general.architecture`."""
@@ -277,6 +261,5 @@ def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
     part = match and differing.get(match[2], _LAYER_NAMES.get(match[2]))
     if match is None or part is None:
         raise UnsupportedModelError(f"{path} holds the tensor {name}, which no model here has")
-    if part in _PARAMETERS:
-        return f"model.layers.{match[1]}.{part}"
-    return f"model.layers.{match[1]}.{part}.{match[3]}"
+    ending = "" if part in _PARAMETERS else f".{match[3]}"
+    return f"model.layers.{match[1]}.{part}{ending}"

@@ -5,10 +5,11 @@ a tensor with one factor per frequency. The settings follow from its largest fac
 only if they reproduce the tensor.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf.architectures import ARCHITECTURES, FUSED_MLP, Architecture, Factors
@@ -125,23 +126,17 @@ def _llama3_scaling(
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    if not all(factor >= 1 for factor in factors) or not _lead_to(
-        factors,
-        scaled=inverse_frequencies(head_dim, theta, scaling),
-        plain=inverse_frequencies(head_dim, theta, None),
-    ):
+    plain = inverse_frequencies(head_dim, theta, None)
+    is_of_llama3 = len(factors) == len(plain) and all(factor >= 1 for factor in factors)
+    if is_of_llama3:
+        scaled = inverse_frequencies(head_dim, theta, scaling)
+        is_of_llama3 = np.allclose(np.divide(plain, scaled), factors, rtol=_TOLERANCE, atol=0)
+    if not is_of_llama3:
         raise UnsupportedModelError(
             f"{path} holds rope_freqs.weight with factors that are not those of Llama 3: "
             "such a scaling cannot be run"
         )
     return scaling
-
-
-def _lead_to(factors: Sequence[float], scaled: Sequence[float], plain: Sequence[float]) -> bool:
-    return len(factors) == len(plain) and all(
-        math.isclose(before / after, factor, rel_tol=_TOLERANCE)
-        for before, after, factor in zip(plain, scaled, factors, strict=True)
-    )
 
 
 def _check_shapes(

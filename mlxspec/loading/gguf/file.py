@@ -34,7 +34,7 @@ from mlxspec.loading.gguf.architectures import (
 from mlxspec.loading.gguf.config import ROPE_FACTORS, check_architecture, gguf_config
 from mlxspec.loading.gguf.header import GgufHeader, TensorInfo, read_header
 from mlxspec.loading.gguf.tokenizer import tokenizer_from_gguf
-from mlxspec.loading.gguf.triples import GROUP_SIZE, READERS, Bytes, Triple, packed_bits
+from mlxspec.loading.gguf.triples import GROUP_SIZE, READERS, Bytes, packed_bits
 
 _CHUNK_ITEMS = 1 << 18  # the fastest of 2^15, 2^18 and 2^21: the work fits a level-2 cache
 _Part = TypeVar("_Part")
@@ -120,7 +120,8 @@ def read_tensors(infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
         if packed_bits(info.type.name) is None:
             arrays[name] = _plain(raw, info)
             continue
-        quants, scales, biases = _triple(raw, info)
+        parts = _in_chunks(READERS[info.type.name], raw, info)
+        quants, scales, biases = (np.concatenate(part) for part in zip(*parts, strict=True))
         prefix, rows = name.removesuffix("weight"), info.shape[:-1]
         arrays[name] = mx.array(quants.reshape(*rows, -1).view(np.uint32))
         arrays[prefix + "scales"] = mx.array(scales.reshape(*rows, -1))
@@ -128,28 +129,18 @@ def read_tensors(infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
     return arrays
 
 
-def _triple(raw: Bytes, info: TensorInfo) -> Triple:
-    parts = _in_chunks(READERS[info.type.name], raw, info)
-    quants, scales, biases = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return quants, scales, biases
-
-
 def _plain(raw: Bytes, info: TensorInfo) -> mx.array:
     if info.type.name == "BF16":  # NumPy has no such type
         return mx.array(raw.view("<u2").reshape(info.shape)).view(mx.bfloat16)
     if info.type.name in _PLAIN:
         return mx.array(raw.view(_PLAIN[info.type.name]).reshape(info.shape))
-    return mx.array(_decoded(raw, info).reshape(info.shape))
-
-
-def _decoded(raw: Bytes, info: TensorInfo) -> npt.NDArray[np.floating]:
     kind, dtype = GGMLQuantizationType[info.type.name], _PLAIN[decoded_type()]
 
     def decode(blocks: Bytes) -> npt.NDArray[np.floating]:
         numbers: npt.NDArray[np.float32] = dequantize(blocks.reshape(1, -1), kind)[0]
         return numbers.astype(dtype)
 
-    return np.concatenate(_in_chunks(decode, raw, info))
+    return mx.array(np.concatenate(_in_chunks(decode, raw, info)).reshape(info.shape))
 
 
 def _in_chunks(convert: Callable[[Bytes], _Part], raw: Bytes, info: TensorInfo) -> list[_Part]:

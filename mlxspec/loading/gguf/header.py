@@ -111,22 +111,17 @@ def _read_file(path: Path) -> GgufHeader:
             mmap.mmap(file.fileno(), min(size, _HEADER_LIMIT), access=mmap.ACCESS_READ) as view,
         ):
             header = _Parser(path, view).header()
-        _check_offsets(header.tensors, size)
+        for name, info in header.tensors.items():
+            if (end := info.offset + info.n_bytes) > size:
+                raise ValueError(f"{name} ends at byte {end} of {size}")
+        claimed = sum(info.n_bytes for info in header.tensors.values())
+        if claimed > size:  # overlapping tensors could exceed any memory
+            raise ValueError(f"its tensors claim {claimed} of {size} bytes")
     except (ValueError, struct.error) as error:
         raise UnsupportedModelError(
             f"{path} is not a whole GGUF file ({error}): download it again"
         ) from error
     return header
-
-
-def _check_offsets(tensors: dict[str, TensorInfo], file_size: int) -> None:
-    for name, info in tensors.items():
-        end = info.offset + info.n_bytes
-        if end > file_size:
-            raise ValueError(f"{name} ends at byte {end} of {file_size}")
-    claimed = sum(info.n_bytes for info in tensors.values())
-    if claimed > file_size:  # overlapping tensors could exceed any memory
-        raise ValueError(f"its tensors claim {claimed} of {file_size} bytes")
 
 
 class _Parser:
@@ -209,8 +204,9 @@ class _Parser:
         *dims, type_id, offset = self._numbers(f"{n_dims}QIQ")
         stored = tensor_type(type_id)
         if stored is None:
+            names = {int(kind): kind.name for kind in GGMLQuantizationType}
             raise UnsupportedModelError(
-                f"{self._path} holds {name} as {_name_of_type(type_id)}; "
+                f"{self._path} holds {name} as {names.get(type_id, f'type {type_id}')}; "
                 f"{', '.join(supported_types())} can be read: choose such a file of this model"
             )
         if stored.block_items > 1 and not name.endswith(".weight"):
@@ -239,10 +235,3 @@ def tensor_type(type_id: int) -> TensorType | None:
 def supported_types() -> list[str]:
     """Return the names of all types that can be decoded."""
     return [kind.name for kind in GGMLQuantizationType if tensor_type(int(kind)) is not None]
-
-
-def _name_of_type(type_id: int) -> str:
-    try:
-        return GGMLQuantizationType(type_id).name
-    except ValueError:
-        return f"type {type_id}"
