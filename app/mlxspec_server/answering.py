@@ -48,11 +48,6 @@ class Answers:
         return await asyncio.wrap_future(self.thread.hold(offer))
 
     async def answer(self, request: Request, api: Api) -> Response:
-        """Return the answer to a request.
-
-        Raises:
-            Refusal: The request cannot be answered, or the server is busy.
-        """
         ask = api.ask
         running, most = self._num_asked, self.settings.batch_size + self.settings.max_waiting
         if ask.num_replies > most:

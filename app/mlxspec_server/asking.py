@@ -74,11 +74,7 @@ class Ask:
 
 
 def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
-    """Return what a request asks for; `defaults` fill in absent fields, `more` are fields of Ask.
-
-    Raises:
-        Refusal: A field has the wrong type, is out of range, or is not supported.
-    """
+    """Return what a request asks for; `defaults` fill in absent fields, `more` is known already."""
     refuse_others(body)
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
     for kind, names in _NAMES.items():

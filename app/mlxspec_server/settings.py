@@ -14,7 +14,6 @@ class ServerSettings:
 
     Attributes:
         port: 0 takes a free one.
-        api_key: The key that requests must send; "" for none.
         is_insecure: Whether other machines may ask without a key.
         hosts: Further host names that requests may use while the server is on loopback.
         origins: Web origins that may read replies (CORS).
@@ -22,7 +21,6 @@ class ServerSettings:
         header_s: Seconds for the header of a request, from its first byte.
         body_s: Seconds for its body.
         stall_s: Seconds for which a client may read nothing of a pending answer.
-        batch_size: Replies written together.
         prefix_bytes: Bytes of cache rows kept of shared text prefixes.
         last_replies_s: Seconds that running replies have when the server stops.
         keep_alive_s: Seconds of silence after which a stream sends a sign of life.

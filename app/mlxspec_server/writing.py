@@ -52,13 +52,7 @@ class Writing:
     """
 
     def __init__(self, thread: EngineThread, loaded: Loaded, ask: Ask) -> None:
-        """Make the prompts and compile their grammar; nothing is written before `pieces`.
-
-        Any thread may call it.
-
-        Raises:
-            Refusal: A prompt or a setting does not fit the model.
-        """
+        """Make the prompts and compile their grammar, in any thread; `pieces` starts them."""
         self.name = token_hex(12)
         self.ask, self.loaded = ask, loaded
         self._thread = thread
@@ -100,9 +94,6 @@ class Writing:
         """Yield the pieces of all replies as they arrive, and an empty list after every silence.
 
         If the client disconnects or the caller stops, the replies end before their next round.
-
-        Raises:
-            Refusal: A reply failed.
         """
         self._loop = asyncio.get_running_loop()
         self._thread.ask(self.loaded, self._tickets)

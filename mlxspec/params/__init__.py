@@ -1,7 +1,6 @@
 """The settings of sampling, of a reply and of what is loaded; this package needs no MLX."""
 
 from mlxspec.params.generation import (
-    CHAIN_RULES,
     DEFAULT_NUM_DRAFT_TOKENS,
     ChainRule,
     GenerationParams,
@@ -21,13 +20,11 @@ from mlxspec.params.load import (
     DraftLimits,
     Options,
     OptionsDict,
-    Port,
     check_threshold,
 )
 from mlxspec.params.sampling import GREEDY, FilterOrder, SamplingParams
 
 __all__ = [
-    "CHAIN_RULES",
     "DEFAULT_KEEP",
     "DEFAULT_LOOKAHEAD",
     "DEFAULT_MODEL",
@@ -44,7 +41,6 @@ __all__ = [
     "LogitsProcessor",
     "Options",
     "OptionsDict",
-    "Port",
     "Rule",
     "Sampler",
     "SamplingParams",

@@ -314,9 +314,6 @@ Event = (
 
 def text_of(event: Event) -> str:
     """Return the text that an event adds to the reply; most events add none."""
-    match event:
-        case TokensKept() | DraftVerified() | PlainDecoded():
-            return "".join(token.text for token in event.emit)
-        case GenerationFinished():
-            return event.text
-    return ""
+    if isinstance(event, GenerationFinished):
+        return event.text
+    return "".join(token.text for token in getattr(event, "emit", ()))

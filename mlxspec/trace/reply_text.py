@@ -2,14 +2,7 @@
 
 from collections.abc import Iterable
 
-from mlxspec.trace.events import (
-    Channel,
-    DraftVerified,
-    Event,
-    GenerationFinished,
-    PlainDecoded,
-    TokensKept,
-)
+from mlxspec.trace.events import Channel, Event, GenerationFinished
 
 
 class ReplyText:
@@ -22,11 +15,9 @@ class ReplyText:
         self.pieces: list[tuple[Channel, str]] = list(pieces)
 
     def add(self, event: Event) -> None:
-        match event:
-            case TokensKept() | DraftVerified() | PlainDecoded():
-                self.pieces += [(token.channel, token.text) for token in event.emit]
-            case GenerationFinished():
-                self.pieces.append((self.pieces[-1][0] if self.pieces else "answer", event.text))
+        self.pieces += [(token.channel, token.text) for token in getattr(event, "emit", ())]
+        if isinstance(event, GenerationFinished):
+            self.pieces.append((self.pieces[-1][0] if self.pieces else "answer", event.text))
 
     @property
     def text(self) -> str:

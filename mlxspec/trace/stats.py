@@ -1,11 +1,7 @@
 """Statistics of a reply from its events: acceptance, accepted lengths, tokens per second.
 
-Definitions differ between projects; these are ours. `rounds` counts target forwards that verified
-at least one draft node. `drafted` counts the nodes sent to the target, `accepted` the nodes of the
-accepted paths, even if the reply ended inside a path. The acceptance rate is accepted / drafted
-depth: for a chain that is accepted / drafted, and siblings in a tree, of which at most one can be
-accepted, count once. The mean acceptance length is 1 + accepted / rounds, the bonus token
-included, as in vLLM. Speeds do not include the prefill.
+Definitions differ between projects; ours stand in `docs/glossary.md`, with their reasons. Nodes of
+an accepted path count even if the reply ended inside it. Speeds do not include the prefill.
 """
 
 from collections import Counter
@@ -48,10 +44,6 @@ class GenerationStats:
         reused_tokens: Prompt tokens whose rows were already in the cache.
         kept_tokens: First tokens of the reply, given by the caller; not among those generated.
         reasoning_tokens: Emitted tokens between the marks of reasoning.
-        rounds: Target forwards that verified a draft.
-        plain_forwards: Target forwards without a draft.
-        drafted: Draft nodes sent to the target, roots not counted.
-        accepted: Draft nodes that were accepted.
         accepted_at_depth: Number of rounds that accepted a node at depth 1, 2, ...
         drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
         length_counts: Number of rounds by accepted length, from 0 on.
@@ -59,10 +51,8 @@ class GenerationStats:
         sources: Accepted nodes by the drafter that proposed them.
         accepted_prediction_tokens: Tokens of a predicted text that were drafted and accepted.
         rejected_prediction_tokens: Tokens of it that were drafted and not accepted.
-        draft_s: Seconds spent drafting.
         target_s: Seconds spent in target forwards and verification.
         prefill_s: Seconds from the start to the end of the prompt.
-        ttft_s: Seconds from the start to the first emitted token.
         total_s: Seconds from the start to the last event.
     """
 
