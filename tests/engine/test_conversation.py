@@ -13,6 +13,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of
+from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, emitted, make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -94,14 +95,11 @@ def test_a_turn_reads_only_its_own_tokens():
     assert reused[-1] == held == len("uabcvw") + len(first) - 1
 
 
-def test_the_turn_comes_before_its_reply():
-    events = list(chat().reply("abc", PARAMS))
-    assert events[0] == TurnStarted("user", "abc")
-
-
 def test_messages_tell_what_was_said():
     conversation = chat(system="st")
-    answer = emitted(conversation.reply("abc", PARAMS))
+    events = list(conversation.reply("abc", PARAMS))
+    assert events[0] == TurnStarted("user", "abc")
+    answer = emitted(events)
     assert conversation.messages == [
         {"role": "system", "content": "st"},
         {"role": "user", "content": "abc"},
@@ -188,19 +186,6 @@ def test_two_chats_of_one_engine_do_not_mix():
     assert emitted(one.reply("fgh", PARAMS)) == expected_dialogue(["abc", "fgh"])[1]
 
 
-def test_regenerate_needs_a_turn():
-    with pytest.raises(ValueError, match="send one first"):
-        chat().regenerate(PARAMS)
-
-
-def test_reset_forgets_the_turns():
-    conversation = chat()
-    list(conversation.reply("abc", PARAMS))
-    conversation.reset()
-    assert conversation.messages == []
-    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["de"])[0]
-
-
 def test_a_turn_that_does_not_fit_is_not_added():
     conversation = chat(model=tiny_model(max_position_embeddings=32))
     list(conversation.reply("abc", PARAMS))
@@ -208,11 +193,6 @@ def test_a_turn_that_does_not_fit_is_not_added():
     with pytest.raises(ContextLengthError):
         conversation.reply("a" * 40, PARAMS)
     assert conversation.messages == before
-
-
-def test_a_model_without_a_template_cannot_chat():
-    with pytest.raises(UnsupportedOperationError, match="no chat template"):
-        Conversation(make_engine(MODEL, NoDrafter()))
 
 
 def test_a_refused_regenerate_costs_no_turn(monkeypatch):
@@ -236,6 +216,9 @@ def test_an_earlier_chat_goes_on_from_its_text():
     assert conversation.turns == earlier
     prompt = ChatTokenizer().encode("xstv" + "uabcv" + "wdev" + "ufghv" + "wijv" + "uklvw")
     assert emitted(conversation.reply("kl", PARAMS)) == reply_to(prompt)
+    conversation.restore(earlier)
+    prompt = ChatTokenizer().encode("uabcv" + "wdev" + "ufghvw")
+    assert emitted(conversation.regenerate(PARAMS)) == reply_to(prompt)
 
 
 def test_ids_outside_the_vocabulary_are_of_another_model():
@@ -245,26 +228,15 @@ def test_ids_outside_the_vocabulary_are_of_another_model():
     assert conversation.reply_tokens == [[3, 4], []]
 
 
-def test_the_last_turn_of_an_earlier_chat_is_answered_again():
-    conversation = chat()
-    conversation.restore([("abc", "de"), ("fgh", "ij")])
-    prompt = ChatTokenizer().encode("uabcv" + "wdev" + "ufghvw")
-    assert emitted(conversation.regenerate(PARAMS)) == reply_to(prompt)
-
-
-def test_a_reply_of_an_earlier_chat_cannot_be_compared():
-    conversation = chat()
-    conversation.restore([("abc", "de")])
-    with pytest.raises(ValueError, match="another session"):
-        conversation.prove()
-
-
 def test_a_chat_that_was_cut_goes_on_as_if_the_rest_had_never_been_said():
     conversation = chat()
     for text in ("abc", "de", "fgh"):
         list(conversation.reply(text, PARAMS))
     conversation.cut(1)
     assert emitted(conversation.reply("kl", PARAMS)) == expected_dialogue(["abc", "kl"])[-1]
+    conversation.reset()
+    assert conversation.messages == []
+    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["de"])[0]
 
 
 @pytest.fixture
@@ -287,15 +259,12 @@ def test_the_oldest_turns_leave_a_context_that_is_full(crowded):
     assert last == reply_to(ChatTokenizer().encode(kept + "umnvw"))
 
 
-def test_forgotten_turns_are_still_part_of_the_chat(crowded):
-    conversation, _ = crowded
+def test_forgotten_turns_are_part_of_the_chat_and_remembered_where_they_fit_again(crowded):
+    conversation, replies = crowded
+    with pytest.raises(ContextLengthError):
+        conversation.reply("a" * 60, PARAMS)  # alone it does not fit either
     list(conversation.reply("mn", PARAMS))
     assert [user for user, _ in conversation.turns] == ["abc", "de", "fgh", "ijk", "mn"]
-
-
-def test_turns_that_fit_again_after_a_cut_are_remembered(crowded):
-    conversation, replies = crowded
-    list(conversation.reply("mn", PARAMS))
     conversation.cut(1)
     again = emitted(conversation.reply("de", PARAMS))
     assert conversation.num_forgotten == 0
@@ -322,14 +291,10 @@ def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
     assert not conversation.fits_alone("abcdefgh")
 
 
-def test_a_single_turn_that_does_not_fit_is_refused_even_so(crowded):
-    conversation, _ = crowded
-    with pytest.raises(ContextLengthError):
-        conversation.reply("a" * 60, PARAMS)
-
-
-@pytest.mark.parametrize("kind", ["full", "rotating", "int8", "rotating-int8"])
-@pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(24)])
+@each_value(
+    kind=["full", "rotating", "int8", "rotating-int8"],
+    drafter=[NoDrafter, lambda: RandomTrees(24)],
+)
 def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
     measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)
     for text in ("abc", "de", "fgh"):
@@ -386,6 +351,26 @@ def test_both_runs_of_a_race_find_the_prompt_in_the_cache():
     assert reused[0] == reused[1] > 0
 
 
-def test_a_race_needs_a_prompt():
-    with pytest.raises(ValueError, match="there is no prompt to race with"):
-        chat().race()
+def earlier_chat():
+    conversation = chat()
+    conversation.restore([("abc", "de")])
+    return conversation
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "named"),
+    [
+        (lambda: chat().race(), ValueError, "no prompt to race with"),
+        (lambda: chat().regenerate(PARAMS), ValueError, "send one first"),
+        (lambda: chat().prove(), ValueError, "no reply to verify"),
+        (lambda: earlier_chat().prove(), ValueError, "another session"),
+        (
+            lambda: Conversation(make_engine(MODEL, NoDrafter())),
+            UnsupportedOperationError,
+            "no chat template",
+        ),
+    ],
+)
+def test_what_needs_more_than_there_is_says_so(act, error, named):
+    with pytest.raises(error, match=named):
+        act()

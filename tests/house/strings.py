@@ -1,29 +1,19 @@
-"""Every string that a user can see, on one page, to be read in one go.
+"""Every string that a user can see.
 
-`python -m tests.house.strings strings.md` writes the page from the source. A string counts if it
-reads as words, and is no docstring, style or query. Values inside a string stand as {…}. The
-scripts of the shareable page are not Python, so they are left out.
+A string counts if it reads as words, and is no docstring, style or query. Values inside a string
+stand as {…}. The scripts of the shareable page are not Python, so they are left out.
 """
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from tests.house.sources import sources, tree_of
 
 _FOLDERS = ("app/mlxspec_cli", "app/mlxspec_app", "mlxspec")
 _NOT_FOR_USERS = ("app/mlxspec_app/bench",)
-_HEAD = """\
-# Strings
-
-All words that the program says, by file and function; {…} is a value. This page is written by
-`python -m tests.house.strings strings.md`; `tests/house/test_strings.py` lists what is not
-said, and what is said instead.
-"""
 _WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? +\W?[A-Za-z{]")
 _LABELS = {"Binding": 2, "Part": 0, "Definition": 0, "View": 1, "Key": 1}
 """Calls with an argument that is shown even if it is one word."""
@@ -57,24 +47,6 @@ def strings() -> list[Said]:
         if not name.startswith(_NOT_FOR_USERS)
         for said in _walk(tree_of(path), name, "")
     ]
-
-
-def page() -> str:
-    """Return the page as Markdown."""
-    parts, path, function = [_HEAD], "", ""
-    for said in strings():
-        if said.path != path:
-            path, function = said.path, ""
-            parts.append(f"\n## {path}\n")
-        if said.function != function:
-            function = said.function
-            parts.append(f"\n`{function}`\n")
-        parts.append(f"- {_on_one_line(said.text)}")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
-
-
-def _on_one_line(text: str) -> str:
-    return re.sub(r"([\\`*_<>|])", r"\\\1", " ↵ ".join(text.strip("\n").split("\n"))).strip()
 
 
 def _walk(node: ast.AST, path: str, function: str) -> Iterator[Said]:
@@ -120,7 +92,3 @@ def _is_style_sheet(node: ast.AST) -> bool:
 
 def _is_annotation(node: ast.AST, child: ast.AST) -> bool:
     return child in (getattr(node, "annotation", None), getattr(node, "returns", None))
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

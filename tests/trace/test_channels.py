@@ -32,18 +32,13 @@ EVENTS = (
 )
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_event_with_channels_comes_back(event):
-    assert event_from_json(event_to_json(event)) == event
+def test_an_event_with_channels_comes_back():
+    assert [event_from_json(event_to_json(event)) for event in EVENTS] == [*EVENTS]
 
 
-def test_a_token_of_the_answer_is_written_as_before_channels_existed():
-    assert json.loads(event_to_json(PlainDecoded(1, 0.1, (ANSWER,), 1.0, 3)))["emit"] == [
-        [4, "yes", "bonus", 0.5, None]
-    ]
-
-
-def test_a_recorded_token_without_a_channel_belongs_to_the_answer():
+def test_a_token_of_the_answer_is_written_and_read_as_before_channels_existed():
+    written = json.loads(event_to_json(PlainDecoded(1, 0.1, (ANSWER,), 1.0, 3)))
+    assert written["emit"] == [[4, "yes", "bonus", 0.5, None]]
     line = '{"t":"plain","r":1,"ts":0.1,"emit":[[7,"x","plain",0.5,null]],"ms":1.0,"context":3}'
     assert event_from_json(line).emit == (EmittedToken(7, "x", "plain", 0.5, None, "answer"),)
 
@@ -60,13 +55,10 @@ def test_reasoning_and_answer_are_told_apart_and_no_text_is_lost():
         said.add(event)
     assert (said.reasoning, said.answer) == ("hm", "yes!")
     assert said.text == "<think>hm</think>yes!"
-
-
-def test_text_that_comes_with_the_end_belongs_to_the_channel_of_the_last_token():
-    said = ReplyText()
-    said.add(PlainDecoded(1, 0.1, (THOUGHT,), 1.0, 3))
-    said.add(GenerationFinished(0.4, "cancelled", "..."))
-    assert (said.reasoning, said.answer) == ("hm...", "")
+    cut = ReplyText()  # text that comes with the end belongs to the channel of the last token
+    cut.add(PlainDecoded(1, 0.1, (THOUGHT,), 1.0, 3))
+    cut.add(GenerationFinished(0.4, "cancelled", "..."))
+    assert (cut.reasoning, cut.answer) == ("hm...", "")
 
 
 def test_tokens_of_reasoning_are_counted():

@@ -58,36 +58,33 @@ def stats():
     return stats
 
 
-def test_counts_forwards_and_tokens(stats):
-    assert (stats.rounds, stats.plain_forwards, stats.target_forwards) == (3, 1, 4)
-    assert stats.generated_tokens == 8
-    assert stats.kinds == {"accepted": 4, "corrected": 2, "plain": 1, "bonus": 1}
-
-
-def test_counts_drafted_nodes_and_depths(stats):
-    assert (stats.drafted, stats.accepted) == (8, 4)
-    assert stats.drafted_at_depth == [3, 3, 1]
-    assert stats.accepted_at_depth == [2, 2]
-    assert stats.length_counts == [1, 0, 2]
-
-
-def test_names_the_drafter_of_every_kept_node(stats):
-    assert stats.sources == {"left": 2, "right": 2}
-
-
-def test_acceptance_has_two_denominators(stats):
-    assert stats.acceptance_rate == 4 / 7  # of 8 nodes two are siblings: 7 depths were drafted
-    assert stats.mean_acceptance_length == 1 + 4 / 3
-    assert stats.acceptance_by_depth == [2 / 3, 2 / 3]
-    assert stats.acceptance_given_reached == [2 / 3, 1.0]
-
-
-def test_speeds_leave_the_prefill_out(stats):
-    assert stats.ttft_s == 1.0
-    assert stats.prompt_tps == 30 / 0.5
-    assert stats.generation_tps == pytest.approx(8 / 2.1)
-    assert stats.draft_s == pytest.approx(0.006)
-    assert stats.target_s == pytest.approx(0.038)
+def test_figures_are_those_counted_by_hand(stats):
+    found = stats.as_dict()
+    counted = {
+        "rounds": 3,
+        "plain_forwards": 1,
+        "target_forwards": 4,
+        "generated_tokens": 8,
+        "kinds": {"accepted": 4, "corrected": 2, "plain": 1, "bonus": 1},
+        "drafted": 8,
+        "accepted": 4,
+        "drafted_at_depth": [3, 3, 1],
+        "accepted_at_depth": [2, 2],
+        "length_counts": [1, 0, 2],
+        "sources": {"left": 2, "right": 2},
+        "acceptance_rate": 4 / 7,  # of 8 nodes two are siblings: 7 depths were drafted
+        "mean_acceptance_length": 1 + 4 / 3,
+        "acceptance_by_depth": [2 / 3, 2 / 3],
+        "acceptance_given_reached": [2 / 3, 1.0],
+        "ttft_s": 1.0,
+        "prompt_tps": 30 / 0.5,  # the reused tokens left out
+        "generation_tps": 8 / 2.1,  # the prefill left out
+        "draft_s": 0.006,
+        "target_s": 0.038,
+    }
+    for name, value in counted.items():
+        expected = value if isinstance(value, dict) else pytest.approx(value)
+        assert found[name] == expected, name
 
 
 def test_a_new_reply_starts_from_nothing(stats):
@@ -105,33 +102,26 @@ def test_nothing_is_divided_by_zero():
     assert GenerationStats().mean_acceptance_length == 1.0
 
 
-def test_a_verdict_without_its_draft_counts_its_tokens_only():
+ORPHAN = replace(draft(1, 0), nodes=(replace(draft(1, 0).nodes[0], parent=77),))
+
+
+@pytest.mark.parametrize(
+    ("events", "figures"),
+    [
+        # A verdict without its draft counts its tokens only.
+        ([verdict(5, 1.0, (1, 2), "accepted", "bonus")], {"generated_tokens": 2, "drafted": 0}),
+        # A path of unknown nodes is passed over; a node below one counts as a first one.
+        ([draft(1, 0, 1), verdict(1, 1.0, (1, 99), "accepted")], {"accepted_at_depth": [1]}),
+        ([ORPHAN, verdict(1, 1.0, (1,), "accepted")], {"drafted_at_depth": [1]}),
+        # A draft is judged once.
+        ([draft(1, 0), *[verdict(1, 1.0, (1,), "bonus")] * 2], {"drafted": 1, "accepted": 1}),
+    ],
+)
+def test_what_a_broken_trace_lacks_is_not_counted(events, figures):
     stats = GenerationStats()
-    stats.add(verdict(5, 1.0, (1, 2), "accepted", "accepted", "bonus"))
-    assert (stats.generated_tokens, stats.drafted, stats.accepted) == (3, 0, 0)
-
-
-def test_a_path_of_unknown_nodes_is_passed_over():
-    stats = GenerationStats()
-    stats.add(draft(1, 0, 1))
-    stats.add(verdict(1, 1.0, (1, 99), "accepted", "accepted"))
-    assert stats.accepted_at_depth == [1]
-
-
-def test_a_draft_is_judged_once():
-    stats = GenerationStats()
-    stats.add(draft(1, 0))
-    stats.add(verdict(1, 1.0, (1,), "accepted", "bonus"))
-    stats.add(verdict(1, 1.1, (1,), "accepted", "bonus"))
-    assert (stats.drafted, stats.accepted) == (1, 1)
-
-
-def test_a_node_below_an_unknown_parent_counts_as_a_first_one():
-    stats = GenerationStats()
-    event = draft(1, 0)
-    stats.add(replace(event, nodes=(replace(event.nodes[0], parent=77),)))
-    stats.add(verdict(1, 1.0, (1,), "accepted"))
-    assert stats.drafted_at_depth == [1]
+    for event in events:
+        stats.add(event)
+    assert figures.items() <= stats.as_dict().items()
 
 
 @pytest.mark.parametrize("name", make_fake.TRACES)

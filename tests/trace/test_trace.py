@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.errors import TraceError
@@ -42,6 +42,7 @@ def test_what_is_written_comes_back(tmp_path, name):
     assert list(read_trace(written(tmp_path / "t.jsonl", *events))) == events
 
 
+@settings(max_examples=50)
 @given(st.text(st.characters(codec=None, categories=None)))
 def test_any_text_survives_a_line(text):
     line = event_to_json(TurnStarted("user", text))
@@ -54,18 +55,13 @@ def test_a_lone_surrogate_survives_the_file(tmp_path):
     assert list(read_trace(written(tmp_path / "t.jsonl", event))) == [event]
 
 
-def test_a_later_session_appends(tmp_path):
+def test_a_later_session_appends_and_a_last_line_cut_short_is_passed_over(tmp_path):
     path = tmp_path / "t.jsonl"
     written(path, TurnStarted("user", "one"))
     written(path, TurnStarted("user", "two"))
-    assert [event.text for event in read_trace(path)] == ["one", "two"]
-
-
-def test_a_last_line_cut_short_is_passed_over(tmp_path):
-    path = written(tmp_path / "t.jsonl", TurnStarted("user", "one"))
     with path.open("a") as file:
         file.write('{"t":"turn","role":"us')
-    assert len(list(read_trace(path))) == 1
+    assert [event.text for event in read_trace(path)] == ["one", "two"]
 
 
 def test_unknown_fields_of_a_later_writer_are_passed_over():
@@ -126,30 +122,20 @@ def test_refuses_a_verdict_that_does_not_fit_its_draft(tmp_path, events, complai
         list(read_trace(path))
 
 
-def test_reads_a_verdict_that_fits_its_draft(tmp_path):
-    events = [DRAFT, verdict(1, 2)]
-    assert list(read_trace(written(tmp_path / "t.jsonl", *events))) == events
-
-
-def test_says_which_file_cannot_be_read(tmp_path):
+def test_says_which_file_cannot_be_read_or_written(tmp_path):
     with pytest.raises(TraceError, match=r"cannot read the trace .*missing"):
         list(read_trace(tmp_path / "missing"))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\n")
     with pytest.raises(TraceError, match="not UTF-8"):
         list(read_trace(tmp_path / "bytes"))
-
-
-def test_says_which_file_cannot_be_written(tmp_path):
     with pytest.raises(TraceError, match="cannot write the trace"):
         TraceWriter(tmp_path)
 
 
-COST = CostMeasured(2.5, 300, (1, 2, 16), (20.0, 24.0, 50.0))
-
-
 def test_a_cost_curve_comes_back_and_knows_its_figures(tmp_path):
-    (read,) = read_trace(written(tmp_path / "t.jsonl", COST))
-    assert read == COST
+    cost = CostMeasured(2.5, 300, (1, 2, 16), (20.0, 24.0, 50.0))
+    (read,) = read_trace(written(tmp_path / "t.jsonl", cost))
+    assert read == cost
     assert (read.plain_tps, read.ratios) == (50.0, (1.0, 1.2, 2.5))
 
 
