@@ -13,15 +13,17 @@ from functools import cached_property, partial
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.text.chat_template import ChatTemplate, Message
+from mlxspec.text.chat_template import ChatTemplate, Message, Tools
 from mlxspec.text.prompt import check_utf8
 from mlxspec.text.reasoning import ReasoningMarks
 
 # The most that a table's context can pack; real vocabularies have a tenth of this.
 MAX_TOKENS = 1 << 21
 _SPACE_MARK = "\u2581"
+_BYTE_OF: dict[str, int] = {char: byte for byte, char in bytes_to_unicode().items()}
 
 
 class Tokenizer:
@@ -104,7 +106,7 @@ class Tokenizer:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
         chat_template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Return the tokens of a conversation.
@@ -216,15 +218,3 @@ def _kinds(part: Mapping[str, Any] | None) -> list[str]:
     steps = [value for value in (part or {}).values() if isinstance(value, list)]
     inner = [kind for step in steps for one in step for kind in _kinds(one)]
     return [part["type"], *inner] if part else inner
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Return GPT-2's table: a printable byte is its own character, the others are above 255."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in set(printable))
-    table.update({chr(256 + index): byte for index, byte in enumerate(others)})
-    return table
-
-
-_BYTE_OF = _byte_alphabet()

@@ -1,9 +1,8 @@
 """A chat with one engine, whose cache is reused from turn to turn."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import idle_cost_curve
@@ -19,7 +18,7 @@ from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.progress import Progress
 from mlxspec.reply.continuation import StopWhen, never
-from mlxspec.text.chat_template import Message
+from mlxspec.text.chat_template import Message, Tools
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import Event, TokensKept, TurnStarted
@@ -36,7 +35,7 @@ class Conversation(History):
         engine: Engine,
         system: str | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         """Start an empty chat.

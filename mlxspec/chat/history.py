@@ -9,7 +9,7 @@ reasoning of replies before the last message. Then the chat is encoded again, an
 back to the prefix that both texts share.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from mlxspec.chat.prompts import ChatPrompts, content_of, messages_of
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, checks
-from mlxspec.text.chat_template import Message
+from mlxspec.text.chat_template import Message, Tools
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
@@ -96,7 +96,7 @@ class History:
         engine: Engine,
         system: str | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         """Start an empty chat; the arguments are those of `Conversation`."""

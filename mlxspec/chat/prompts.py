@@ -15,7 +15,7 @@ from typing import Any
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import checks
 from mlxspec.progress import warn
-from mlxspec.text.chat_template import Message
+from mlxspec.text.chat_template import Message, Tools
 from mlxspec.text.template_guard import TemplateStoppedError
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
@@ -35,12 +35,7 @@ class ChatPrompts:
         self._say = say or warn
         self._said: set[str] = set()  # lines that must not be repeated for every turn
 
-    def render(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        args: Mapping[str, Any],
-    ) -> str:
+    def render(self, messages: Sequence[Message], tools: Tools, args: Mapping[str, Any]) -> str:
         """Return the text of a prompt, and report the arguments that have no effect."""
         text = self._written(messages, tools=tools, chat_template_args=args)
         if args or tools:
@@ -48,10 +43,7 @@ class ChatPrompts:
         return text
 
     def render_open(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        args: Mapping[str, Any],
+        self, messages: Sequence[Message], tools: Tools, args: Mapping[str, Any]
     ) -> tuple[str, str]:
         """Return the text of a prompt in which the reply continues the last message.
 

@@ -94,15 +94,14 @@ class Setting:
 
 
 def setting(
-    default: Any, range: Range, help: str, absent: str | Mapping[Door, str] = "", **doors: Any
+    default: Any,
+    range: Range,
+    help: str,
+    absent: str | Mapping[Door, str] | None = None,
+    **doors: Any,
 ) -> Any:
-    """Return the declaration of a field with its row; see `Setting` for the arguments.
-
-    A text as `absent` is the reason for all doors.
-    """
-    missing: Mapping[Door, str] = absent if isinstance(absent, Mapping) else {}
-    if isinstance(absent, str) and absent:
-        missing = dict.fromkeys(get_args(Door), absent)
+    """Return the declaration of a field with its row; a text as `absent` is of all doors."""
+    missing = dict.fromkeys(get_args(Door), absent) if isinstance(absent, str) else absent or {}
     row = {"row": Setting("", default, range, help, absent=missing, **doors)}
     if isinstance(default, dict):  # a dataclass refuses a mutable default
         return field(default_factory=default.copy, metadata=row)

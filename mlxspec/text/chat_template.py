@@ -22,6 +22,9 @@ from mlxspec.text.template_guard import refuse_powers, stopped_in_time
 Message = Mapping[str, Any]
 """`role` and `content`, and other keys that the template reads, such as `tool_calls`."""
 
+Tools = Sequence[Mapping[str, Any]] | None
+"""JSON schemas of the functions that a model may call."""
+
 _FAULTS = (
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
     *(TypeError, ValueError),
@@ -47,7 +50,7 @@ class ChatTemplate:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
         chat_template_args: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
     ) -> str:

@@ -99,33 +99,26 @@ def _check_tree(nodes: Sequence[DraftNode]) -> None:
 
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    known = _NAMES[cls]
     # Fields of later versions are ignored, so that this version can read their traces.
-    values = {name: value for name, value in values.items() if name in known}
-    for name, row_type in _ROW_TYPES.items():
-        if name in values:
-            values[name] = tuple(_build_row(row_type, row) for row in _as_list(cls, name, values))
-    for name in _LISTS[cls]:
-        if name in values:
-            values[name] = tuple(_as_list(cls, name, values))
-    for name, value in values.items():
-        if name not in _ROW_TYPES and not _test_of(_HINTS[cls][name])(value):
+    known = {name: value for name, value in values.items() if name in _NAMES[cls]}
+    for name, value in known.items():
+        row_type = _ROW_TYPES.get(name)
+        if row_type or name in _LISTS[cls]:
+            if not isinstance(value, list):
+                raise TraceError(
+                    f"a trace event {cls.__name__} has {name}={value!r:.80}, not a list"
+                )
+            known[name] = tuple(_build_row(row_type, row) if row_type else row for row in value)
+        if not (row_type or _test_of(_HINTS[cls][name])(known[name])):
             raise TraceError(
                 f"a trace event {cls.__name__} has {name}={value!r:.80}, not {_HINTS[cls][name]}"
             )
     try:
-        return cls(**values)
+        return cls(**known)
     except TypeError as error:
         raise TraceError(f"a trace event lacks a field: {error}") from error
     except ValueError as error:
         raise TraceError(f"a trace event {cls.__name__} is not valid: {error}") from error
-
-
-def _as_list(cls: type[Any], name: str, values: Mapping[str, Any]) -> list[Any]:
-    value = values[name]
-    if not isinstance(value, list):
-        raise TraceError(f"a trace event {cls.__name__} has {name}={value!r:.80}, not a list")
-    return value
 
 
 def _build_row(cls: type[Any], row: Any) -> Any:
