@@ -139,7 +139,10 @@ class EngineThread:
                     self._step(loaded)
             if time.monotonic() - self._gave_back_s > _BUSY_S:
                 self._give_back()
-        self._end_all()
+        self._refuse_all()
+        self._tickets.clear()
+        for loaded in list(self.shelf.loaded):
+            self.shelf.close(loaded)
 
     def _take_orders(self) -> None:
         is_idle = not self._tickets and not any(map(self._is_servable, self._holds))
@@ -232,9 +235,3 @@ class EngineThread:
             if future.set_running_or_notify_cancel():
                 future.set_exception(Refusal(503, _STOPS))
         self._holds.clear()
-
-    def _end_all(self) -> None:
-        self._refuse_all()
-        self._tickets.clear()
-        for loaded in list(self.shelf.loaded):
-            self.shelf.close(loaded)

@@ -58,7 +58,11 @@ class Writing:
         self._thread = thread
         self._queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
-        prompts = _prompts_of(loaded, ask)
+        if ask.chat is None:
+            prompts = [Prompt(raw_tokens(loaded, prompt)) for prompt in ask.prompts]
+        else:
+            args = ask.params.chat_template_args
+            prompts = [chat_prompt(loaded, ask.chat, ask.choice.tools, args)]
         self.num_prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
         choice, params = ask.choice, ask.params
         format = loaded.tools if choice.tools else None
@@ -194,13 +198,6 @@ class ReplyPieces:
         if self._channel == "reasoning":
             return [Piece("reasoning", text)]
         return [Piece("text", text)] if self._splitter is None else self._splitter.push(text)
-
-
-def _prompts_of(loaded: Loaded, ask: Ask) -> list[Prompt]:
-    if ask.chat is None:
-        return [Prompt(raw_tokens(loaded, prompt)) for prompt in ask.prompts]
-    args = ask.params.chat_template_args
-    return [chat_prompt(loaded, ask.chat, ask.choice.tools, args)]
 
 
 def _read_begun(job: Job, tokenizer: Tokenizer) -> Job:

@@ -125,7 +125,7 @@ class Grammar:
         """Return the grammar of a few texts, none of them empty."""
         if not is_list(texts) or not texts or not all(isinstance(t, str) and t for t in texts):
             raise wrong_type("choices", "a list of texts, none of them empty", texts)
-        return cls("regex", "|".join("".join(map(_escaped, choice)) for choice in texts))
+        return cls("regex", "|".join(map(escaped, texts)))
 
 
 def grammar_of(name: str, value: object) -> Grammar | None:
@@ -166,8 +166,9 @@ def _is_countable(source: str) -> bool:
     return math.lcm(*(int(one.scaleb(-min(own, least))) for one, own in pairs)) <= MAX_MULTIPLE
 
 
-def _escaped(char: str) -> str:
-    return char if char.isalnum() else f"\\x{{{ord(char):x}}}"
+def escaped(text: str) -> str:
+    """Return a text escaped for a regular expression, also between slashes."""
+    return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)
 
 
 def _pydantic_schema(model: object) -> Callable[[], Any] | None:
@@ -225,15 +226,12 @@ def _faults(root: object) -> Iterator[str]:
             waiting += [(item, f"{place}/{i}", depth + 1) for i, item in enumerate(value)]
         elif isinstance(value, int) and abs(value) >= _LARGEST:
             yield f"{place} is a number of more than {_MOST_DIGITS} digits"
-        elif not _is_plain(value):
+        elif value is not None and (
+            not isinstance(value, float | int | str)
+            or (isinstance(value, float) and not math.isfinite(value))
+        ):
             yield f"{place} is {value!r:.60}, which JSON does not have"
     yield f"it has more than {_MAX_VALUES} values"
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
 
 
 def _pointer(key: object) -> str:

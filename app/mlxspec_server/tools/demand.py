@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlxspec.params import Grammar
+from mlxspec.params.grammar import escaped
 from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import Tool, ToolChoice
 from mlxspec_server.tools.form import CallForm, Pairs
@@ -111,7 +112,7 @@ class _Rules:
         if ending in self._special:
             self._rules.append(f"{name}: /(?s:.*)/")
             return f"{self.literal(left)} {name} {self.literal(right)}"
-        self._rules.append(f"{name}[lazy]: /(?s:.*){_escaped(ending)}/")
+        self._rules.append(f"{name}[lazy]: /(?s:.*){escaped(ending)}/")
         return f"{self.literal(left)} {name} {self.literal(right[len(ending) :])}"
 
     def literal(self, text: str) -> str:
@@ -143,8 +144,3 @@ def _is_text(part: Mapping[str, Any]) -> bool:
 
 def _json(schema: Mapping[str, Any]) -> str:
     return "%json " + json.dumps({**schema, "x-guidance": _SPACES})
-
-
-def _escaped(text: str) -> str:
-    """Return a text escaped for a regular expression between slashes."""
-    return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)

@@ -23,6 +23,8 @@ Call = tuple[str, Mapping[str, Any]]
 _NAME, _OTHER, _KEY, _NEXT, _VALUE, _NUMBER = "zqfun", "zqfuo", "zqkey", "zqnext", "zqtext", 7531
 _IDS = ("zq{index}000000", "functions.{name}:{index}")  # some templates render the id of a call
 _LIST = ["zqitem"]
+_PARAMETERS = {"type": "object", "properties": {_KEY: {"type": "string"}}}
+_TOOL = {"type": "function", "function": {"name": _NAME, "parameters": _PARAMETERS}}
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def form_of(
         try:
             sample = probe.written([(_NAME, {_KEY: _VALUE})])
             inner = sample.removeprefix(marks[0]).removesuffix(marks[1])
-            found = parse(inner, [_tool()])
+            found = parse(inner, [_TOOL])
             (call,) = found if isinstance(found, list) else [found]
             if call["name"] != _NAME or call["arguments"] != {_KEY: _VALUE}:
                 continue
@@ -94,17 +96,6 @@ def form_of(
         except Exception:  # templates and parsers are third-party code
             continue
     return None
-
-
-def _shared(a: str, b: str) -> str:
-    """Return the common prefix of two texts."""
-    return a[: common_length(a, b)]
-
-
-def _tool() -> dict[str, Any]:
-    properties = {_KEY: {"type": "string"}}
-    parameters = {"type": "object", "properties": properties}
-    return {"type": "function", "function": {"name": _NAME, "parameters": parameters}}
 
 
 @dataclass(frozen=True)
@@ -149,13 +140,13 @@ class _Probe:
         left_text, _, last_text = rest.partition(_VALUE)
         left_other, last_other = self._around({_KEY: _NUMBER}, str(_NUMBER))
         gap_text, gap_other = self._gap(_VALUE), self._gap(_NUMBER)
-        gap = _shared(gap_text[::-1], gap_other[::-1])[::-1]
+        gap = gap_text[len(gap_text) - common_length(gap_text[::-1], gap_other[::-1]) :]
         right_text, right_other = gap_text[: -len(gap)], gap_other[: -len(gap)]
         if last_other != right_other + last_text.removeprefix(right_text):
             return None
         close = last_text[len(right_text) :]
         # Text that follows every value is part of the value's delimiter: it ends a text.
-        shared = _shared(gap, close)
+        shared = gap[: common_length(gap, close)]
         gap, close = gap[len(shared) :], close[len(shared) :]
         text: tuple[str, str] | None = (left_text, right_text + shared)
         other = (left_other, right_other + shared)
