@@ -5,7 +5,7 @@ import pytest
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_server.apis.base import timings_of, usage_of
 from mlxspec_server.metrics import Counts
-from tests.support.served import MODEL, engine, serving, shelf
+from tests.support.served import ASKED, MODEL, engine, serving, shelf, told
 from tests.support.tiny import tiny_model
 
 FIRST = GenerationStats(
@@ -105,15 +105,13 @@ def asked(client, path, **fields):
 
 
 def test_each_api_says_that_a_reply_has_filled_the_context(client):
-    chat = {"messages": [{"role": "user", "content": "Hi"}]}
-    (choice,) = asked(client, "/v1/chat/completions", **chat)["choices"]
-    assert choice["finish_reason"] == "length"
-    assert asked(client, "/v1/messages", **chat)["stop_reason"] == "max_tokens"
-    response = asked(client, "/v1/responses", input="Hi", max_output_tokens=500)
-    assert response["status"] == "incomplete"
-    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
-    (choice,) = asked(client, "/v1/completions", prompt="Once")["choices"]
-    assert choice["finish_reason"] == "length"
+    reasons = ("length", "length", "incomplete", "max_tokens")
+    for (path, body), reason in zip(ASKED.items(), reasons, strict=True):
+        lengths = {"max_tokens": 500, "max_output_tokens": 500}
+        found = told(client.post(path, json={**body, **lengths}))
+        assert found.reason == reason
+        details = found.rows[0].get("incomplete_details")
+        assert details == ({"reason": "max_output_tokens"} if reason == "incomplete" else None)
 
 
 def test_each_api_counts_a_prompt_that_was_read_before(client):

@@ -103,27 +103,21 @@ def test_the_grammar_has_what_the_template_writes_and_nothing_against_the_schema
 
 
 @each_value(size=[1, 7, 1000], kind=TEMPLATES)
-def test_calls_are_heard_as_the_template_writes_them(kind, size):
+def test_calls_are_heard_as_the_template_writes_them_and_one_where_one_is_allowed(kind, size):
     tokenizer = byte_tokenizer(TEMPLATES[kind])
-    text = "Well. " + written(tokenizer, CALLS)
-    assert heard(ToolFormat.of(tokenizer), text, size) == (CALLS, "Well. ")
+    format, text = ToolFormat.of(tokenizer), "Well. " + written(tokenizer, CALLS)
+    assert heard(format, text, size) == (CALLS, "Well. ")
+    alone = ToolChoice(TOOLS, is_parallel=False)
+    assert heard(format, text + " Done.", size, alone) == (CALLS[:1], "Well. ")
 
 
 @pytest.mark.parametrize("size", [1, 7])
-def test_an_end_mark_in_a_text_of_the_arguments_ends_no_call(size):
+def test_a_mark_in_arguments_ends_no_call_and_what_is_no_call_stays_text(size):
     tokenizer = byte_tokenizer(JSON_TOOLS)
-    calls = [("go", {"to": "a</tool_call>b", "steps": 1})]
-    assert heard(ToolFormat.of(tokenizer), written(tokenizer, calls), size) == (calls, "")
-
-
-def test_what_is_no_call_stays_text():
-    format = ToolFormat.of(byte_tokenizer(JSON_TOOLS))
-    assert heard(format, "a <tool_call>no</tool_call> b", 3) == (
-        [],
-        "a <tool_call>no</tool_call> b",
-    )
-    for cut in ("a <tool", 'a <tool_call>{"name'):
-        assert heard(format, cut, 3) == ([], cut)
+    format, calls = ToolFormat.of(tokenizer), [("go", {"to": "a</tool_call>b", "steps": 1})]
+    assert heard(format, written(tokenizer, calls), size) == (calls, "")
+    for text in ("a <tool_call>no</tool_call> b", "a <tool", 'a <tool_call>{"name'):
+        assert heard(format, text, size) == ([], text)
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
@@ -141,20 +135,6 @@ def test_a_call_that_is_cut_is_no_text(kind):
     assert heard(format, "a <", 3, is_cut=True) == ([], "a <")  # any text may end so
 
 
-@each_value(size=[1, 7, 1000], kind=TEMPLATES)
-def test_where_one_call_is_allowed_what_follows_it_is_dropped(kind, size):
-    tokenizer = byte_tokenizer(TEMPLATES[kind])
-    format, alone = ToolFormat.of(tokenizer), ToolChoice(TOOLS, is_parallel=False)
-    text = "Well. " + written(tokenizer, CALLS) + " Done."
-    assert heard(format, text, size, alone) == (CALLS[:1], "Well. ")
-
-
-@pytest.mark.parametrize("named", [{"function": {"name": "go"}}, {"name": "go"}])
-def test_a_tool_that_is_named_is_called_once(named):
-    assert not ToolChoice.of(TOOLS, {"type": "function", **named}).is_parallel
-    assert ToolChoice.of(TOOLS, "required").is_parallel
-
-
 def test_tools_that_the_client_does_not_run_are_left_out():
     own = {"type": "function", "name": "go", "parameters": GO, "strict": True}
     chat = {"type": "function", "function": {"name": "stop", "parameters": STOP}}
@@ -164,12 +144,9 @@ def test_tools_that_the_client_does_not_run_are_left_out():
     custom = {"type": "custom", "name": "go", "input_schema": GO}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
     assert function_tools([search, custom], "input_schema", "custom") == TOOLS[:1]
-
-
-@pytest.mark.parametrize("stated", [{}, {"parameters": None}, {"parameters": {}}])
-def test_a_tool_without_parameters_takes_an_empty_object(stated):
-    (found,) = function_tools([{"name": "go", "description": None, **stated}], "parameters")
-    assert found == tool("go", {"type": "object", "properties": {}})
+    for stated in ({}, {"parameters": None}, {"parameters": {}}):
+        (found,) = function_tools([{"name": "go", "description": None, **stated}], "parameters")
+        assert found == tool("go", {"type": "object", "properties": {}})
 
 
 @pytest.mark.parametrize(
@@ -187,10 +164,23 @@ def test_a_choice_of_what_is_not_there_is_refused_by_name(choice, message):
         ToolChoice.of(TOOLS, choice)
 
 
-def test_allowed_tools_may_name_those_that_are_left_out():
-    named = [{"type": "function", "name": "go"}, {"type": "web_search"}]
-    found = ToolChoice.of(TOOLS, {"type": "allowed_tools", "mode": "auto", "tools": named})
-    assert found.tools == TOOLS[:1]
+NAMED_TOOLS = [{"type": "function", "name": "go"}, {"type": "web_search"}]
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        ("required", ToolChoice(TOOLS, TOOLS)),
+        # A tool that is named is called once; allowed tools may name those that are left out.
+        *(
+            ({"type": "function", **named}, ToolChoice(TOOLS, TOOLS[:1], is_parallel=False))
+            for named in ({"function": {"name": "go"}}, {"name": "go"})
+        ),
+        ({"type": "allowed_tools", "tools": NAMED_TOOLS}, ToolChoice(TOOLS[:1])),
+    ],
+)
+def test_a_choice_leaves_the_tools_that_it_names(choice, found):
+    assert ToolChoice.of(TOOLS, choice) == found
 
 
 # ---- over HTTP: the grammar forces the output of a random model --------------------------------
