@@ -48,25 +48,16 @@ _OBJECT = {"type": "object"}
 
 @dataclass(frozen=True)
 class Ask:
-    """What a request asks for.
+    """What a request asks for: the replies to a chat, or to prompts without a template."""
 
-    Attributes:
-        model: "" for the server's main model.
-        params: Settings of the first reply to a prompt. Each further reply has the next seed.
-        num_replies: Over all prompts; the replies to the first prompt come first.
-        num_logprobs: The most probable tokens to report at each position; None for no logprobs.
-        chat: The chat that is answered; None for `prompts`, texts or token ids without a template.
-        choice: The tools that the model may or must call.
-    """
-
-    model: str
-    params: GenerationParams
+    model: str  # "" for the server's main model
+    params: GenerationParams  # of the first reply to a prompt; each further one has the next seed
     is_streamed: bool
-    num_replies: int = 1
-    num_logprobs: int | None = None
+    num_replies: int = 1  # over all prompts; the replies to the first prompt come first
+    num_logprobs: int | None = None  # most probable tokens to report; None for no logprobs
     chat: Chat | None = None
-    prompts: Sequence[Any] = ()
-    choice: ToolChoice = NO_TOOLS
+    prompts: Sequence[Any] = ()  # texts or token ids, not yet checked
+    choice: ToolChoice = NO_TOOLS  # the tools that the model may or must call
 
     @property
     def num_prompts(self) -> int:

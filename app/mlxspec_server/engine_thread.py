@@ -42,9 +42,7 @@ Watch = Callable[[str, str, Event], None]
 class Ticket:
     """One reply that a request waits for.
 
-    Attributes:
-        is_cancelled: Any thread may set it. The reply then ends before its next round.
-        error: The error that ended this reply alone, if there was one.
+    Any thread may set `is_cancelled`. The reply then ends before its next round.
     """
 
     name: str
@@ -52,7 +50,7 @@ class Ticket:
     deliver: Deliver
     num_logprobs: int | None = None
     is_cancelled: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
+    error: Exception | None = None  # the error that ended this reply alone, if there was one
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def noting_job(self) -> Job:

@@ -10,53 +10,34 @@ from mlxspec.trace.events import FinishReason
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """The target's logprobs of a token.
-
-    Attributes:
-        logprob: After bias and penalties, before temperature and filters.
-        top: The most probable tokens of this position, and their logprobs.
-    """
+    """The target's logprobs of a token, and of the most probable ones at its position."""
 
     token: int
-    logprob: float
+    logprob: float  # after bias and penalties, before temperature and filters
     top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the model makes.
-
-    Attributes:
-        arguments: JSON; "" if they follow piece by piece.
-        id: Links the call with its result.
-    """
+    """A call that the model makes; its `id` links it with its result."""
 
     name: str
-    arguments: str
+    arguments: str  # JSON; "" if they follow piece by piece
     id: str = field(default_factory=lambda: f"call_{token_hex(12)}")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a reply.
-
-    Attributes:
-        kind: "arguments" belong to the call before them.
-        call: The call with its arguments so far.
-        index: Which of the replies to the request.
-        logprobs: Of the tokens since the previous piece.
-        reason: Set at the end, as are `stats` and `tokens`.
-        tokens: All tokens of the reply, those of a stop string included.
-    """
+    """A part of a reply; "arguments" belong to the call before them."""
 
     kind: Literal["text", "reasoning", "call", "arguments", "end"]
     text: str = ""
-    call: ToolCall | None = None
-    index: int = 0
-    logprobs: tuple[TokenLogprob, ...] = ()
-    reason: FinishReason = "stop"
+    call: ToolCall | None = None  # the call with its arguments so far
+    index: int = 0  # which of the replies to the request
+    logprobs: tuple[TokenLogprob, ...] = ()  # of the tokens since the previous piece
+    reason: FinishReason = "stop"  # set at the end, as are `stats` and `tokens`
     stats: Mapping[str, Any] = field(default_factory=dict)
-    tokens: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()  # all tokens of the reply, those of a stop string included
 
 
 def calls_of(pieces: Iterable[Piece]) -> list[ToolCall]:

@@ -10,39 +10,24 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings of the server.
-
-    Attributes:
-        port: 0 takes a free one.
-        is_insecure: Whether other machines may ask without a key.
-        hosts: Further host names that requests may use while the server is on loopback.
-        origins: Web origins that may read replies (CORS).
-        max_waiting: Requests that may queue beyond the running ones.
-        header_s: Seconds for the header of a request, from its first byte.
-        body_s: Seconds for its body.
-        stall_s: Seconds for which a client may read nothing of a pending answer.
-        prefix_bytes: Bytes of cache rows kept of shared text prefixes.
-        last_replies_s: Seconds that running replies have when the server stops.
-        keep_alive_s: Seconds of silence after which a stream sends a sign of life.
-        params: Defaults for absent request fields.
-    """
+    """Settings of the server; `params` are the defaults for absent request fields."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: int = 8080  # 0 takes a free one
     api_key: str = ""
-    is_insecure: bool = False
-    hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
+    is_insecure: bool = False  # whether other machines may ask without a key
+    hosts: tuple[str, ...] = ()  # further host names that requests may use on loopback
+    origins: tuple[str, ...] = ()  # web origins that may read replies (CORS)
     max_body_bytes: int = 16 * MIB
-    max_waiting: int = 64
+    max_waiting: int = 64  # requests that may queue beyond the running ones
     max_connections: int = 256
-    header_s: float = 10.0
-    body_s: float = 60.0
-    stall_s: float = 30.0
+    header_s: float = 10.0  # seconds for the header of a request, from its first byte
+    body_s: float = 60.0  # seconds for its body
+    stall_s: float = 30.0  # seconds for which a client may read nothing of a pending answer
     batch_size: int = 32
-    prefix_bytes: int = 1024 * MIB
-    last_replies_s: float = 10.0
-    keep_alive_s: float = 5.0
+    prefix_bytes: int = 1024 * MIB  # bytes of cache rows kept of shared text prefixes
+    last_replies_s: float = 10.0  # seconds that running replies have when the server stops
+    keep_alive_s: float = 5.0  # seconds of silence after which a stream sends a sign of life
     params: GenerationParams = field(default_factory=GenerationParams)
 
     def __post_init__(self) -> None:

@@ -27,15 +27,10 @@ _TEXTS = ("text", "refusal")  # fields that hold the text of a part
 
 @dataclass(frozen=True)
 class Chat:
-    """The turns of a request.
+    """The turns of a request."""
 
-    Attributes:
-        turns: At least one.
-        goes_on: Whether the reply continues the last turn, which is the assistant's.
-    """
-
-    turns: list[Turn]
-    goes_on: bool
+    turns: list[Turn]  # at least one
+    goes_on: bool  # whether the reply continues the last turn, which is the assistant's
 
     @staticmethod
     def of(stated: Iterable[Any], field: str = "messages", goes_on: bool = True) -> "Chat":

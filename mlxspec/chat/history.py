@@ -29,24 +29,16 @@ class Exchange:
     A prompt that continues an earlier exchange stores only its new tokens. So a chat of many turns
     stores each token once, not once for each later turn; a template that rewrites earlier turns
     costs a new prompt for each.
-
-    Attributes:
-        asked: The messages that are answered: one of the user, or results of tools.
-        before: The exchange whose prompt and reply start this prompt; None for a new prompt.
-        added: Tokens of the prompt after those; empty in a restored turn.
-        added_text: The text of these tokens.
-        first: Index of the first turn that is in the prompt.
-        num_kept: How many of the first reply tokens were given, not written.
     """
 
-    asked: list[Message]
-    before: "Exchange | None" = None
-    added: list[int] = field(default_factory=list)
-    added_text: str = ""
+    asked: list[Message]  # the messages that are answered: one of the user, or results of tools
+    before: "Exchange | None" = None  # whose prompt and reply start this prompt
+    added: list[int] = field(default_factory=list)  # after those; empty in a restored turn
+    added_text: str = ""  # of these tokens
     params: GenerationParams = field(default_factory=GenerationParams)
-    first: int = 0
+    first: int = 0  # index of the first turn that is in the prompt
     tokens: list[int] = field(default_factory=list)
-    num_kept: int = 0
+    num_kept: int = 0  # how many of the first reply tokens were given, not written
     said: ReplyText = field(default_factory=ReplyText)
 
     @property

@@ -22,18 +22,14 @@ settings file with its screen."""
 class Range:
     """The allowed values of a setting.
 
-    Attributes:
-        kind: The type that a user types; None where only Python can give the value.
-        allowed: What is allowed, in words.
-        check: Given the setting's name and a value, returns the value to store or raises
-            ValueError.
-        choices: The closed list of allowed values, or nothing.
+    Given the setting's name and a value, `check` returns the value to store or raises ValueError.
+    `kind` is the type that a user types; None where only Python can give the value.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str] | None
-    allowed: str
+    allowed: str  # what is allowed, in words
     check: Callable[[str, Any], Any]
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # the closed list of allowed values, or nothing
 
     def fits(self, value: object) -> bool:
         """Return whether a value is allowed."""
@@ -66,30 +62,18 @@ SWITCH = Range(bool, "on or off", flag)
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of the table.
+    """A row of the table; `absent` says why it has no flag, word or file name."""
 
-    Attributes:
-        name: Name of the field in Python.
-        help: What it does, in a few words.
-        flag: The flag of the command line, or "".
-        word: The slash word of a chat, or "".
-        file: The dotted name in the settings file, or "".
-        noun: A word for the value after flag and slash word.
-        unset: What the command line does without the flag, where that is not the default.
-        repeats: Whether the flag may be given several times.
-        absent: Why it has no flag, word or file name: the reason, by the door that is missing.
-    """
-
-    name: str
+    name: str  # of the field in Python
     default: Any
     range: Range
-    help: str
-    flag: str = ""
-    word: str = ""
-    file: str = ""
-    noun: str = ""
-    unset: str = ""
-    repeats: bool = False
+    help: str  # what it does, in a few words
+    flag: str = ""  # the flag of the command line, or ""
+    word: str = ""  # the slash word of a chat, or ""
+    file: str = ""  # the dotted name in the settings file, or ""
+    noun: str = ""  # a word for the value after flag and slash word
+    unset: str = ""  # what the command line does without the flag, where that is not the default
+    repeats: bool = False  # whether the flag may be given several times
     absent: Mapping[Door, str] = field(default_factory=dict)
 
 

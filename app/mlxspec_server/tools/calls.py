@@ -27,22 +27,13 @@ _PLAIN_FORM = CallForm(
 
 @dataclass(frozen=True)
 class ToolFormat:
-    """How a model writes calls.
+    """How a model writes calls; `special` are the tokens in them without a text of their own."""
 
-    Attributes:
-        start: The mark before a call.
-        end: The mark after it; "" if the end of the reply ends the call.
-        parse: Reads the text between the marks; may raise any exception.
-        form: The literal text around name and arguments; None if not found.
-        is_plain: Whether the template does not mention tools, so that the prompt has to.
-        special: Tokens inside a call that have no text of their own, by name.
-    """
-
-    start: str
-    end: str
-    parse: Callable[[str, Any], Any]
-    form: CallForm | None = None
-    is_plain: bool = False
+    start: str  # the mark before a call
+    end: str  # the mark after it; "" if the end of the reply ends the call
+    parse: Callable[[str, Any], Any]  # reads the text between the marks; may raise any exception
+    form: CallForm | None = None  # the literal text around name and arguments; None if not found
+    is_plain: bool = False  # whether the template does not mention tools, so that the prompt has to
     special: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod

@@ -14,17 +14,11 @@ _ALLOWED = "auto, none, required, or one of the tools by its name"
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """The tools of a request.
+    """The tools of a request."""
 
-    Attributes:
-        tools: Offered to the model.
-        demanded: One of these must be called; empty if the model may answer with text.
-        is_parallel: Whether one reply may make several calls.
-    """
-
-    tools: Sequence[Tool] = ()
-    demanded: Sequence[Tool] = ()
-    is_parallel: bool = True
+    tools: Sequence[Tool] = ()  # offered to the model
+    demanded: Sequence[Tool] = ()  # one of these must be called; () if text may be the answer
+    is_parallel: bool = True  # whether one reply may make several calls
 
     @staticmethod
     def of(tools: Sequence[Tool], choice: Any, *, is_parallel: bool = True) -> "ToolChoice":

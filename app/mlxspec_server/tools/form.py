@@ -29,43 +29,25 @@ _TOOL = {"type": "function", "function": {"name": _NAME, "parameters": _PARAMETE
 
 @dataclass(frozen=True)
 class Pairs:
-    """Arguments that are written one by one.
+    """Arguments that are written one by one."""
 
-    Attributes:
-        open: From the name of the function to the first key.
-        gap: From the end of a value to the next key.
-        close: From the end of the last value to the end of the call.
-        empty: From the name of the function to the end of a call without arguments.
-        text: Before and after a text value; None if texts are written as JSON.
-        other: Before and after any other value, which is written as JSON.
-    """
-
-    open: str
-    gap: str
-    close: str
-    empty: str
-    text: tuple[str, str] | None
-    other: tuple[str, str]
+    open: str  # from the name of the function to the first key
+    gap: str  # from the end of a value to the next key
+    close: str  # from the end of the last value to the end of the call
+    empty: str  # from the name of the function to the end of a call without arguments
+    text: tuple[str, str] | None  # before and after a text value; None if texts are written as JSON
+    other: tuple[str, str]  # before and after any other value, which is written as JSON
 
 
 @dataclass(frozen=True)
 class CallForm:
-    """The literal text of calls.
+    """The literal text of calls."""
 
-    Attributes:
-        before: From the start mark to the name of the first function.
-        middle: From the name to the arguments, if these are one JSON object.
-        after: From the arguments to the end mark; "" for pairs, which contain it.
-        joint: From the arguments of a call to the name of the next; None if only one call is
-            allowed.
-        pairs: How arguments are written one by one; None if they are one JSON object.
-    """
-
-    before: str
-    middle: str
-    after: str
-    joint: str | None = None
-    pairs: Pairs | None = None
+    before: str  # from the start mark to the name of the first function
+    middle: str  # from the name to the arguments, if these are one JSON object
+    after: str  # from the arguments to the end mark; "" for pairs, which contain it
+    joint: str | None = None  # from there to the name of the next; None if only one is allowed
+    pairs: Pairs | None = None  # of arguments that are not one JSON object
 
     @property
     def text(self) -> str:
