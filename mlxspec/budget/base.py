@@ -1,7 +1,7 @@
-"""The interface between engine and budget, and the simplest budget: all nodes that are allowed."""
+"""What the engine asks of a budget, and the simplest budget: all nodes that are allowed."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Self
 
 from mlxspec.budget.curve import CostCurve
 from mlxspec.drafts.draft import Draft
@@ -11,14 +11,14 @@ Measure = Callable[[], CostCurve]
 """Times forwards of the target; this takes a second or two."""
 
 
-class Budget(Protocol):
-    """Decides how many nodes are drafted and verified in each round.
+class Budget:
+    """Decides how many nodes are drafted and verified in each round; by default all.
 
     With `looks_ahead`, the engine may start a plain round before it reads the token of the previous
     one from the device.
     """
 
-    looks_ahead: bool
+    looks_ahead = False
 
     def begin(
         self, drafter: str, temperature: float, context: int, measure: Measure | None
@@ -34,6 +34,7 @@ class Budget(Protocol):
 
     def recorded(self, context: int) -> CostCurve | None:
         """Return the costs of forwards after `context` tokens; None if none were measured."""
+        return None
 
     def ask(self, limit: int) -> int:
         """Return how many nodes the drafter proposes in the next round, at most `limit`.
@@ -41,12 +42,15 @@ class Budget(Protocol):
         The engine calls it once per round. After a round without a draft, it may call it before
         `learn` gets that round.
         """
+        return limit
 
     def cut(self, draft: Draft) -> Draft:
         """Return the part of a draft that is worth verifying."""
+        return draft
 
     def rows(self, n_nodes: int) -> int:
         """Return the number of rows that verify a tree of `n_nodes`; at least `n_nodes`."""
+        return n_nodes
 
     def learn(self, round: Round) -> None:
         """Learn from a finished round."""
@@ -54,40 +58,10 @@ class Budget(Protocol):
     def end(self) -> None:
         """End the reply."""
 
-    def fresh(self) -> "Budget":
+    def fresh(self) -> Self:
         """Return a new budget with the same recorded costs, for a second concurrent reply."""
-
-
-class FixedBudget:
-    """Drafts and verifies all nodes that are allowed, at any cost: for comparisons."""
-
-    looks_ahead = False
-
-    def begin(
-        self, drafter: str, temperature: float, context: int, measure: Measure | None
-    ) -> None:
-        """Measure nothing."""
-
-    def record(self, context: int, curve: CostCurve) -> None:
-        """Ignore the costs."""
-
-    def recorded(self, context: int) -> None:
-        """Return None: no costs are recorded."""
-
-    def ask(self, limit: int) -> int:
-        return limit
-
-    def cut(self, draft: Draft) -> Draft:
-        return draft
-
-    def rows(self, n_nodes: int) -> int:
-        return n_nodes
-
-    def learn(self, round: Round) -> None:
-        """Learn nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
-
-    def fresh(self) -> "FixedBudget":
         return self  # it has no state
+
+
+class FixedBudget(Budget):
+    """Drafts and verifies all nodes that are allowed, at any cost: for comparisons."""

@@ -78,12 +78,8 @@ def fastest_times(
     The fastest time of a width counts: the first may compile a kernel, and other programs may slow
     down any. A width that is expected to exceed the limit is skipped; one row is always timed.
 
-    Args:
-        forward: Runs a forward of `width` rows and waits for it.
-        widths: Numbers of rows, 1 first; a width may occur several times.
-        seconds: Time limit.
-        forwards: The limit is at least the time of this many forwards of one row, up to 4 seconds.
-        clock: Returns seconds.
+    The first width is 1, and a width may occur several times. The time limit is `seconds`, or that
+    of so many `forwards` of one row, up to 4 seconds.
     """
     end = clock() + seconds
     forward(1)  # not timed: it brings the weights into memory

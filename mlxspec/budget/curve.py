@@ -32,15 +32,10 @@ _MAX_WIDTH = 4096
 class CostCurve:
     """Milliseconds of a forward by number of rows, for contexts of similar length.
 
-    `ms` has the milliseconds by timed width; 1 is among them.
+    `ms` has the milliseconds by timed width; 1 is among them, and all are more than 0.
     """
 
     def __init__(self, ms: Mapping[int, float]) -> None:
-        """Start with measured widths.
-
-        Raises:
-            ValueError: The width 1 is missing, or a width or a time is not more than 0.
-        """
         if 1 not in ms or not all(width > 0 and time > 0 for width, time in ms.items()):
             raise ValueError(
                 f"a cost curve needs widths and times above 0, and width 1; got {dict(ms)}"
@@ -165,9 +160,6 @@ class CostBook:
     @staticmethod
     def bucket(context: int) -> int:
         return (context // _SMALLEST_CONTEXT).bit_length()
-
-    def has_recorded(self, context: int) -> bool:
-        return self.bucket(context) in self.curves
 
     def add(self, context: int, curve: CostCurve) -> None:
         self.curves[self.bucket(context)] = curve

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mlxspec.budget.acceptance import IndexRates, PathRates
-from mlxspec.budget.base import Measure
+from mlxspec.budget.base import Budget, Measure
 from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -44,7 +44,7 @@ class _Estimates:
     saved_ms: float = 0.0
 
 
-class MeasuredBudget:
+class MeasuredBudget(Budget):
     """Chooses the number of nodes that is expected to give the most tokens/s."""
 
     looks_ahead = True
@@ -71,7 +71,7 @@ class MeasuredBudget:
     ) -> None:
         key = drafter, round(temperature, 1)
         self._now = self._learned.setdefault(key, _Estimates())
-        if measure is not None and not self.costs.has_recorded(context):
+        if measure is not None and self.costs.bucket(context) not in self.costs.curves:
             self.costs.add(context, measure())
         self._curve, self._context = self.costs.at(context), context
         self._grown = None

@@ -63,20 +63,13 @@ def test_the_best_number_is_that_of_trying_all(nodes):
     assert best_count(gains, ms) == best
 
 
-@pytest.mark.parametrize(("prob", "rows"), [(0.98, 32), (0.9, 16), (0.1, 1)])
-def test_the_edges_of_the_cost_curve_are_seen(prob, rows):
+@pytest.mark.parametrize(
+    ("prob", "rows", "ms"),
+    [(0.98, 32, EDGE), (0.9, 16, EDGE), (0.1, 1, EDGE), (0.97, 1, LINEAR)],
+)
+def test_the_edges_of_the_cost_curve_are_seen(prob, rows, ms):
     """Twelve rows cost more than sixteen here, and each step up to eight promises too little."""
-    assert begun(EDGE).cut(chain(prob, 31)).tree.n_nodes == rows
-
-
-def test_a_step_that_one_node_does_not_pay_is_taken_for_many():
-    assert best_count([0.0, 0.8, 1.5, 2.0], [50.0, 110.0, 110.0, 110.0]) == 3
-
-
-def test_nothing_is_drafted_where_every_row_costs_a_forward():
-    budget = begun(LINEAR)
-    assert budget.cut(chain(0.97, 31)).tree.n_nodes == 1
-    budget.learn(round_of(0, 1, num_allowed=31, num_rows=1, target_ms=50.0))
+    assert begun(ms).cut(chain(prob, 31)).tree.n_nodes == rows
 
 
 @given(times, st.floats(0.01, 0.999), st.integers(0, 20), st.integers(0, 40))
@@ -86,14 +79,6 @@ def test_no_more_nodes_than_there_are_and_no_more_than_allowed(ms, prob, count, 
     cut = budget.cut(chain(prob, count))
     assert cut.tree.n_nodes <= count + 1
     assert len(cut.sources) == len(cut.path_probs) == cut.tree.n_nodes - 1
-
-
-def test_a_cut_draft_is_the_beginning_of_it():
-    draft = Draft.from_lists([9, 1, 2, 3], [-1, 0, 0, 1], "abc", [0.5, 0.25, 0.5], [0.5, 0.3, 0.2])
-    cut = draft.first(2)
-    assert (cut.tree.tokens.tolist(), cut.tree.parents.tolist()) == ([9, 1, 2], [-1, 0, 0])
-    assert (cut.sources, cut.node_probs.tolist()) == (("a", "b"), [0.5, 0.25])
-    assert cut.path_probs == [0.5, 0.3]
 
 
 def test_a_fixed_budget_takes_what_is_allowed():
@@ -134,12 +119,9 @@ def test_rows_are_padded_where_more_of_them_cost_less():
 def test_a_width_that_was_never_timed_lies_on_the_line_between_its_neighbours():
     curve = CostCurve({1: 10.0, 3: 20.0, 5: 30.0})
     assert [curve.raw(width) for width in (1, 2, 4, 5, 7)] == [10, 15, 25, 30, 40]
-
-
-def test_where_one_row_alone_was_timed_two_are_worth_a_try():
-    curve = CostCurve({1: 10.0})
-    assert curve.raw(2) < 15
-    assert curve.raw(8) == 80
+    single = CostCurve({1: 10.0})
+    assert single.raw(2) < 15  # worth a try
+    assert single.raw(8) == 80
 
 
 def test_a_lasting_change_is_followed_and_one_odd_round_is_not():
@@ -184,7 +166,7 @@ def test_what_was_measured_is_kept_by_context():
     again.read(costs.as_dict())
     assert again.at(1000).ms == {1: 10.0, 2: 15.0}
     assert again.at(4096).ms == {1: 20.0}
-    assert not again.has_recorded(2000)
+    assert again.bucket(2000) not in again.curves
     assert again.at(1 << 20).ms == {1: 20.0}  # the nearest
 
 
@@ -320,7 +302,7 @@ def test_a_drafter_that_does_not_pay_costs_next_to_nothing(cost, hit, world):
 @pytest.mark.parametrize("hit", [0.7, 0.95])
 def test_a_drafter_that_pays_is_used_as_well_as_at_the_best_fixed_number(hit, world):
     settings = WORLDS[world]
-    fixed = max(speed_up(FixedBudget(), EDGE, hit, limit=n, **settings) for n in range(16))
+    fixed = max(speed_up(FixedBudget(), EDGE, hit, limit=n, **settings) for n in (0, 1, 3, 7, 15))
     assert speed_up(budget_of(EDGE), EDGE, hit, **settings) > 0.95 * fixed
 
 
