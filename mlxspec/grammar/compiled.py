@@ -1,27 +1,29 @@
 """Grammars of one model, compiled: a matcher for each, or an error that names the position.
 
-The library bounds its own work; the limits here reduce that to a second or two at most, for any
-grammar. A schema that no finite text fits would never end, so it is refused as well.
+The library, llguidance, bounds its own work; the limits here reduce that to a second or two at
+most, for any grammar. A schema that no finite text fits would never end, so it is refused as well.
 """
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.grammar.constraint import first_line, mask_of
 from mlxspec.grammar.finite import endless_place
-from mlxspec.grammar.vocabulary import Vocabulary, library
 from mlxspec.params.grammar import Grammar, parts_of
 from mlxspec.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # stored, so that many replies with one grammar compile it once
 _MOST_FORCED = 256  # tokens at the start of a text, each with a mask
 _MAX_PLACE_S = 2.0  # limit for trying parts of a refused schema to find the faulty position
+_END = "<|the grammar may end here|>"  # a token after the model's; replies say which of these end
+_SPECIAL = b"\xff"  # starts a token that is not text
 _LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
     "max_grammar_size": 200_000,
@@ -33,20 +35,21 @@ class Grammars:
     """Compiles grammars for the tokens of one model."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Prepare; the tokenizer is read at the first grammar."""
+        """Prepare; the first grammar reads the tokenizer, which takes some tenths of a second."""
         self.tokenizer = tokenizer
-        self._vocabulary: Vocabulary | None = None
+        self._reader: Any = None  # the tokenizer of llguidance
         self._compiled: dict[Grammar, Any] = {}
         self._lock = Lock()
 
     def matchers(self, grammar: Grammar | None) -> Callable[[], Any] | None:
         """Compile a grammar; return a function that makes new matchers, or None for no grammar.
 
-        Raises:
-            ValueError: The grammar cannot be served; the message names the position.
-            UnsupportedOperationError: llguidance is not installed, or cannot read the tokenizer.
+        A copy of a compiled matcher costs nothing, but is of no use once their lexer has stopped.
         """
-        return None if grammar is None else partial(_copy, self.matcher(grammar), self, grammar)
+        if grammar is None:
+            return None
+        first = self.matcher(grammar)
+        return lambda: self.matcher(grammar) if _has_stopped(first) else first.deep_copy()
 
     def matcher(self, grammar: Grammar) -> Any:
         """Return a new matcher of llguidance at the start of a text.
@@ -55,8 +58,8 @@ class Grammars:
         grammar share a lexer until it stops in one of them; the next one has a new lexer.
 
         Raises:
-            ValueError: As in `matchers`.
-            UnsupportedOperationError: As in `matchers`.
+            ValueError: The grammar cannot be served; the message names the position.
+            UnsupportedOperationError: llguidance is not installed, or cannot read the tokenizer.
         """
         compiled = self._compiled.get(grammar)
         if compiled is None or _has_stopped(compiled):
@@ -82,16 +85,16 @@ class Grammars:
 
     def _tried(self, grammar: Grammar) -> tuple[Any, str]:
         """Return a matcher, or None if the grammar is invalid, and its fault or ""."""
-        llguidance = library()
+        llguidance = _library()
         with self._lock:
-            if self._vocabulary is None:
-                self._vocabulary = Vocabulary(self.tokenizer)
+            if self._reader is None:
+                self._reader = _reader(llguidance, self.tokenizer)
         limits = llguidance.LLParserLimits(**_LIMITS)
         try:
             source = _source(llguidance.LLMatcher, grammar)
         except ValueError as error:
             return None, first_line(str(error))
-        matcher = llguidance.LLMatcher(self._vocabulary.reader, source, limits=limits, log_level=0)
+        matcher = llguidance.LLMatcher(self._reader, source, limits=limits, log_level=0)
         if matcher.is_error():
             return None, first_line(matcher.get_error())
         return matcher, self._fault_at_begin(matcher.deep_copy())
@@ -125,11 +128,6 @@ class Grammars:
         return f"{fault} (in {place})"
 
 
-def _copy(compiled: Any, grammars: Grammars, grammar: Grammar) -> Any:
-    """Return a matcher with the lexer of a compiled one, or with a new one if that has stopped."""
-    return grammars.matcher(grammar) if _has_stopped(compiled) else compiled.deep_copy()
-
-
 def _has_stopped(compiled: Any) -> bool:
     """Return whether the lexer of a matcher has stopped; a cached mask would hide it."""
     return bool(mask_of(compiled.deep_copy())[1])
@@ -149,3 +147,51 @@ def _source(matcher: Any, grammar: Grammar) -> str:
 def _named(grammar: Grammar) -> str:
     kinds = {"json-schema": "the JSON schema", "regex": "the regular expression"}
     return kinds.get(grammar.kind, "the grammar")
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ImportError as error:
+        raise UnsupportedOperationError(
+            "a reply under a grammar needs the package llguidance, which is not installed: "
+            "pip install 'mlxspec[grammar]'"
+        ) from error
+    return llguidance
+
+
+def _reader(llguidance: Any, tokenizer: Tokenizer) -> Any:
+    """Return all tokens of a tokenizer, and one more for the end, as llguidance reads them."""
+    try:
+        source = llguidance.TokenizerWrapper(_Bytes(tokenizer))
+        return llguidance.LLTokenizer(source, eos_token=[tokenizer.vocab_size])
+    except ValueError as error:
+        raise UnsupportedOperationError(
+            f"this model's tokenizer serves no grammar: {error}; choose another model"
+        ) from error
+
+
+class _Bytes:
+    """A tokenizer in the form that llguidance accepts, by the bytes of its tokens.
+
+    From a tokenizer.json it would read the letters of added tokens as codes of bytes.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.eos_token_id = tokenizer.vocab_size
+        texts = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        self.special_token_ids = [token for token, text in enumerate(texts) if not text]
+        self.special_token_ids.append(self.eos_token_id)
+        for name, token in tokenizer.special.items():
+            texts[token] = _SPECIAL + name.encode()  # so that a grammar can name it
+        self.tokens = [*texts, _SPECIAL + _END.encode()]
+        self._encode = partial(tokenizer.encode, add_special_tokens=False)
+        adds_space = tokenizer.decode(self._encode("a")).startswith(" ")
+        self._begin = "\x02" if adds_space else ""  # no token joins it with the text after it
+        self._num_begin = len(self._encode(self._begin))
+
+    def __call__(self, text: str | bytes) -> Sequence[int]:
+        whole = text.decode() if isinstance(text, bytes) else text
+        return self._encode(self._begin + whole)[self._num_begin :]

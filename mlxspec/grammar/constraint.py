@@ -12,11 +12,12 @@ A reply that starts inside its reasoning is free until the reasoning ends; the g
 its answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,8 +73,8 @@ class Constraint:
         Args:
             matcher: Returns a matcher of llguidance at the start of a text.
             vocab_size: Number of tokens of the tokenizer.
-            end_tokens: Tokens of the model that end the reply where the grammar may end; without
-                them the reply continues as long as anything may follow.
+            end_tokens: Tokens that end the reply where the grammar may end; without them it
+                continues as long as anything may follow.
             channels: Detects the end of the reasoning; at the start of the reply.
         """
         self._begin = matcher
@@ -89,12 +90,9 @@ class Constraint:
         self._over = Allowed(everything, 0, is_complete=True)
 
     def read(self, token: int) -> None:
-        """Continue with an emitted token.
+        """Continue with an emitted token; raise GrammarError if nothing can follow it.
 
-        Raises:
-            ValueError: The grammar forbids it: a caller's sampler chose it.
-            GrammarError: No token of the model continues the text, or the allowed tokens are too
-                costly to find.
+        ValueError says that the grammar forbids it: a caller's sampler chose it.
         """
         after = self.allowed((token,))
         if after is None:
@@ -107,9 +105,11 @@ class Constraint:
             self._matchers = _below(self._matchers, token)
         self._found = _below(self._found, token)
         if not (after.count or after.is_complete):
+            costly = f"what may follow is too costly to find ({after.fault})"
             raise GrammarError(
                 f"the grammar cannot go on here, after {len(self._read)} tokens: "
-                f"{_named(after.fault)}; give a simpler grammar"
+                f"{costly if after.fault else 'no token of this model continues the text'}; "
+                "give a simpler grammar"
             )
 
     @property
@@ -174,7 +174,12 @@ class Constraint:
             bits, fault = mask_of(self._matcher(below))
         if fault:  # after a fault the library allows only its own end token
             return Allowed(np.zeros(self._vocab_size, np.uint8), 0, fault=fault)
-        return self._allowed(bits)
+        may_end, bits = bits[self._vocab_size], bits[: self._vocab_size]
+        if may_end and not bits.any():
+            return self._over
+        if may_end:
+            bits[self._end_tokens] = 1
+        return Allowed(bits, int(np.count_nonzero(bits)))
 
     def _matcher(self, below: Path) -> Any:
         """Return the matcher that has read these tokens after the emitted ones."""
@@ -184,14 +189,6 @@ class Constraint:
             self._matchers[below] = matcher
         return self._matchers[below]
 
-    def _allowed(self, bits: NDArray[np.uint8]) -> Allowed:
-        may_end, bits = bits[self._vocab_size], bits[: self._vocab_size]
-        if may_end and not bits.any():
-            return self._over
-        if may_end:
-            bits[self._end_tokens] = 1
-        return Allowed(bits, int(np.count_nonzero(bits)))
-
     def _restart(self) -> None:
         """Read the emitted tokens again as plain decoding reads them, with a mask for each."""
         matcher = self._begin()
@@ -199,6 +196,28 @@ class Constraint:
             matcher.compute_bitmask()
             matcher.try_consume_tokens([token])
         self._matchers = {(): matcher}
+
+
+def masked(
+    constraint: Constraint, logits: mx.array, tokens: Sequence[int], parents: Sequence[int]
+) -> mx.array:
+    """Return logits with -inf at the tokens that the grammar forbids after each node.
+
+    A forbidden node, or one below it, keeps its logits: no rule reaches it. So does a node after
+    which nothing may follow: the reply ends there, complete or with an error.
+
+    The grammar is at the root of the tree, and parents come before their children. The (n_nodes, V)
+    logits may be lazy; tokens beyond the tokenizer's are forbidden.
+    """
+    keeps, paths = np.ones(logits.shape, np.bool_), list[Path]()
+    for row, token, parent in zip(keeps, tokens, parents, strict=True):
+        path = (*paths[parent], token) if 0 <= parent < len(paths) else ()
+        paths.append(path)
+        after = constraint.allowed(path)
+        if after is not None and after.count:
+            width = min(len(row), len(after.bits))
+            row[:width], row[width:] = after.bits[:width], False
+    return mx.where(mx.array(keeps), logits, -mx.inf)
 
 
 def mask_of(matcher: Any) -> tuple[NDArray[np.uint8], str]:
@@ -213,11 +232,6 @@ def first_line(error: str) -> str:
     return (
         "; ".join(line for line in lines if line and line != "<non-verbose/>")[:300] or "too large"
     )
-
-
-def _named(fault: str) -> str:
-    costly = f"what may follow is too costly to find ({fault})"
-    return costly if fault else "no token of this model continues the text"
 
 
 def _below(found: dict[Path, Any], token: int) -> dict[Path, Any]:

@@ -14,8 +14,7 @@ from mlxspec.device import backend
 from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.grammar.constraint import Constraint
-from mlxspec.grammar.mask import masked
+from mlxspec.grammar.constraint import Constraint, masked
 from mlxspec.params import GenerationParams, Sampler
 from mlxspec.reply.host_round import HostRound
 from mlxspec.reply.pending_round import PendingRound
