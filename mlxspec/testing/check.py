@@ -40,13 +40,10 @@ _SAMPLING = (
 
 @dataclass(frozen=True)
 class DrafterReport:
-    """The results of a drafter that passed.
+    """The results of a drafter that passed: its draft tokens, and how well the replies fit.
 
-    Attributes:
-        num_drafted: Draft tokens that it proposed.
-        num_accepted: Number of accepted draft tokens.
-        p_value: Upper bound of the probability that plain decoding fits the exact distribution as
-            badly as the sampled replies do.
+    `p_value` is an upper bound of the probability that plain decoding fits the exact distribution
+    as badly as the sampled replies do.
     """
 
     num_drafted: int
@@ -59,13 +56,8 @@ def check_drafter(
 ) -> DrafterReport:
     """Test a drafter with a tiny target, against plain decoding.
 
-    Args:
-        make_drafter: Called several times with the target's decoder; returns a new drafter.
-        vocab_size: Number of tokens of the target, 4 or more.
-        num_draws: Number of sampled replies; more of them find smaller faults.
-
-    Returns:
-        Numbers of drafted and accepted tokens; low numbers are no failure.
+    `make_drafter` is called several times, and `vocab_size` is 4 or more. More of the `num_draws`
+    sampled replies find smaller faults. Low numbers of accepted tokens are no failure.
 
     Raises:
         AssertionError: Tokens or their distribution are not those of plain decoding, a draft is
@@ -141,11 +133,13 @@ class _Trial:
         """
         exact = _joint_distribution(tiny_engine(vocab_size=self._vocab_size).target, sampling)
         engine = self._engine()
-        drawn = [
-            self._draw(engine, sampling, num_nodes, number * num_draws + draw)
-            for number, num_nodes in enumerate(_WIDTHS)
-            for draw in range(num_draws)
-        ]
+        drawn = []
+        for seed, num_nodes in enumerate(width for width in _WIDTHS for _ in range(num_draws)):
+            most = _LENGTH + num_nodes  # so that the end of the reply cuts no draft
+            params = GenerationParams(
+                max_tokens=most, num_draft_tokens=num_nodes, sampling=sampling, seed=seed
+            )
+            drawn.append(self._reply(engine, _PROMPT, params, until=_LENGTH)[:_LENGTH])
         impossible = next((text for text in drawn if not exact[text]), None)
         if impossible:
             raise AssertionError(
@@ -156,17 +150,6 @@ class _Trial:
             fit([text[:length] for text in drawn], _beginnings(exact, length))
             for length in range(1, _LENGTH + 1)
         ]
-
-    def _draw(
-        self, engine: Engine, sampling: SamplingParams, num_nodes: int, seed: int
-    ) -> tuple[int, ...]:
-        params = GenerationParams(
-            max_tokens=_LENGTH + num_nodes,  # so that the end of the reply cuts no draft
-            num_draft_tokens=num_nodes,
-            sampling=sampling,
-            seed=seed,
-        )
-        return self._reply(engine, _PROMPT, params, until=_LENGTH)[:_LENGTH]
 
     def _engine(self, *, rotates: bool = False) -> Engine:
         return tiny_engine(

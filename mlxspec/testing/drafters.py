@@ -12,16 +12,12 @@ from mlxspec.params import SamplingParams
 
 
 class ScriptedDrafter(Drafter):
-    """Proposes the chains of a script, one per round, then nothing.
+    """Proposes the chains of a script below the root, one per round, then nothing.
 
-    `rounds` records the results of its drafts in this reply.
+    The budget of a round cuts its chain. `rounds` records the results in this reply.
     """
 
     def __init__(self, chains: Sequence[Sequence[int]]) -> None:
-        """Set the tokens of the chain below the root in each round of a reply.
-
-        The budget of a round cuts its chain.
-        """
         self._chains = [list(chain) for chain in chains]
         self.rounds: list[Round] = []
 
@@ -38,10 +34,9 @@ class ScriptedDrafter(Drafter):
 
 
 class OracleDrafter(Drafter):
-    """Knows the whole text in advance, and proposes its next tokens."""
+    """Knows the tokens of the whole text, prompt included, and proposes the next ones."""
 
     def __init__(self, text: Sequence[int]) -> None:
-        """Set the tokens of the text, prompt included."""
         self._text = list(text)
         self._num_read = 0
 
@@ -56,10 +51,9 @@ class OracleDrafter(Drafter):
 
 
 class UniformDrafter(Drafter):
-    """Samples a chain from the uniform distribution: the shortest drafter that samples."""
+    """Samples chains from the uniform distribution: the shortest drafter that samples."""
 
     def __init__(self, vocab_size: int, length: int = 3) -> None:
-        """Sample chains of at most `length` tokens."""
         self._vocab_size, self._length = vocab_size, length
         self._key = mx.random.key(0)
 

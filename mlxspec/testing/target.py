@@ -34,11 +34,9 @@ class LetterTokenizer:
         return [ord(letter) - ord("a") for letter in text]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the letters of tokens."""
         return "".join(self.token_bytes(token).decode() for token in tokens)
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the letter of a token."""
         return chr(ord("a") + token).encode()
 
 
@@ -47,11 +45,8 @@ def tiny_model(
 ) -> Model:
     """Return a float32 model whose next token depends strongly on the previous tokens.
 
-    Args:
-        family: Its `model_type`: "llama" or "qwen2".
-        vocab_size: Number of tokens; none of them ends a reply.
-        seed: Seed of the weights; the same seed gives the same model.
-        **config: Other values of its config.json.
+    `family` is its `model_type`: "llama" or "qwen2". None of its tokens ends a reply. The same
+    seed gives the same model. `config` has other values of its config.json.
     """
     settings = {
         "model_type": family,
@@ -93,15 +88,8 @@ def tiny_engine(
 ) -> Engine:
     """Return an engine with a tiny target; the same arguments give the same target.
 
-    Args:
-        drafter: The drafter; None for no drafts.
-        make_drafter: Returns the drafter, given the target; it replaces `drafter`.
-        vocab_size: Number of tokens, 4 or more.
-        seed: Seed of the target's weights.
-        rotates: Whether the cache rotates, with 12 rows.
-
-    Raises:
-        ValueError: The vocabulary is too small for three siblings and one more token.
+    `make_drafter` returns the drafter, given the target; it replaces `drafter`. `vocab_size` is 4
+    or more: three siblings and one more token. A cache that rotates has 12 rows.
     """
     if vocab_size < 4:
         raise ValueError(f"a tiny target has 4 tokens or more; got a vocab_size of {vocab_size}")
