@@ -8,12 +8,13 @@ the target computed, so it can also learn from rejected nodes.
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Self, cast
+from weakref import WeakSet
 
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStateReader
-from mlxspec.drafters.search.growth import Cursor
+from mlxspec.drafters.search.growth import Cursor, Estimator, StateCursor, grow
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import FREE, DraftLimits, SamplingParams
@@ -99,8 +100,7 @@ class Drafter:
     def fresh(self) -> "Drafter":
         """Return a new drafter with the same settings and no text.
 
-        Raises:
-            ValueError: It, or a drafter inside it, needs more than the text.
+        Raises ValueError if it, or a drafter inside it, needs more than the text.
         """
         raise ValueError(
             f"the drafter {self.name!r} can draft for one sequence only, as it has no copy: "
@@ -111,10 +111,8 @@ class Drafter:
     def fresh_for(self, target: Decoder) -> "Drafter":
         """Return a new drafter with the same settings and no text, for one more sequence.
 
-        `target` is another decoder of the target's model; nothing is read from it here.
-
-        Raises:
-            ValueError: It, or a drafter inside it, serves one sequence only.
+        `target` is another decoder of the target's model; nothing is read from it here. Raises
+        ValueError if it, or a drafter inside it, serves one sequence only.
         """
         return self.fresh()
 
@@ -144,12 +142,41 @@ class Drafter:
         return drafter
 
 
+class TextDrafter(Drafter, Estimator):
+    """The common part of drafters that learn on the host, from the text alone."""
+
+    def __init__(self) -> None:
+        self._alike = WeakSet([self])
+
+    def share_of(self, most: int) -> int:
+        """Return the equal part of `most` for each drafter that `fresh` made from one another."""
+        return most // len(self._alike)
+
+    def anew(self) -> Self:
+        """Return a drafter with the same settings that has learned nothing."""
+        raise NotImplementedError
+
+    def fresh(self) -> Self:
+        new = self.anew()
+        new._alike = self._alike
+        self._alike.add(new)
+        return new
+
+    def state(self, root: int) -> Any:
+        """Return the state after the history and `root`."""
+        raise NotImplementedError
+
+    def cursor(self, root: int) -> StateCursor:
+        return StateCursor(self, self.state(root))
+
+    def propose(self, root: int, budget: int) -> Draft:
+        return grow(root, self.cursor(root), budget, self.limits)
+
+
 class WrappingDrafter(Drafter):
     """The common part of drafters that serve one reply and wrap another drafter.
 
-    Attributes:
-        name: The name of the wrapped drafter, "+" and the word of this one.
-        drafters: The wrapped drafter, in a tuple.
+    `name` is that of the wrapped drafter, "+" and the word of this one.
     """
 
     def __init__(self, word: str, drafter: Drafter) -> None:
@@ -181,9 +208,6 @@ def as_drafter(drafter: Any) -> Drafter:
     """Return an object that has a method `propose` as a `Drafter`.
 
     The class of the object gets `Drafter` as its last base, so what it lacks has a default.
-
-    Raises:
-        ValueError: It is no drafter.
     """
     if isinstance(drafter, Drafter):
         return drafter
@@ -205,10 +229,8 @@ def _derived(kind: type) -> type:
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
     """Return a new drafter with the same settings, for one more sequence.
 
-    `target` is the decoder of that sequence; None if the new drafter gets only the text.
-
-    Raises:
-        ValueError: The drafter needs more than that, or cannot be copied.
+    `target` is the decoder of that sequence; None if the new drafter gets only the text. Raises
+    ValueError if the drafter needs more than that, or cannot be copied.
     """
     drafter = as_drafter(drafter)
     fresh = as_drafter(drafter.fresh() if target is None else drafter.fresh_for(target))

@@ -9,31 +9,26 @@ drawn token is the lazy input of the next forward.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
-from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.search.draft_distribution import DraftDistribution
+from mlxspec.drafters.search.draft_distribution import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import DEFAULT_LOOKAHEAD, SamplingParams
 from mlxspec.trace.difference import common_length
-from mlxspec.verify.noise import Noise
 
 
-class DraftModelDrafter(Drafter):
+class DraftModelDrafter(DrawingDrafter):
     """Drafts with a language model that has the target's tokenizer.
 
     Attributes:
         decoder: The draft model with its own cache; its history is always a prefix of the
             conversation.
-        lookahead: Length of the longest path.
-        limits: A depth replaces `lookahead`.
     """
 
     name = "model"
@@ -46,19 +41,12 @@ class DraftModelDrafter(Drafter):
         *,
         samples: bool = True,
     ) -> None:
-        """Make a drafter; raise ValueError if `lookahead` is less than 1.
-
-        `target_vocab_size` is the width of the target's logits; the draft model's may differ by
-        padding.
-        """
-        if lookahead < 1:
-            raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
-        self.decoder, self.lookahead, self.samples = decoder, lookahead, samples
-        self._width = target_vocab_size
-        self._shared: Noise | None = None
+        """Make a drafter; the widths of the logits of target and draft model may differ."""
+        super().__init__(target_vocab_size, lookahead, samples)
+        self.decoder = decoder
         self._unread: list[int] = []  # emitted tokens not yet in the draft model's history
         self._fed: list[int] = []
-        self._drafted: list[mx.array] = []  # (1,) tokens of the last chain
+        self._drafted: mx.array | None = None  # (n_nodes,) tokens of the last chain, root first
         self._num_staged = 0  # nodes of the last tree that are staged; its leaves are not
         self._drawn_shape = TreeShape(())  # of that tree
 
@@ -66,13 +54,9 @@ class DraftModelDrafter(Drafter):
         decoder = Decoder(self.decoder.model, self.decoder.cache.empty_like())
         return DraftModelDrafter(decoder, self._width, self.lookahead, samples=self.samples)
 
-    def couple(self, noise: Noise | None) -> None:
-        self._shared = noise
-
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        sampling = sampling if self.samples else replace(sampling, temperature=0.0)
-        self._distribution = DraftDistribution(sampling, key, prompt, self._width, self._shared)
-        self._drafted, self._num_staged = [], 0
+        super().start(prompt, sampling, key)
+        self._drafted, self._num_staged = None, 0
         num_known = self._num_known(prompt[:-1])
         shared = common_length(self.decoder.history, prompt[:num_known])
         self.decoder.rollback_to(shared)
@@ -80,8 +64,8 @@ class DraftModelDrafter(Drafter):
         self._unread = list(prompt[num_known:-1])
 
     def propose(self, root: int, budget: int) -> Draft:
-        self._fed, self._drafted, self._num_staged = [*self._unread, root], [], 0
-        length = min(budget, self.limits.depth or self.lookahead, self._room(budget))
+        self._fed, self._drafted, self._num_staged = [*self._unread, root], None, 0
+        length = min(budget, self.depth, self._room(budget))
         # A target padded to more tokens can emit one that the draft model cannot embed.
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
@@ -93,36 +77,31 @@ class DraftModelDrafter(Drafter):
     def update(self, round: Round) -> None:
         """Commit the rows of accepted draft tokens to the draft model's cache; drop the others."""
         accepted, fed = round.accepted, [*self._unread, round.tokens[0]]
-        self._distribution.count([*accepted, round.bonus_token])
+        super().update(round)
         if self._num_staged:
             path = [node for node in self._own_nodes(round) if node < self._num_staged]
             self.decoder.commit(path)
             self._unread, self._num_staged = accepted[len(path) - 1 :], 0
             return
-        if not self._drafted:  # it proposed nothing: the budget may have been 0
+        if self._drafted is None:  # it proposed nothing: the budget may have been 0
             self._unread = [*fed, *accepted]
             return
-        read = [values(token)[0] for token in self._drafted[:-1]]  # evaluated with the round
+        read = values(self._drafted)[1:-1]  # evaluated with the round
         shared = common_length(read, accepted)
         self.decoder.commit_chain([*fed, *accepted[:shared]])
-        self._unread = accepted[shared:]
-        self._drafted = []
+        self._unread, self._drafted = accepted[shared:], None
 
     # ---- inside ----------------------------------------------------------------------------
 
     def _chain(self, length: int) -> Draft:
-        feed = mx.array(self._fed, mx.int32)
-        tokens, distributions = [feed[-1:]], []
-        for depth in range(1, length + 1):
-            hidden = self.decoder.extend_chain(feed)
-            logits = self.decoder.logits(hidden[-1:])
-            distributions.append(
-                self._distribution.after(logits, DraftTree.chain(mx.concatenate(tokens)))
-            )
-            feed = self._distribution.draw(distributions[-1], depth)
-            tokens.append(feed)
-        self._drafted = tokens[1:]
-        return self._distribution.draft(self.name, tokens, distributions)
+        def next_logits(above: DraftTree, last: mx.array) -> mx.array:
+            fed = mx.array(self._fed, mx.int32) if above.n_nodes == 1 else last
+            return self.decoder.logits(self.decoder.extend_chain(fed)[-1:])
+
+        shape = TreeShape((1,) * length)
+        draft = self._distribution.grow(self.name, self._fed[-1], shape, next_logits)
+        self._drafted = draft.tree.tokens
+        return draft
 
     def _tree(self, shape: TreeShape) -> Draft:
         """Draw a tree. Each level computes the few nodes above it again."""
@@ -130,15 +109,14 @@ class DraftModelDrafter(Drafter):
         if unread:
             self.decoder.extend_chain(mx.array(unread, mx.int32))
             self.decoder.commit_chain(unread)
-        self._unread, self._fed = [], [root]
-        tokens, distributions = [mx.array([root], mx.int32)], []
-        for depth, width in enumerate(shape.widths, 1):
-            above = shape.tree(mx.concatenate(tokens))
-            hidden = self.decoder.forward_tree(above)[shape.levels[depth - 1].start :]
-            distributions.append(self._distribution.after(self.decoder.logits(hidden), above))
-            tokens.append(self._distribution.draw(distributions[-1], depth, width))
-            self._num_staged, self._drawn_shape = above.n_nodes, shape
-        return self._distribution.draft(self.name, tokens, distributions, shape)
+        self._unread, self._fed, self._drawn_shape = [], [root], shape
+
+        def next_logits(above: DraftTree, last: mx.array) -> mx.array:
+            hidden = self.decoder.forward_tree(above)[-last.shape[0] :]
+            self._num_staged = above.n_nodes
+            return self.decoder.logits(hidden)
+
+        return self._distribution.grow(self.name, root, shape, next_logits)
 
     def _own_nodes(self, round: Round) -> Sequence[int]:
         """Return the accepted nodes, numbered as in the drawn tree.

@@ -42,13 +42,10 @@ class PoolDrafter(Drafter):
     name = "pool"
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        """Merge drafters, which must not be used elsewhere.
+        """Merge drafters of different names, which must not be used elsewhere.
 
         The draft of a drafter without a `cursor` is copied to the host, which waits for the device.
         Sets `samples` of every drafter to False.
-
-        Raises:
-            ValueError: There is no drafter, or two share a name.
         """
         drafters = [as_drafter(drafter) for drafter in drafters]
         names = [drafter.name for drafter in drafters]
@@ -82,11 +79,7 @@ class PoolDrafter(Drafter):
         return grow(root, self.cursor(root, budget), budget, self.limits)
 
     def cursor(self, root: int, budget: int = DEFAULT_NUM_DRAFT_TOKENS) -> "_PoolCursor":
-        """Return the cursor after `root`, of drafters that propose `budget` nodes each.
-
-        Raises:
-            ValueError: A drafter sampled its tokens: a merged tree would not have its q.
-        """
+        """Return the cursor after `root`, of drafters that propose `budget` nodes each."""
         cursors = tuple(_cursor(drafter, root, budget) for drafter in self.drafters)
         self._cursor = _PoolCursor(self._names, self._mixers[self._is_greedy], cursors)
         return self._cursor
@@ -102,23 +95,20 @@ class PoolDrafter(Drafter):
             drafter.update(round)
 
 
-class _Mixers:
-    """One mixer for every set of drafters that have estimates at a node.
+class _Mixers(dict[tuple[int, ...], Mixer]):
+    """One mixer for every set of drafters that have estimates at a node, by their indices.
 
     A drafter with no estimate at all is weaker evidence against a token than a drafter that
     estimates other tokens. So these cases have different weights.
     """
 
     def __init__(self, priors: Sequence[Sequence[tuple[float, float]]]) -> None:
+        super().__init__()
         self._priors = priors
-        self._mixers: dict[tuple[int, ...], Mixer] = {}
 
-    def of(self, speakers: tuple[int, ...]) -> Mixer:
-        """Return the mixer for a set of drafters, given by their indices, at least one."""
-        mixer = self._mixers.get(speakers)
-        if mixer is None:
-            priors = self._priors[min(len(speakers), len(self._priors)) - 1]
-            mixer = self._mixers[speakers] = Mixer(priors)
+    def __missing__(self, speakers: tuple[int, ...]) -> Mixer:
+        mixer = Mixer(self._priors[min(len(speakers), len(self._priors)) - 1])
+        self[speakers] = mixer
         return mixer
 
 
@@ -151,7 +141,7 @@ class _PoolCursor:
         if not speakers:
             return {}
         self.expected = expected
-        mixer = self.mixer = self.mixers.of(tuple(speakers))
+        mixer = self.mixer = self.mixers[tuple(speakers)]
         return {token: mixer.prob(estimates) for token, estimates in expected.items()}
 
     def source_of(self, token: int) -> str:
@@ -164,10 +154,9 @@ class _PoolCursor:
         return self.below[token]
 
     def learn(self, token: int) -> None:
-        if self.mixer is None:
-            return
-        for candidate, estimates in self.expected.items():
-            self.mixer.learn(estimates, candidate == token)
+        if self.mixer is not None:
+            for candidate, estimates in self.expected.items():
+                self.mixer.learn(estimates, candidate == token)
 
 
 def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
@@ -175,7 +164,7 @@ def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:
     if cursor is not None:
         return cursor
     draft = drafter.propose(root, budget)
-    if draft.sampled_from is not None:
+    if draft.sampled_from is not None:  # a merged tree would not have its q
         raise ValueError(
             f"the drafter {drafter.name!r} draws its tokens at random; a pool takes drafters that "
             "do not: use it alone, or give it an attribute `samples` that a pool can set to False"

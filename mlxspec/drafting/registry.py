@@ -20,11 +20,11 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter, ExitHead
-from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.grammar.drafter import constrained
+from mlxspec.drafters.grammar import constrained
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.prediction.drafter import predicting
+from mlxspec.drafters.prediction import predicting
 from mlxspec.drafts.round import Round
 from mlxspec.errors import RankLostError
 from mlxspec.grammar.constraint import Constraint

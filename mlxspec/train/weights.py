@@ -82,8 +82,3 @@ def dense_rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
 def flat(tree: Any) -> dict[str, mx.array]:
     """Return the arrays of a tree, keyed by their dotted paths."""
     return dict(cast(list[tuple[str, mx.array]], tree_flatten(tree)))
-
-
-def with_ids(network: Any, name: str) -> dict[str, mx.array]:
-    """Return the parameters of a network by path, and its target tokens as the tensor `name`."""
-    return flat(network.parameters()) | {name: network.target_ids}

@@ -12,7 +12,7 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.measure.chi_square import fit

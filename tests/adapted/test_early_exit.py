@@ -7,8 +7,7 @@ import pytest
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
-from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError

@@ -10,7 +10,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH

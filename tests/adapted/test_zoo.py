@@ -9,7 +9,7 @@ from mlx_lm.generate import generate_step
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees

@@ -14,10 +14,9 @@ from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.base import EagleBase
 from mlxspec.drafters.eagle.history import PairHistory
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
-from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams, SamplingParams

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import ContextLengthError
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees

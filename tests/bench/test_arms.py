@@ -13,7 +13,7 @@ from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_l
 from mlxspec.bench.stages import REST, Stopwatch, profile_forward, profile_rounds, watched
 from mlxspec.budget.base import FixedBudget
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.measure.trial import Watch

@@ -12,7 +12,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
@@ -100,7 +100,7 @@ def test_after_each_round_the_history_is_all_but_the_last_token(drafter):
 def test_a_reply_left_anywhere_leaves_an_engine_that_replies_as_new(drafter, kind):
     engine = engine_with(AnyBudget(), drafter, kind)
     params = GenerationParams(max_tokens=16, num_draft_tokens=5)
-    for count in range(1, 7):
+    for count in (1, 2, 4, 6):
         events = engine.generate(PROMPT, params)
         for _ in zip(range(count), events, strict=False):
             pass
@@ -138,7 +138,7 @@ def raise_():
     raise RuntimeError("no memory")
 
 
-@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("place", [0, 3])
 def test_a_stop_token_ends_the_reply_though_the_next_round_has_begun(place):
     engine = engine_with(Never())
     engine.tokenizer.eos_token_ids = (REPLY[place],)
@@ -146,13 +146,6 @@ def test_a_stop_token_ends_the_reply_though_the_next_round_has_begun(place):
     first = REPLY.index(REPLY[place])
     assert emitted(events) == REPLY[: first + 1]
     assert list(engine.target.history) == [*PROMPT, *REPLY[:first]]
-
-
-def test_a_full_context_ends_the_reply():
-    engine = make_engine(tiny_model(max_position_embeddings=16), NoDrafter(), budget=Never())
-    events = list(engine.generate(PROMPT, GenerationParams()))
-    assert events[-1].reason == "context"
-    assert len(emitted(events)) == 16 - len(PROMPT) + 1
 
 
 # ---- one forward, one wait -------------------------------------------------------------------
@@ -266,35 +259,26 @@ def test_a_fast_machine_is_measured_at_every_edge(monkeypatch):
     assert all(widths.count(width) == 2 + (width == 1) for width in ms)
 
 
-@pytest.mark.parametrize("seconds", [lambda width: 0.05, lambda width: 0.08 * width])
-def test_measuring_takes_little_more_than_a_second(monkeypatch, seconds):
+@pytest.mark.parametrize(
+    ("seconds", "longest", "timed_at_least"),
+    [
+        pytest.param(lambda width: 0.05, 1.8, {1, 2, 4}, id="a second"),
+        pytest.param(lambda width: 0.08 * width, 1.8, {1, 2, 4}, id="rows cost"),
+        pytest.param(lambda width: 0.3, 4.7, {1, 2, 4, 8, 16, 32}, id="slow: time for the shape"),
+        pytest.param(lambda width: 1.5 * width, 4.6, {1}, id="what takes too long is not begun"),
+        pytest.param(lambda width: 9.0, 18.1, {1}, id="one row always"),
+    ],
+)
+def test_measuring_is_bounded(monkeypatch, seconds, longest, timed_at_least):
     ms, taken, _ = timed(monkeypatch, seconds)
-    assert taken < 1.8
-    assert {1, 2, 4} <= ms.keys()
+    assert taken < longest
+    assert timed_at_least <= ms.keys()
+    assert ms[1] == pytest.approx(1e3 * seconds(1))
 
 
-def test_the_shape_of_the_curve_is_timed_twice_before_any_edge(monkeypatch):
+def test_the_shape_is_timed_twice_before_any_edge_and_no_more_rows_than_a_round_has(monkeypatch):
     _, _, widths = timed(monkeypatch, lambda width: 0.06)
     assert all(widths.count(width) >= 2 for width in (1, 2, 4, 8, 16, 32))
-
-
-def test_one_row_is_measured_however_long_it_takes(monkeypatch):
-    assert timed(monkeypatch, lambda width: 9.0)[0] == {1: 9000.0}
-
-
-def test_what_is_known_to_take_too_long_is_not_begun(monkeypatch):
-    ms, taken, _ = timed(monkeypatch, lambda width: 1.5 * width)
-    assert ms == {1: pytest.approx(1500.0)}
-    assert taken == pytest.approx(4.5)
-
-
-def test_slow_forwards_get_time_enough_to_show_their_shape_and_no_more(monkeypatch):
-    ms, taken, _ = timed(monkeypatch, lambda width: 0.3)
-    assert {1, 2, 4, 8, 16, 32} <= ms.keys()
-    assert taken < 4.7
-
-
-def test_no_more_rows_are_measured_than_a_round_can_have(monkeypatch):
     assert max(timed(monkeypatch, lambda width: 0.001, most=6)[0]) == 6
 
 

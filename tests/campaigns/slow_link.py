@@ -52,7 +52,7 @@ def measure(args: argparse.Namespace, file: Path) -> None:
     from mlxspec.budget import FixedBudget
     from mlxspec.distributed import ranks
     from mlxspec.drafters.none import NoDrafter
-    from mlxspec.drafters.suffix.drafter import SuffixDrafter
+    from mlxspec.drafters.suffix import SuffixDrafter
     from mlxspec.measure.cost import estimated_tps, forward_cost
     from mlxspec.params import GenerationParams, Options
     from mlxspec.trace.stats import GenerationStats

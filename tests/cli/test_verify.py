@@ -195,7 +195,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
     def broken(self, root, budget):
         raise ValueError("no draft today")
 
-    monkeypatch.setattr("mlxspec.drafters.suffix.drafter.SuffixDrafter.propose", broken)
+    monkeypatch.setattr("mlxspec.drafters.suffix.SuffixDrafter.propose", broken)
     code, out, _, _ = verify(drafters="suffix")
     assert code == 0
     assert "! suffix failed in 3 replies, cache full: no draft today" in out

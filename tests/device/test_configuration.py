@@ -7,8 +7,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.early_exit.network import ExitConfig
-from mlxspec.drafters.search.beam import BeamShape
+from mlxspec.drafters.early_exit import ExitConfig
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import build_drafter
 from mlxspec.loading import load_model
@@ -24,8 +23,6 @@ SIZES = {"layer": 1, "hidden_size": 8, "intermediate_size": 8}
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BeamShape(0, 2), "a beam needs a width and a depth of 1 or more; got 0 and 2"),
-        (lambda: BeamShape(2, 0), "a beam needs a width and a depth of 1 or more; got 2 and 0"),
         (
             lambda: GenerationParams(num_draft_tokens=-1),
             "num_draft_tokens must be from 0 .*; got -1",

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.device import core_split, fused, turns
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
@@ -233,7 +233,7 @@ def test_a_reply_that_is_dropped_while_another_thread_computes_waits_for_nobody(
 _ENDING = """
 import sys, threading, time
 import mlxspec, mlx.core as mx
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
 from tests.support.tiny import make_engine, tiny_model
 

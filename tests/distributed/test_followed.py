@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.distributed.decoder import ShardedDecoder
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams

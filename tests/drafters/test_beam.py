@@ -155,9 +155,3 @@ def test_nothing_is_evaluated_while_a_tree_grows():
 )
 def test_a_larger_budget_reaches_deeper_and_wider(budget, width, depth):
     assert BeamShape.for_budget(budget) == BeamShape(width, depth)
-
-
-@pytest.mark.parametrize(("width", "depth"), [(0, 3), (3, 0)])
-def test_a_beam_of_nothing_is_refused(width, depth):
-    with pytest.raises(ValueError, match=r"1 or more; got"):
-        BeamShape(width, depth)

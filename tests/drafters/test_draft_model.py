@@ -8,8 +8,6 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.truth import Target
@@ -41,17 +39,6 @@ def test_told_not_to_draw_it_proposes_the_greedy_chain_of_the_law(sampling):
     assert draft.tree.n_nodes == 5
     assert draft.sampled_from is None
     np.testing.assert_allclose(draft.node_probs, greedy.node_probs, rtol=1e-5)
-
-
-def test_drafts_in_a_pool_at_any_temperature():
-    pool = PoolDrafter([SuffixDrafter(), drafter_of()])
-    params = GenerationParams(
-        max_tokens=20, num_draft_tokens=6, sampling=SamplingParams(temperature=1.0)
-    )
-    events = list(make_engine(MODEL, pool).generate(PROMPT, params))
-    assert len(emitted(events)) == 20
-    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
-    assert "model" in sources
 
 
 @pytest.mark.parametrize("place", [0, 4, 6])

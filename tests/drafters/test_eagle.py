@@ -3,10 +3,9 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
+from mlxspec.drafters.eagle.eagle1 import EagleDrafter
 from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.params import SamplingParams
@@ -25,13 +24,12 @@ RING = (12, 2)
 MODELS = {family: tiny_model(family) for family in ("llama", "qwen2")}
 TEXT = [int(token) for token in np.random.default_rng(8).integers(0, 24, 40)]
 GREEDY, KEY = SamplingParams(), mx.random.key(1)
-SHAPE = BeamShape(width=3, depth=4)
 
 
 def make(drafter_class, network, model, kind="full"):
     """A decoder and a drafter that reads its states."""
     target = Decoder(model, make_cache(model, kind))
-    drafter = drafter_class(network, target, shape=SHAPE)
+    drafter = drafter_class(network, target)
     target.attach(drafter.readers)
     return target, drafter
 
@@ -41,12 +39,13 @@ def reference(network, model, kind="full"):
     return ReferenceDrafter(model, network, ids, RING if kind == "rotating" else None)
 
 
-def assert_drafts_as(truth, drafter, history, root, budget=9):
+def assert_drafts_as(truth, drafter, history, root, budget=6):
     """The next draft is the tree that follows from the slow drafter's probabilities."""
     drafter.start([*history, root], GREEDY, KEY)
     draft = drafter.propose(root, budget)
+    shape = BeamShape.for_budget(budget)
     expected = beam(
-        lambda path: truth.probs(history, (root, *path)), SHAPE.width, SHAPE.depth, budget
+        lambda path: truth.probs(history, (root, *path)), shape.width, shape.depth, budget
     )
     drafted = paths_of(draft)
     assert set(drafted) == set(expected)
@@ -117,7 +116,7 @@ def test_accepted_nodes_give_their_pairs_the_states_of_the_target(kind_of_drafte
     history = TEXT[:5]
     for root, picks in ((4, 2), (9, 1), (2, 3), (7, 0)):
         drafter.start([*history, root], GREEDY, KEY)
-        draft = drafter.propose(root, 9)
+        draft = drafter.propose(root, 6)
         mx.eval(target.forward_tree(draft.tree))
         path = branch(draft, picks)
         target.commit(path)
@@ -145,7 +144,7 @@ def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
     target, drafter = make(drafter_class, network, MODELS["llama"], kind)
     target.observe(TEXT[:6])
     drafter.start(TEXT[:7], GREEDY, KEY)
-    mx.eval(drafter.propose(TEXT[6], 9).tree.tokens)
+    mx.eval(drafter.propose(TEXT[6], 6).tree.tokens)
     target.observe(TEXT[6:9])
     target.rollback_to(length)
     other = [token + 1 if token < 23 else 0 for token in TEXT[length : length + 4]]
@@ -183,28 +182,3 @@ def test_nothing_is_drafted_before_a_first_token_was_read(kind_of_drafter):
     _, drafter = make(drafter_class, make_network(MODELS["llama"]), MODELS["llama"])
     drafter.start([3], GREEDY, KEY)
     assert drafter.propose(3, 8).tree.n_nodes == 1
-
-
-def test_a_checkpoint_with_packed_weights_drafts_as_the_same_weights_unpacked():
-    model = MODELS["llama"]
-    packed = eagle_network(model)
-    tensors = {}
-    for name, array in weights_of(packed).items():
-        if not name.endswith("_proj.weight") or array.shape[1] % 32:
-            tensors[name] = array
-            continue
-        stem = name.removesuffix("weight")
-        planes = mx.quantize(array, group_size=32, bits=8)
-        names = (name, f"{stem}scales", f"{stem}biases")
-        tensors |= dict(zip(names, planes, strict=True))
-        packed.load_weights([(name, mx.dequantize(*planes, group_size=32, bits=8))], strict=False)
-    assert any(name.endswith(".scales") for name in tensors)
-    config = {**packed.config, "quantization": {"group_size": 32, "bits": 8}}
-    network = EagleNetwork.from_checkpoint(config, tensors)
-    target, drafter = make(EagleDrafter, network, model)
-    target.observe(TEXT[:6])
-    assert_drafts_as(reference(packed, model), drafter, TEXT[:6], TEXT[6])
-
-
-def weights_of(network):
-    return dict(tree_flatten(network.parameters()))

@@ -5,9 +5,6 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.eagle_reference import paths_of
@@ -38,19 +35,6 @@ def test_a_second_turn_and_an_answer_given_again_are_those_of_the_target(name):
     turn = [*PROMPT, *expected, 5, 9]
     assert emitted(engine.generate(turn, params)) == TRUTH.greedy(turn, 9)
     assert engine.drafter.history.num_read == len(engine.target)
-
-
-@EACH
-def test_drafters_may_take_turns_from_reply_to_reply(name):
-    engine, text = make(name), list(PROMPT)
-    first = engine.drafter
-    pool = PoolDrafter([TableDrafter(), EAGLE_DRAFTERS[name](engine.target)])
-    for drafter in (first, SuffixDrafter(), pool, SuffixDrafter(), first):
-        params = GenerationParams(max_tokens=5, num_draft_tokens=7)
-        reply = emitted(engine.generate(text, params, drafter=drafter))
-        assert reply == TRUTH.greedy(text, 5)
-        text += [*reply, 5]
-    assert first.history.num_read == len(engine.target)
 
 
 @EACH
@@ -90,16 +74,6 @@ def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
     assert drafter.history.cache.num_staged == 0
     again = paths_of(drafter.propose(PROMPT[-1], 8))
     np.testing.assert_allclose(list(again.values()), list(expected.values()), rtol=1e-4)
-
-
-def test_beginning_anew_forgets_what_an_interrupted_read_left():
-    engine = make("eagle3")
-    engine.target.attach(engine.drafter.readers)
-    engine.target.observe(PROMPT[:-1])
-    engine.drafter.history.num_read = 0
-    engine.drafter.history.forget(0)
-    engine.drafter.start(PROMPT, SamplingParams(), mx.random.key(0))
-    assert engine.drafter.propose(PROMPT[-1], 8).tree.n_nodes == 1
 
 
 @EACH

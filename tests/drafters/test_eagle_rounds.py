@@ -4,28 +4,22 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
-from mlxspec.drafters.eagle.eagle1 import EagleDrafter
-from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
 from mlxspec.params import GenerationParams, SamplingParams
+from tests.support.drafting import DraftSpy
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
 from tests.support.pairwise import pairwise
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_heads_eagle import (
     EAGLE_DRAFTERS,
     TARGET_IDS,
-    eagle3_drafter,
     eagle3_network,
-    eagle_drafter,
     eagle_network,
 )
 from tests.support.truth import Target, exact_distribution
@@ -48,20 +42,6 @@ def make(name, **settings):
     target = Decoder(MODEL)
     drafter = EAGLE_DRAFTERS[name](target, **settings)
     return Engine(target, drafter, ToyTokenizer(), name="tiny")
-
-
-class DraftSpy:
-    """Stands in for `verify` in the engine and keeps the drafts."""
-
-    def __init__(self, monkeypatch):
-        self.drafts = []
-        self._verify = verification.verify
-        monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-        monkeypatch.setattr(verification, "verify", self)
-
-    def __call__(self, draft, distributions, key, chain_rule):
-        self.drafts.append(draft)
-        return self._verify(draft, distributions, key, chain_rule)
 
 
 @pairwise(name=EAGLE_DRAFTERS, sampling=SAMPLING, budget=[3, 7])
@@ -197,54 +177,3 @@ def test_the_verdict_is_counted_where_a_law_has_penalties():
         rows.append(np.array(engine.drafter.propose(3, 1).sampled_from[0]))
     assert rows[0][2] < rows[1][2]
     assert rows[0][8] > rows[1][8]
-
-
-def test_a_head_for_another_target_is_refused_in_words():
-    target = Decoder(tiny_model(hidden_size=32, head_dim=16))
-    for drafter, network in (
-        (Eagle3Drafter, eagle3_network(MODEL)),
-        (EagleDrafter, eagle_network(MODEL)),
-    ):
-        with pytest.raises(UnsupportedModelError, match=r"64.*32: choose the head"):
-            drafter(network, target)
-
-
-def test_a_head_that_reads_layers_the_target_does_not_have_is_refused():
-    network = eagle3_network(MODEL)
-    network.capture = (0, 1, 3)
-    with pytest.raises(UnsupportedModelError, match=r"\[0, 1, 3\].*2 layers"):
-        Eagle3Drafter(network, Decoder(MODEL))
-
-
-def test_a_head_that_speaks_of_unknown_tokens_is_refused():
-    small = Decoder(tiny_model(vocab_size=20))
-    with pytest.raises(
-        VocabularyMismatchError, match="tokens from 1 to 23; those of the target are 0 to 19"
-    ):
-        Eagle3Drafter(eagle3_network(MODEL), small)
-
-
-@EACH
-def test_a_lookahead_of_nothing_is_refused(name):
-    with pytest.raises(ValueError, match="lookahead must be 1 or more; got 0"):
-        make(name, lookahead=0)
-
-
-def test_a_shape_given_is_the_shape_of_every_tree():
-    engine = make("eagle3", shape=BeamShape(2, 1))
-    events = engine.generate(PROMPT, GenerationParams(max_tokens=9, num_draft_tokens=8))
-    first = next(event for event in events if event.t == "draft")
-    assert [node.parent for node in first.nodes] == [0, 0]
-
-
-@pytest.mark.parametrize("make_drafter", [eagle_drafter, eagle3_drafter])
-def test_quantised_targets_draft_too(make_drafter):
-    import mlx.nn as nn
-
-    model = tiny_model()
-    nn.quantize(model, group_size=32, bits=8)
-    target = Decoder(model)
-    engine = Engine(target, make_drafter(target), ToyTokenizer())
-    drafted = emitted(engine.generate(PROMPT, GenerationParams(max_tokens=12, num_draft_tokens=7)))
-    plain = GenerationParams(max_tokens=12, num_draft_tokens=0)
-    assert drafted == emitted(engine.generate(PROMPT, plain))

@@ -6,19 +6,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-import mlxspec.reply.verification as verification
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
-from tests.support.pairwise import each_value
+from tests.support.drafting import DraftSpy
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
-from tests.support.truth import Target, exact_distribution
+from tests.support.truth import exact_distribution
 
 VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
@@ -117,15 +113,6 @@ def test_the_chain_ends_where_the_largest_probability_falls_below_the_threshold(
     assert drafted(drafter.propose(PROMPT[-1], 12)) == chain[: [*sure, False].index(False)]
 
 
-def test_without_confidence_nothing_is_drafted_and_the_round_is_plain_decoding():
-    drafter = drafter_after(PROMPT, threshold=1.0)
-    draft = drafter.propose(PROMPT[-1], 4)
-    assert draft.tree.tokens.tolist() == PROMPT[-1:]
-    assert draft.sampled_from is None
-    logits = drafter.decoder.logits(drafter.decoder.forward_tree(draft.tree))
-    np.testing.assert_allclose(logits[0], Target(MODEL).logits(tuple(PROMPT)), atol=2e-4)
-
-
 def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
     sampling = SamplingParams(temperature=2.0)
     truth = ExitTruth(MODEL, exit_head(MODEL))
@@ -142,19 +129,6 @@ def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
 # ---- the law it draws from -----------------------------------------------------------------
 
 
-class LawSpy:
-    """Stands in for `verify` in the engine and keeps the drafts it was given."""
-
-    def __init__(self, monkeypatch):
-        self.drafts, self._verify = [], verification.verify
-        monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-        monkeypatch.setattr(verification, "verify", self)
-
-    def __call__(self, draft, distributions, key, chain_rule):
-        self.drafts.append(draft)
-        return self._verify(draft, distributions, key, chain_rule)
-
-
 @pytest.mark.parametrize(
     ("kind", "target_ids"), [("full", None), ("rotating", REDUCED)], ids=["full", "rotating"]
 )
@@ -162,7 +136,7 @@ class LawSpy:
 def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
     sampling, kind, target_ids, monkeypatch
 ):
-    spy = LawSpy(monkeypatch)
+    spy = DraftSpy(monkeypatch)
     engine = exit_engine(MODEL, kind, target_ids=target_ids, threshold=0.1)
     truth = ExitTruth(MODEL, engine.drafter.head, (12, 2) if kind == "rotating" else None)
     params = GenerationParams(max_tokens=14, num_draft_tokens=5, sampling=SAMPLED[sampling], seed=3)
@@ -220,39 +194,6 @@ def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(sampling)
 # ---- whole replies -------------------------------------------------------------------------
 
 
-@each_value(family=MODELS, kind=["full", "rotating", "int8", "int4"])
-def test_greedy_replies_are_those_of_the_target(family, kind):
-    engine = exit_engine(MODELS[family], kind, layer=2)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    events, expected = list(engine.generate(PROMPT, params)), plain_reply(family, kind)
-    assert emitted(events) == expected
-    tokens = [token for event in events for token in getattr(event, "emit", ())]
-    assert sum(token.kind == "accepted" for token in tokens) > 2
-    assert emitted(engine.generate(PROMPT, params)) == expected
-
-
-def test_an_exit_drafts_in_a_pool_at_any_temperature():
-    engine = exit_engine(MODEL, layer=2, threshold=0.1)
-    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
-    sampling = SamplingParams(temperature=1.0)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling)
-    events = list(engine.generate(PROMPT, params, drafter=pool))
-    assert len(emitted(events)) == LENGTH
-    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
-    assert "exit" in sources
-
-
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-def test_a_pool_with_an_exit_says_what_the_target_says(kind):
-    engine = exit_engine(MODEL, kind, layer=2)
-    pool = PoolDrafter([SuffixDrafter(), engine.drafter])
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    events = list(engine.generate(PROMPT, params, drafter=pool))
-    assert emitted(events) == plain_reply("llama", kind)
-    sources = {node.source for event in events if event.t == "draft" for node in event.nodes}
-    assert sources == {"exit", "suffix"}
-
-
 def test_every_verified_node_passes_every_layer_once():
     engine = exit_engine(MODEL, layer=2)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
@@ -281,16 +222,8 @@ def test_drafting_waits_for_the_device_once_per_token_and_once_to_stop():
         ({"threshold": 0.0}, "threshold must be more than 0 and at most 1; got 0"),
         ({"threshold": 1.5}, "got 1.5"),
         ({"lookahead": 0}, "lookahead must be 1 or more; got 0"),
-        ({"layer": 3}, "needs the state entering layer 3; the last layer of this target is 2"),
-        ({"target_ids": [0, 24]}, "has token 24; the target's vocabulary ends at 23"),
     ],
 )
-def test_refuses_what_does_not_fit_the_target(options, message):
+def test_refuses_a_number_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         exit_drafter(Decoder(MODEL), **options)
-
-
-def test_refuses_an_exit_of_another_width():
-    head = exit_head(tiny_model(hidden_size=32))
-    with pytest.raises(ValueError, match="the exit has hidden size 32; that of the target is 64"):
-        EarlyExitDrafter(head, Decoder(MODEL))

@@ -8,6 +8,8 @@ from mlxspec.drafters.search.calibration import HitRate, Mixer, log_odds
 from mlxspec.drafters.search.growth import MAX_DEPTH, grow
 from tests.support.drafting import Place, shape_of
 
+PRIORS = ((1.0, 0.0), (0.6, 0.0))  # weight and bias for one estimate, and for several
+
 
 def test_grows_the_most_probable_paths_first():
     # 1 (.6) -> 3 (.9), 4 (.1);  2 (.4) -> 5 (.5)
@@ -42,7 +44,7 @@ def test_leaves_out_paths_that_will_never_be_accepted():
 
 
 def test_mixes_log_odds_where_several_drafters_agree():
-    mixer = Mixer()
+    mixer = Mixer(PRIORS)
     assert mixer.prob({1: log_odds(0.3)}) == pytest.approx(0.3)
     odds = exp(0.6 * log(0.8 / 0.2) + 0.6 * log(0.4 / 0.6))
     assert mixer.prob({0: log_odds(0.8), 1: log_odds(0.4)}) == pytest.approx(odds / (1 + odds))
@@ -50,7 +52,7 @@ def test_mixes_log_odds_where_several_drafters_agree():
 
 def test_moves_the_weights_down_the_gradient_of_the_log_loss():
     estimates, step = {0: 1.5, 2: -0.5}, 1e-6
-    mixer = Mixer()
+    mixer = Mixer(PRIORS)
     mixer.prob(estimates)
     weights = mixer._weights[0, 2]
     gradient = []
@@ -67,7 +69,7 @@ def test_moves_the_weights_down_the_gradient_of_the_log_loss():
 
 
 def test_learns_for_each_set_of_drafters_on_its_own():
-    mixer = Mixer()
+    mixer = Mixer(PRIORS)
     for _ in range(50):
         mixer.learn({0: 1.0, 1: 1.0}, False)
     assert mixer.prob({0: 1.0, 1: 1.0}) < 0.5

@@ -1,4 +1,4 @@
-"""Trained heads compute in the type of their target, whatever they were stored in."""
+"""Trained heads come back from their checkpoints, and compute in the type of their target."""
 
 import mlx.core as mx
 import pytest
@@ -6,7 +6,8 @@ from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafting.registry import HEADS, head_drafters
+from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified
@@ -91,3 +92,34 @@ def test_a_head_computes_in_float32_beside_a_float32_target(kind):
     (drafter,) = head_drafters(head(kind), Decoder(MODEL))
     network = NETWORKS[kind](drafter)
     assert {array.dtype for _, array in tree_flatten(network.parameters())} == {mx.float32}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_network_comes_back_from_its_checkpoint(kind):
+    tensors, (network, _) = head(kind).tensors, HEADS[kind]
+    again = network.from_checkpoint(head(kind).config, tensors).tensors
+    assert again.keys() == tensors.keys()
+    assert all(mx.array_equal(again[name], tensors[name]) for name in tensors)
+    first = next(iter(tensors))
+    for wrong in ({**tensors, "other": mx.zeros(2)}, {**tensors, first: mx.zeros((3, 5))}):
+        with pytest.raises(UnsupportedModelError, match=f"other|{first}"):
+            network.from_checkpoint(head(kind).config, wrong)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_packed_weights_are_read_as_the_numbers_that_they_stand_for(kind, monkeypatch):
+    stored, (network, _) = head(kind), HEADS[kind]
+    packed, plain = dict(stored.tensors), dict(stored.tensors)
+    for name, array in stored.tensors.items():
+        if array.ndim == 2 and array.shape[1] % 32 == 0:
+            triple = mx.quantize(array, group_size=32, bits=8)
+            names = (name, f"{name[:-6]}scales", f"{name[:-6]}biases")
+            packed |= dict(zip(names, triple, strict=True))
+            plain[name] = mx.dequantize(*triple, group_size=32, bits=8)
+    config = {**stored.config, "quantization": {"group_size": 32, "bits": 8}}
+    read = network.from_checkpoint(config, packed).tensors
+    assert all(mx.array_equal(read[name], plain[name]) for name in plain)
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)  # packed weights are slow on a CPU
+    kept = network.from_checkpoint(config, packed).tensors
+    assert kept.keys() == packed.keys()
+    assert mx.uint32 in {array.dtype for array in kept.values()}

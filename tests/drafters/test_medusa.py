@@ -10,14 +10,10 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
-from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
-from mlxspec.drafters.medusa.rank_tree import RankTree
-from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
-from mlxspec.errors import UnsupportedModelError, VocabularyMismatchError
-from mlxspec.params import GenerationParams, SamplingParams
-from tests.support.drafting import assert_valid, path_probs, shape_of
-from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.params import GenerationParams
+from tests.support.drafting import path_probs, shape_of
+from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_medusa import (
     TARGET_IDS,
     knowing_drafter,
@@ -35,10 +31,6 @@ TARGETS = {(family, kind): Target(MODELS[family], kind) for family in FAMILIES f
 PROMPT, LENGTH = [3, 7, 1, 3, 7, 1, 4, 3], 20
 STATE = mx.random.normal((1, 64), key=mx.random.key(8))
 ACCURACIES = [[0.5, 0.2, 0.1], [0.4, 0.25, 0.1], [0.3, 0.1, 0.2]]  # ranks need not fall
-KNOWN_TREES = {
-    "dynamic": lambda: RankTree(),
-    "dynamic, measured": lambda: RankTree(ACCURACIES),
-}
 
 
 def reading(drafter, state=STATE):
@@ -79,15 +71,21 @@ def said_by(drafter, budget):
 # ---- the heads ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_blocks", [1, 2])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"reduced": True}, {"own": 24}, {"own": 14, "reduced": True}, {"own": 10}],
+    ("settings", "num_blocks"),
+    [
+        ({}, 1),
+        ({"reduced": True}, 2),
+        ({"own": 24}, 2),
+        ({"own": 14, "reduced": True}, 1),
+        ({"own": 10}, 1),
+    ],
     ids=["tied", "tied, reduced", "own", "own, reduced", "own, the first tokens"],
 )
 def test_heads_say_what_the_formula_says(settings, num_blocks):
     tensors = medusa_tensors(MODEL, num_blocks=num_blocks, **settings)
     heads = MedusaHeads.from_checkpoint(medusa_config(MODEL), tensors)
+    assert all(mx.array_equal(heads.tensors[name], tensors[name]) for name in tensors)
     drafter = reading(MedusaDrafter(heads, Decoder(MODEL)))
     weight = np.array(MODEL.lm_head.weight)
     ids = np.arange(24)
@@ -110,83 +108,12 @@ def test_a_tied_head_reads_the_embedding_where_the_target_does():
     assert drafter.propose(9, 1).tree.tokens.tolist() == [9, best[0]]
 
 
-@pytest.mark.parametrize("is_cpu", [True, False])
-def test_quantised_heads_say_nearly_the_same(is_cpu, monkeypatch):
-    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
-    tensors = medusa_tensors(MODEL, own=24)
-    packed = {}
-    for name, array in tensors.items():
-        if name.endswith("weight"):
-            parts = mx.quantize(array, group_size=32, bits=8)
-            names = (name, f"{name[:-6]}scales", f"{name[:-6]}biases")
-            packed |= dict(zip(names, parts, strict=True))
-            tensors[name] = mx.dequantize(*parts, group_size=32, bits=8)
-        else:
-            packed[name] = array
-    config = medusa_config(MODEL, quantization={"group_size": 32, "bits": 8})
-    drafters = [
-        reading(MedusaDrafter(MedusaHeads.from_checkpoint(config, each), Decoder(MODEL)))
-        for each in (packed, tensors)
-    ]
-    stored = mx.float32 if is_cpu else mx.uint32  # packed weights are slow on a CPU
-    assert drafters[0].heads.heads[1].blocks[0].weight.dtype == stored
-    assert said_by(drafters[0], 8) == pytest.approx(said_by(drafters[1], 8), abs=1e-4)
-
-
 def test_heads_without_blocks_are_output_layers():
     tensors = medusa_tensors(MODEL, num_blocks=0, own=24)
     heads = MedusaHeads.from_checkpoint(medusa_config(MODEL), tensors)
     best = numpy_logits(tensors, 3, STATE, None).argmax(axis=1)
     drafter = reading(MedusaDrafter(heads, Decoder(MODEL)))
-    assert [max(row, key=row.get) for row in drafter.cursor(9).rows] == best.tolist()
-
-
-def test_tensors_are_those_of_the_checkpoint():
-    for settings in ({"reduced": True}, {"own": 24, "num_blocks": 2}):
-        tensors = medusa_tensors(MODEL, **settings)
-        again = MedusaHeads.from_checkpoint(medusa_config(MODEL), tensors).tensors
-        assert again.keys() == tensors.keys()
-        assert all(mx.array_equal(again[name], tensors[name]) for name in tensors)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors: tensors.pop("heads.1.blocks.0.bias"), "heads.1.blocks.0.bias"),
-        (lambda tensors: tensors.update({"heads.0.gate": mx.zeros(1)}), "heads.0.gate"),
-        (lambda tensors: tensors.update({"heads.2.blocks.0.bias": mx.zeros(3)}), "heads.2"),
-        (lambda tensors: tensors.clear(), "has no Medusa heads"),
-        (lambda tensors: tensors.pop("heads.0.blocks.0.weight"), "heads.0.blocks.0.weight"),
-        (lambda tensors: tensors.update(token_map=mx.array([1, 2, 1])), "different tokens"),
-        (lambda tensors: tensors.update(token_map=mx.array([-1, 2])), "none negative"),
-        (lambda tensors: tensors.update({"heads.0.blocks.0.scales": mx.zeros(2)}), "quantization"),
-    ],
-)
-def test_says_what_is_wrong_with_a_checkpoint(change, message):
-    tensors = medusa_tensors(MODEL)
-    change(tensors)
-    with pytest.raises(UnsupportedModelError, match=message):
-        MedusaHeads.from_checkpoint(medusa_config(MODEL), tensors)
-
-
-def test_refuses_a_token_map_of_another_length_than_the_output_layers():
-    tensors = medusa_tensors(MODEL, own=20, reduced=True)
-    with pytest.raises(UnsupportedModelError, match="14 tokens, but the heads have 20"):
-        MedusaHeads.from_checkpoint(medusa_config(MODEL), tensors)
-
-
-def test_refuses_heads_of_another_width():
-    tensors = medusa_tensors(tiny_model(hidden_size=32))
-    heads = MedusaHeads.from_checkpoint({"hidden_size": 32}, tensors)
-    with pytest.raises(UnsupportedModelError, match="hidden size 32; that of the target is 64"):
-        MedusaDrafter(heads, Decoder(MODEL))
-
-
-def test_refuses_heads_that_name_tokens_the_target_does_not_have():
-    with pytest.raises(
-        VocabularyMismatchError, match="token 23; the target's vocabulary ends at 1"
-    ):
-        medusa_drafter(Decoder(tiny_model(vocab_size=20)), reduced=True)
+    assert [max(row, key=row.get) for row in drafter.cursor(9).state] == best.tolist()
 
 
 def test_never_drafts_a_token_beyond_the_vocabulary():
@@ -201,17 +128,14 @@ def test_never_drafts_a_token_beyond_the_vocabulary():
 
 
 @pytest.mark.parametrize(
-    ("tree", "family", "kind"),
-    [
-        *itertools.product(["dynamic"], FAMILIES, CACHES),
-        ("dynamic, measured", "llama", "full"),
-    ],
+    ("family", "kind", "accuracies"),
+    [("llama", "full", None), ("qwen2", "rotating", None), ("llama", "int8", ACCURACIES)],
 )
-def test_head_i_stands_i_plus_1_below_the_root(tree, family, kind):
+def test_head_i_stands_i_plus_1_below_the_root(family, kind, accuracies):
     # Heads that know the target's greedy text are accepted whole, in every round, only if they
     # read the state just before the root and each speaks for its own depth.
     text = PROMPT + TARGETS[family, kind].greedy(PROMPT, LENGTH + 4)
-    knowing = partial(knowing_drafter, text=text, tree=KNOWN_TREES[tree]())
+    knowing = partial(knowing_drafter, text=text, accuracies=accuracies)
     engine = make_engine(MODELS[family], None, kind, make_drafter=knowing)
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=8)
     events = list(engine.generate(PROMPT, params))
@@ -220,26 +144,15 @@ def test_head_i_stands_i_plus_1_below_the_root(tree, family, kind):
     assert [len(event.emit) for event in rounds] == [4] * (LENGTH // 4 - 1)
 
 
-def test_drafts_nothing_before_anything_was_read():
+def test_drafts_nothing_where_the_last_state_was_forgotten():
     drafter = medusa_drafter(Decoder(MODEL))
     assert drafter.propose(9, 5).tree.tokens.tolist() == [9]
     assert drafter.cursor(9).next_probs() == {}
-
-
-def test_drafts_nothing_where_the_last_state_was_forgotten():
-    drafter = medusa_drafter(Decoder(MODEL))
     drafter.read([5, 6, 7], HiddenStates(mx.ones((3, 64)), {}))
     drafter.forget(3)
     assert drafter.propose(9, 5).tree.n_nodes == 6
     drafter.forget(2)
     assert drafter.num_read == 2
-    assert drafter.propose(9, 5).tree.n_nodes == 1
-
-
-def test_beginning_anew_forgets_what_an_interrupted_read_left():
-    drafter = reading(medusa_drafter(Decoder(MODEL)))
-    drafter.num_read = 0  # counted last
-    drafter.forget(0)
     assert drafter.propose(9, 5).tree.n_nodes == 1
 
 
@@ -274,29 +187,73 @@ def test_a_pool_gets_a_depth_s_guesses_below_every_path():
 # ---- which nodes are chosen --------------------------------------------------------------------
 
 
-def test_refuses_a_tree_deeper_than_the_heads():
-    with pytest.raises(ValueError, match="depth 4, but there are 3 heads"):
-        medusa_drafter(Decoder(MODEL), tree=RankTree([[0.5, 0.2]] * 4))
+def drafting(logits, accuracies=None):
+    """A drafter whose heads have these logits."""
+    drafter = reading(medusa_drafter(Decoder(MODEL), num_heads=len(logits), accuracies=accuracies))
+    object.__setattr__(drafter.heads, "logits", lambda *_: mx.array(logits, mx.float32))
+    return drafter
 
 
-def test_measured_accuracies_choose_the_tree_too():
-    config = medusa_config(MODEL, accuracies=ACCURACIES)
-    heads = MedusaHeads.from_checkpoint(config, medusa_tensors(MODEL))
-    weighed, plain = MedusaDrafter(heads, Decoder(MODEL)).tree, medusa_drafter(Decoder(MODEL)).tree
-    logits = mx.array(np.random.default_rng(0).normal(size=(3, 24)), mx.float32)
-    expected = RankTree(ACCURACIES).nodes(logits, None, 8).probs.tolist()
-    assert weighed.nodes(logits, None, 8).probs.tolist() == expected
-    assert plain.nodes(logits, None, 8).probs.tolist() != expected
+def best_first(log_probs, budget):
+    """{path: log-probability of its end} of the best products, by trying them all."""
+    ranked = np.argsort(-log_probs, axis=1, kind="stable")[:, :10]
+    paths = []
+    for depth in range(1, len(log_probs) + 1):
+        for path in itertools.product(*ranked[:depth].tolist()):
+            ends = [log_probs[head, token] for head, token in enumerate(path)]
+            paths.append((-sum(ends), path, ends[-1]))
+    return {path: end for _, path, end in sorted(paths)[:budget]}
 
 
-@pytest.mark.parametrize("tree", KNOWN_TREES)
-@pytest.mark.parametrize("budget", [1, 4, 16])
-def test_drafts_keep_the_budget_and_the_rules_of_a_tree(tree, budget):
-    drafter = reading(medusa_drafter(Decoder(MODEL), reduced=True, tree=KNOWN_TREES[tree]()))
-    draft = drafter.propose(9, budget)
-    if draft.node_probs is None:
-        draft = type(draft)(draft.tree, draft.sources, mx.ones(draft.tree.n_nodes - 1))
-    assert_valid(draft, 9, budget)
+@pytest.mark.parametrize(
+    ("num_heads", "sharpness", "budget"),
+    [(1, 0.3, 7), (3, 2.0, 1), (3, 0.3, 16), (4, 8.0, 3), (4, 2.0, 33), (4, 0.3, 2), (3, 8.0, 33)],
+)
+def test_the_tree_is_the_best_one(num_heads, sharpness, budget):
+    seed = np.random.default_rng(int(100 * sharpness) + budget)
+    log_probs = log_softmax(sharpness * seed.normal(size=(num_heads, 12)))
+    assert set(said_by(drafting(log_probs), budget)) == set(best_first(log_probs, budget))
+
+
+@pytest.mark.parametrize("budget", [1, 7, 16])
+def test_accuracies_are_weighed_in_as_a_geometric_mean(budget):
+    log_probs = log_softmax(2.0 * np.random.default_rng(budget).normal(size=(3, 12)))
+    shares = [[0.4, 0.1, 0.2, 0.0], [0.3, 0.3, 0.1, 0.05], [0.2, 0.1, 0.1, 0.1]]
+    trusted = [[0.4, 0.1, 0.1, np.exp(-60)], *shares[1:]]  # no rank above the one before it
+    weighed = np.full_like(log_probs, -1e9)
+    for head, row in enumerate(trusted):
+        best = np.argsort(-log_probs[head], kind="stable")[: len(row)]
+        weighed[head, best] = (log_probs[head, best] + np.log(row)) / 2
+    said, expected = said_by(drafting(log_probs, shares), budget), best_first(weighed, budget)
+    assert set(said) == set(expected)
+    for path, end in expected.items():
+        assert said[path] == pytest.approx(np.exp(end), rel=1e-4)
+
+
+def test_accuracies_of_fewer_heads_make_a_tree_of_these():
+    logits = np.random.default_rng(0).normal(size=(3, 12))
+    said = said_by(drafting(logits, [[0.5, 0.4], [0.3, 0.2]]), 20)
+    assert set(map(len, said)) == {1, 2}
+
+
+@pytest.mark.parametrize("chances", [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4])
+@pytest.mark.parametrize("budget", [1, 4, 6, 19])
+def test_ties_leave_the_tree_whole(chances, budget):
+    with np.errstate(divide="ignore"):
+        said = said_by(drafting(np.log(np.tile(chances, (4, 1)))), budget)
+    assert len(said) == budget  # each child behind a parent in the tree, none twice
+
+
+@pytest.mark.parametrize("accuracies", [None, [[0.5, 0.2, 0.1]] * 3])
+def test_a_head_that_overflows_leaves_the_tree_whole(accuracies):
+    logits = [[1.0, 2.0, 3.0], [np.nan] * 3, [np.inf, 1.0, 0.0]]
+    draft = drafting(logits, accuracies).propose(9, 9)
+    assert draft.tree.n_nodes == 10
+    assert all(0 < prob <= 1 for prob in draft.node_probs.tolist())
+
+
+def test_the_tree_ends_where_the_paths_do():
+    assert len(said_by(drafting([[0.1, 0.2], [0.4, 0.3]]), 50)) == 2 + 4
 
 
 def test_nodes_stand_in_order_of_path_probability():
@@ -307,24 +264,6 @@ def test_nodes_stand_in_order_of_path_probability():
 # ---- with a target -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_tokens_are_those_of_the_target(family, kind):
-    reduced = partial(medusa_drafter, reduced=True)
-    engine = make_engine(MODELS[family], None, kind, make_drafter=reduced)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    expected = TARGETS[family, kind].greedy(PROMPT, LENGTH)
-    assert emitted(engine.generate(PROMPT, params)) == expected
-
-
-@pytest.mark.parametrize("kind", CACHES)
-def test_a_sampled_reply_runs_to_its_end(kind):
-    engine = make_engine(MODEL, None, kind, make_drafter=medusa_drafter)
-    sampling = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.2)
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6, sampling=sampling, seed=2)
-    assert len(emitted(engine.generate(PROMPT, params))) == LENGTH
-
-
 def test_a_second_reply_goes_on_from_the_first():
     engine = make_engine(MODEL, None, make_drafter=medusa_drafter)
     params = GenerationParams(max_tokens=8, num_draft_tokens=6)
@@ -332,13 +271,3 @@ def test_a_second_reply_goes_on_from_the_first():
     for prompt in ([*PROMPT, *first, 2, 5], [*PROMPT, *first[:3]], PROMPT):
         expected = TARGETS["llama", "full"].greedy(prompt, 8)
         assert emitted(engine.generate(prompt, params)) == expected
-
-
-def test_a_pool_takes_it_with_others():
-    decoder = Decoder(MODEL, make_cache(MODEL, "full"))
-    engine = make_engine(MODEL, PoolDrafter([SuffixDrafter(), medusa_drafter(decoder)]))
-    params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=6)
-    events = list(engine.generate(PROMPT, params))
-    assert emitted(events) == TARGETS["llama", "full"].greedy(PROMPT, LENGTH)
-    sources = {node.source for event in events for node in getattr(event, "nodes", ())}
-    assert "medusa" in sources

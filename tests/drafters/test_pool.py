@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mlxspec.device import backend
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.search.growth import grow
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -131,14 +131,6 @@ def test_a_token_is_less_likely_where_another_drafter_names_another():
     assert all(prob < 0.45 for prob in against.node_probs.tolist())
 
 
-def test_one_drafter_alone_proposes_what_it_would_without_the_pool():
-    prompt = [1, 2, 3, 1, 2, 4, 1, 2]
-    alone, pooled = SuffixDrafter(), PoolDrafter([SuffixDrafter()])
-    for drafter in (alone, pooled):
-        drafter.start(prompt, SAMPLING, KEY)
-    assert shape_of(pooled.propose(2, 6)) == shape_of(alone.propose(2, 6))
-
-
 def test_merges_a_draft_from_the_device_at_the_cost_of_one_wait():
     device = Device("model", [1, 2, 3], [0, 1, 0], [0.9, 0.8, 0.1])
     pool = PoolDrafter([Fixed("host", {(): {1: 0.4, 4: 0.3}}), device])
@@ -188,11 +180,6 @@ def test_tells_those_that_may_draw_at_random_to_choose_instead():
 def test_needs_drafters_of_different_names(drafters):
     with pytest.raises(ValueError, match="different names"):
         PoolDrafter(drafters)
-
-
-def test_asks_for_as_many_top_tokens_as_the_greediest_drafter():
-    assert PoolDrafter([SuffixDrafter(), TableDrafter()]).num_top_tokens == 8
-    assert PoolDrafter([SuffixDrafter()]).num_top_tokens == 0
 
 
 def test_tells_every_drafter_everything_with_a_key_of_its_own():

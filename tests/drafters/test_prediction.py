@@ -1,11 +1,12 @@
 """Predictions: the place in the text after edits, the drafts, and replies that stay the same."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.prediction.drafter import PredictionDrafter, predicting
-from mlxspec.drafters.prediction.place import Place
+from mlxspec.drafters.prediction import Place, PredictionDrafter, predicting
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -18,7 +19,6 @@ from tests.support.truth import Target
 
 VOCAB = 24
 MODEL = tiny_model(vocab_size=VOCAB)
-KINDS = ("full", "rotating", "int8", "int4")
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 GREEDY = SamplingParams()
 LENGTH = 40
@@ -28,73 +28,48 @@ def letters(tokens):
     return "".join(chr(ord("a") + token) for token in tokens)
 
 
-def place_after(prediction, reply, begin_length=4):
-    place = Place(list(prediction), begin_length)
-    for token in reply:
-        place.read(token)
-    return place
-
-
 # ---- the place in the text ---------------------------------------------------------------------
 
-
-def test_a_reply_begins_where_the_prediction_does():
-    place = Place("abcdef", 4)
-    assert (place.ahead(3), place.length) == (("a", "b", "c"), 4)
-
-
-def test_the_place_goes_on_with_every_token_that_was_predicted():
-    place = place_after("abcdef", "abc")
-    assert (place.ahead(9), place.length) == (("d", "e", "f"), 7)
+FAR = "ab" + "." * 60
 
 
 @pytest.mark.parametrize(
-    ("reply", "ahead"),
+    ("prediction", "reply", "ahead"),
     [
-        ("the cat sat_on", " the mat"),  # a letter replaced, two letters later
-        ("the cat and sat", " on the mat"),  # inserted
-        ("the sat", " on the mat"),  # deleted
-        ("xxxxxxxxthe cat", " sat on the mat"),  # before the first
+        pytest.param("abcdef", "", "abcdef", id="the start"),
+        pytest.param("abcdef", "abc", "def", id="it goes on"),
+        pytest.param("abc", "abc", "", id="the end"),
+        pytest.param(
+            "the cat sat on the mat", "the cat sat_on", " the mat", id="a letter replaced"
+        ),
+        pytest.param("the cat sat on the mat", "the cat and sat", " on the mat", id="inserted"),
+        pytest.param("the cat sat on the mat", "the sat", " on the mat", id="deleted"),
+        pytest.param("the cat sat on the mat", "xxxxxxxxthe cat", " sat on the mat", id="before"),
+        pytest.param(
+            "-1 abc.-2 abc.-3 abc.", "-1 abc.-2 Xabc", ".-3 abc.", id="the next of equals"
+        ),
+        pytest.param("mk12345678k9", "mk1Zk", "9", id="one behind counts less than one ahead"),
+        pytest.param("uvXT?uvT!", "uvT", "!", id="a longer match counts more than a nearer one"),
+        pytest.param(FAR + "wxyz", "abZwxy", "z", id="far away, three tokens are needed"),
+        pytest.param(FAR + "cd", "abZc", "", id="far away, one is too few"),
+        pytest.param("ab....cd", "abZc", "d", id="near by, one is enough"),
+        pytest.param("abcdef", "abZ", "", id="lost"),
+        pytest.param("abcdef", "abZd", "ef", id="found again"),
     ],
 )
-def test_after_an_edit_the_place_is_found_again(reply, ahead):
-    assert "".join(place_after("the cat sat on the mat", reply).ahead(99)) == ahead
+def test_the_place_in_the_prediction_is_found_after_every_edit(prediction, reply, ahead):
+    place = Place(tuple(prediction))
+    for token in reply:
+        place.read(token)
+    assert "".join(place.ahead(99)) == ahead
 
 
-def test_of_equal_places_the_next_one_ahead_counts():
-    text = "-1 abc.-2 abc.-3 abc."
-    assert "".join(place_after(text, "-1 abc.-2 Xabc").ahead(3)) == ".-3"
-
-
-def test_a_place_behind_counts_less_than_any_ahead():
-    assert "".join(place_after("mk12345678k9", "mk1Zk").ahead(1)) == "9"
-
-
-def test_a_longer_match_counts_more_than_a_nearer_place():
-    place = place_after("uvXT?uvT!", "uvT")
-    assert "".join(place.ahead(1)) == "!"
-    assert place.length == 3
-
-
-def test_a_place_far_away_is_found_by_three_tokens():
-    assert "".join(place_after("ab" + "." * 60 + "wxyz", "abZwxy").ahead(2)) == "z"
-
-
-def test_without_a_common_token_the_place_is_lost_until_one_comes():
-    place = place_after("abcdef", "abZ")
-    assert (place.index, place.length, place.ahead(3)) == (None, 0, ())
-    place.read("d")
-    assert place.ahead(3) == ("e", "f")
-
-
-def test_a_single_token_is_enough_near_the_lost_place_only():
-    far = "ab" + "." * 60 + "cd"
-    assert place_after(far, "abZc").index is None
-    assert "".join(place_after("ab....cd", "abZc").ahead(1)) == "d"
-
-
-def test_the_end_of_the_prediction_predicts_nothing():
-    assert place_after("abc", "abc").ahead(5) == ()
+def test_a_match_has_the_length_that_was_seen():
+    place, lengths = Place(tuple("uvXT?uvT!")), []
+    for token in "uvTZ":
+        place.read(token)
+        lengths.append(place.length)
+    assert lengths == [Place(()).length + 1, Place(()).length + 2, 3, 0]
 
 
 # ---- the drafts --------------------------------------------------------------------------------
@@ -209,7 +184,7 @@ def predictions(right):
     }
 
 
-@each_value(kind=KINDS, drafter=["none", "pool"])
+@each_value(kind=["full", "rotating", "int8"], drafter=["none", "pool"])
 def test_no_prediction_changes_a_greedy_reply(drafter, kind):
     right = Target(MODEL, kind).greedy(PROMPT, LENGTH)
     for name, tokens in predictions(right).items():
@@ -218,17 +193,13 @@ def test_no_prediction_changes_a_greedy_reply(drafter, kind):
         assert emitted(engine.generate(PROMPT, params)) == right, name
 
 
-@pytest.mark.parametrize("drafter", ["none", "pool"])
-@pytest.mark.parametrize("sampling", [{}, {"top_p": 0.8}, {"presence_penalty": 0.5, "top_k": 9}])
-def test_no_prediction_changes_a_sampled_reply_of_a_seed(drafter, sampling):
-    sampling = SamplingParams(temperature=0.9, **sampling)
+def test_no_prediction_changes_a_sampled_reply_of_a_seed():
+    sampling = SamplingParams(temperature=0.9, presence_penalty=0.5, top_k=9)
     params = GenerationParams(LENGTH, sampling=sampling, seed=4, num_draft_tokens=8)
     plain = emitted(make_engine(MODEL, None).generate(PROMPT, params))
     for name, tokens in predictions(plain).items():
-        given = GenerationParams(
-            LENGTH, sampling=sampling, seed=4, num_draft_tokens=8, prediction=letters(tokens)
-        )
-        engine = make_engine(MODEL, HOST_DRAFTERS[drafter]())
+        engine = make_engine(MODEL, HOST_DRAFTERS["pool"]())
+        given = replace(params, prediction=letters(tokens))
         assert emitted(engine.generate(PROMPT, given)) == plain, name
 
 

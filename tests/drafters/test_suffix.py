@@ -1,17 +1,22 @@
 """The suffix automaton and its drafter against a search through the text."""
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.automaton import ROOT, SuffixAutomaton
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import ROOT, SuffixAutomaton, SuffixDrafter
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
-from tests.support.drafting import KEY, SAMPLING, path_probs, reply, shape_of
+from tests.support.drafting import (
+    KEY,
+    SAMPLING,
+    TURNS,
+    assert_valid_and_repeatable,
+    reply,
+    shape_of,
+)
 
 TEXTS = st.lists(st.integers(0, 2), max_size=24)
 
@@ -124,18 +129,6 @@ def test_trusts_a_longer_match_more():
     assert first[1] < first[3] < first[10]
 
 
-def test_proposes_nothing_where_nothing_matches():
-    drafter = SuffixDrafter()
-    drafter.start([1, 2, 3, 4], SAMPLING, KEY)
-    assert shape_of(drafter.propose(4, 8)) == ([4], [-1], [])
-
-
-def test_takes_a_budget_of_zero():
-    drafter = SuffixDrafter()
-    drafter.start([1, 1, 1], SAMPLING, KEY)
-    assert shape_of(drafter.propose(1, 0)) == ([1], [-1], [])
-
-
 def test_copies_the_reply_that_is_being_written():
     drafts = reply(SuffixDrafter(), [50], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4], budget=4)
     assert len(drafts) == 7  # 1 2 3 4 1 one by one, then 2 3 4 1 2 and 3 4 1
@@ -188,13 +181,6 @@ def test_finds_no_match_over_the_end_of_a_conversation():
     assert drafter.cursor(2).next_probs() == {}  # 3 was read after 2, but did not follow it
 
 
-def test_remembers_an_earlier_conversation():
-    drafter = SuffixDrafter()
-    drafter.start([1, 2, 3, 4, 5], SAMPLING, KEY)
-    drafter.start([9, 2, 3], SAMPLING, KEY)
-    assert shape_of(drafter.propose(3, 2))[0] == [3, 4, 5]
-
-
 def test_forgets_earlier_conversations_when_there_are_too_many_tokens():
     drafter = SuffixDrafter(max_tokens=4)
     drafter.start([1, 2, 3, 4, 5, 6, 7], SAMPLING, KEY)
@@ -217,11 +203,6 @@ def test_drafters_made_from_one_another_share_what_they_store():
     assert remembers(first)
 
 
-def test_refuses_a_negative_number_of_tokens():
-    with pytest.raises(ValueError, match="0 or more, not -1"):
-        SuffixDrafter(max_tokens=-1)
-
-
 def test_begins_anew_after_an_interrupted_read(monkeypatch):
     drafter = SuffixDrafter()
     drafter.start([1, 2, 3], SAMPLING, KEY)
@@ -242,21 +223,6 @@ def test_begins_anew_after_an_interrupted_read(monkeypatch):
     assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
 
 
-@given(
-    st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=8), TEXTS), max_size=4),
-    st.integers(0, 9),
-)
+@given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
-    first, second = SuffixDrafter(), SuffixDrafter()
-    for prompt, text in turns:
-        drafts = reply(first, prompt, text, budget=budget)
-        again = reply(second, prompt, text, budget=budget)
-        assert list(map(shape_of, drafts)) == list(map(shape_of, again))
-        for draft in drafts:
-            probs = path_probs(draft)
-            assert all(a >= b - 1e-4 for a, b in pairwise(probs))
-
-
-def test_no_drafter_proposes_nothing():
-    for draft in reply(NoDrafter(), [1, 2], [1, 2, 1, 2]):
-        assert shape_of(draft) == ([draft.tree.tokens[0].item()], [-1], [])
+    assert_valid_and_repeatable(SuffixDrafter, turns, budget, {"suffix"})

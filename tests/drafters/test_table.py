@@ -16,7 +16,6 @@ from tests.support.drafting import (
     after,
     assert_valid_and_repeatable,
     learned,
-    reply,
     shape_of,
     stored_rows,
 )
@@ -38,10 +37,6 @@ def test_leaves_an_unknown_context_to_a_shorter_one():
     assert probs == pytest.approx({1: 3 / 4 * 0.3, 2: 3 / 4 * 0.2, 3: 3 / 4 * 0.5 / 3})
 
 
-def test_knows_nothing_after_an_unknown_token():
-    assert after(learned(*TEXTS), 7, 8, 50) == {}
-
-
 def test_weighs_later_occurrences_more_unless_told_to_keep_all():
     texts = [(1, {2: 0.8})], [(1, {3: 0.8})]
     even, recent, latest = (after(learned(*texts, decay=decay), 1) for decay in (1.0, 0.5, 0.0))
@@ -57,10 +52,6 @@ def test_a_context_packs_the_last_three_tokens(tokens):
         expected = np.array([tokens[-order:]])
         assert shorten(context, order) == pack(expected)[0]
         assert unpack(pack(expected), order).tolist() == expected.tolist()
-
-
-def test_a_text_that_begins_is_not_one_that_goes_on_from_token_zero():
-    assert extend(0, 5) != extend(0, 0, 5) != extend(0, 0, 0, 5)
 
 
 def round_of(tokens, parents, path, bonus, rows):
@@ -82,14 +73,7 @@ def test_goes_on_from_the_accepted_path_and_the_bonus_token():
     drafter = TableDrafter()
     drafter.start([1, 2, 3], SAMPLING, KEY)
     drafter.update(round_of([3, 4, 5, 6], [-1, 0, 1, 0], [0, 1, 2], 8, [4, 5, 8, 70]))
-    assert drafter.cursor(8).context == extend(0, 4, 5, 8)
-
-
-def test_takes_the_bonus_token_of_a_round_without_a_draft():
-    drafter = TableDrafter()
-    drafter.start([1, 2, 3], SAMPLING, KEY)
-    drafter.update(round_of([3], [-1], [0], 9, [9]))
-    assert drafter.cursor(9).context == extend(0, 2, 3, 9)
+    assert drafter.cursor(8).state == extend(0, 4, 5, 8)
 
 
 def test_draws_the_tree_of_the_likeliest_paths():
@@ -98,19 +82,6 @@ def test_draws_the_tree_of_the_likeliest_paths():
     drafter.start([1], SAMPLING, KEY)
     tokens, parents, _ = shape_of(drafter.propose(1, 3))
     assert (tokens, parents) == ([1, 2, 4, 3], [-1, 0, 1, 0])
-
-
-def test_proposes_nothing_without_a_past():
-    drafter = TableDrafter()
-    drafter.start([1, 2], SAMPLING, KEY)
-    assert shape_of(drafter.propose(2, 8)) == ([2], [-1], [])
-
-
-def test_keeps_what_it_learned_for_the_next_conversation():
-    drafter = TableDrafter()
-    reply(drafter, [1, 2], [1, 1, 1])
-    drafter.start([50, 1], SAMPLING, KEY)
-    assert shape_of(drafter.propose(1, 1))[0] == [1, 1]
 
 
 STORED = stored_rows(

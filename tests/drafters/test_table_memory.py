@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from mlxspec.drafters.table import counts as table_counts
 from mlxspec.drafters.table import memory as table_memory
-from mlxspec.drafters.table.counts import CountedRows, add_up, summed
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import save_table
-from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafters.table.rows import LearnedRows, Row, extend
+from mlxspec.drafters.table.memory import TableMemory, add_up, summed
+from mlxspec.drafters.table.rows import LearnedRows, extend
 from mlxspec.drafts.round import Round
 from tests.support.drafting import KEY, SAMPLING, after, shape_of, stored_rows
 
 VOCAB = 300
 ONE = extend(0, 9)
+(EMPTY,) = stored_rows({})
 
 
 def memory_at(path, **settings):
@@ -38,7 +37,7 @@ def taught(path, *rows, context=(7, 8, 9)):
 
 
 def row_of(memory, *context):
-    parts = memory.rows[len(context) - 1].parts
+    parts = [of_order[len(context) - 1] for of_order in (memory.kept, memory.new)]
     found = [row for part in parts if (row := part.get(extend(0, *context))) is not None]
     return summed(found) if found else None
 
@@ -50,12 +49,6 @@ def mean_of(row):
 # ---- sums ----------------------------------------------------------------------------------
 
 
-def test_rows_of_several_sources_add_up():
-    first, second = Row(2.0, {1: 0.75}), Row(1.0, {1: 0.5, 2: 0.25})
-    assert summed((first, second)) == (3.0, {1: 1.25, 2: 0.25})
-    assert first.masses == {1: 0.75}
-
-
 ROWS = st.dictionaries(
     st.integers(0, 5), st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3), max_size=6
 )
@@ -63,7 +56,7 @@ ROWS = st.dictionaries(
 
 @given(st.lists(ROWS, max_size=5))
 def test_kept_rows_are_the_mean_of_all_occurrences(runs):
-    kept, seen = CountedRows().kept, {}
+    kept, seen = EMPTY, {}
     for run in runs:
         new = LearnedRows(99, 1.0)
         for token, probs in run.items():
@@ -80,7 +73,7 @@ def test_kept_rows_are_the_mean_of_all_occurrences(runs):
 
 
 def test_what_came_up_lately_stays_when_there_is_no_room(monkeypatch):
-    monkeypatch.setattr(table_counts, "MAX_ROWS", (4, 4, 4))
+    monkeypatch.setattr(table_memory, "MAX_ROWS", (4, 4, 4))
     (kept,) = stored_rows({(token,): (token, {1: 0.25}) for token in (1, 2, 3, 8)})
     new = LearnedRows(9, 1.0)
     for token in (8, 20, 21):
@@ -93,11 +86,11 @@ def test_what_came_up_lately_stays_when_there_is_no_room(monkeypatch):
 
 
 def test_no_more_rows_are_kept_than_there_is_room_for_when_all_are_new(monkeypatch):
-    monkeypatch.setattr(table_counts, "MAX_ROWS", (2, 2, 2))
+    monkeypatch.setattr(table_memory, "MAX_ROWS", (2, 2, 2))
     new = LearnedRows(9, 1.0)
     for token in (1, 2, 2, 3, 3):
         new.learn(extend(0, token), [1], [0.25])
-    assert list(add_up(CountedRows().kept, new, 1)) == [extend(0, 2), extend(0, 3)]
+    assert list(add_up(EMPTY, new, 1)) == [extend(0, 2), extend(0, 3)]
 
 
 # ---- the file ------------------------------------------------------------------------------
@@ -275,4 +268,4 @@ def test_what_came_before_the_text_had_begun_is_not_kept_wrongly(tmp_path):
     later = memory_at(path, say=pytest.fail)
     assert row_of(later, 8, 9).occurrences == 1
     assert row_of(later, 9).occurrences == 2
-    assert [len(rows.kept) for rows in later.rows] == [1, 1, 1]
+    assert list(map(len, later.kept)) == [1, 1, 1]

@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.trace.events import GenerationFinished, TokensKept, text_of
 from mlxspec.trace.file import event_from_json, event_to_json

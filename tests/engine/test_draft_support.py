@@ -12,7 +12,7 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.measure.chi_square import fit

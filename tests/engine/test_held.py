@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import EngineClosedError, MlxspecError, UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgress

@@ -16,7 +16,7 @@ from mlxspec.budget import FixedBudget
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees
 from tests.support.shadow import Shadow, assert_holds

@@ -13,7 +13,7 @@ import pytest
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded

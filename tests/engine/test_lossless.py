@@ -20,8 +20,8 @@ from mlxspec.device import backend
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.prediction.drafter import PredictionDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.prediction import PredictionDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply.host_round import HostRound

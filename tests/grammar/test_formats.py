@@ -84,10 +84,3 @@ def test_a_format_that_is_dropped_is_none_of_the_library(name):
         GRAMMARS.matcher(Grammar("json-schema", json.dumps(schema)))
     assert drop_formats(schema) == [name]
     assert schema == {"type": "string"}
-
-
-def test_other_faults_are_refused_as_before():
-    with pytest.raises(ValueError, match="uniqueItems"):
-        GRAMMARS.matcher(
-            Grammar.json_schema({"type": "array", "uniqueItems": True, "format": "path"})
-        )

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.errors import GrammarError
 from mlxspec.grammar import compiled
 from mlxspec.grammar.compiled import Grammars

@@ -70,7 +70,7 @@ FLOORS = {
 }
 PACKAGES = list(FLOORS)
 HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
-SHARED_BY_DRAFTERS = {"base", "search"}
+SHARED_BY_DRAFTERS = {"base", "network", "search"}
 OF_SEVERAL = {"pool"}
 BEFORE_THE_FIRST_FRAME = [
     "mlxspec_cli.main",
@@ -224,7 +224,7 @@ def test_imports_lead_down():
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("mlxspec.drafters.suffix.drafter", "from mlxspec.engine.engine import Engine"),
+        ("mlxspec.drafters.suffix", "from mlxspec.engine.engine import Engine"),
         ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.kv.cache"),
         ("mlxspec.models.llama", "def read():\n    from mlxspec.decoder import decoder"),

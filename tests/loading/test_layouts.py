@@ -8,7 +8,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.drafters.eagle.eagle1 import EagleNetwork
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
-from mlxspec.drafters.medusa.drafter import MedusaHeads
+from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_head
 from tests.support.head_folders import (

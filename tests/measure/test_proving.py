@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.measure import lossless as compare
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, SamplingParams

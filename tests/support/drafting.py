@@ -6,6 +6,8 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
 
+import mlxspec.reply.verification as verification
+from mlxspec.device import backend
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.rows import StoredRows, extend
 from mlxspec.drafts.round import Round
@@ -30,6 +32,19 @@ def assert_valid(draft, root, budget):
     assert len(set(edges)) == len(edges)
     assert len(draft.sources) == len(edges)
     assert all(0 < prob <= 1 for prob in probs)
+
+
+class DraftSpy:
+    """Stands in for `verify` in the engine, on the device, and keeps the drafts."""
+
+    def __init__(self, monkeypatch):
+        self.drafts, self._verify = [], verification.verify
+        monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
+        monkeypatch.setattr(verification, "verify", self)
+
+    def __call__(self, draft, *others):
+        self.drafts.append(draft)
+        return self._verify(draft, *others)
 
 
 def path_probs(draft):

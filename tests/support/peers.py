@@ -9,7 +9,7 @@ from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.compat import TokenizerWrapper
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level

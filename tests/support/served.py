@@ -10,7 +10,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.metrics import Counts

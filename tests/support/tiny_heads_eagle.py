@@ -50,19 +50,19 @@ def eagle3_network(model, *, seed=11, is_reduced=True, own=(), **settings):
         capture=[0, 1, 2],
         **settings,
     )
+    names = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
     network = Eagle3Network(
         config,
         mx.array(ids, mx.int32) if is_reduced else None,
-        has_embedding="embedding" in own,
-        has_head="head" in own,
+        [names[part] for part in own],
     )
     return randomise(network, seed)
 
 
-def eagle3_drafter(target, *, samples=True, lookahead=4, shape=None, **settings):
+def eagle3_drafter(target, *, samples=True, lookahead=4, **settings):
     """A drafter with a random EAGLE-3 network for the target of a decoder."""
     network = eagle3_network(target.model, **settings)
-    return Eagle3Drafter(network, target, samples=samples, lookahead=lookahead, shape=shape)
+    return Eagle3Drafter(network, target, samples=samples, lookahead=lookahead)
 
 
 EAGLE_BIASES = ("fc.bias", *(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv"))
@@ -75,13 +75,13 @@ HASS_NORMS = (
 
 def eagle_network(model, *, seed=17, optional=EAGLE_BIASES, **settings):
     """A random EAGLE-1 network for a target; `optional` as in `EagleNetwork`."""
-    return randomise(EagleNetwork(layer_config(model, **settings), optional), seed)
+    return randomise(EagleNetwork(layer_config(model, **settings), optional=optional), seed)
 
 
-def eagle_drafter(target, *, samples=True, lookahead=4, shape=None, **settings):
+def eagle_drafter(target, *, samples=True, lookahead=4, **settings):
     """A drafter with a random EAGLE-1 network for the target of a decoder."""
     network = eagle_network(target.model, **settings)
-    return EagleDrafter(network, target, samples=samples, lookahead=lookahead, shape=shape)
+    return EagleDrafter(network, target, samples=samples, lookahead=lookahead)
 
 
 EAGLE_DRAFTERS = {"eagle": eagle_drafter, "eagle3": eagle3_drafter}

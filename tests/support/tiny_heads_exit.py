@@ -5,8 +5,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
-from mlxspec.drafters.early_exit.network import ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
 from mlxspec.engine.engine import Engine
 from tests.support import reference
 from tests.support.tiny import ToyTokenizer, make_cache

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from mlxspec.drafters.medusa.drafter import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 
 TARGET_IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)  # of a reduced vocabulary
 
@@ -32,11 +32,11 @@ def medusa_config(model, **settings):
     return {"hidden_size": model.config.hidden_size, **settings}
 
 
-def medusa_drafter(decoder, *, tree=None, **settings):
+def medusa_drafter(decoder, *, accuracies=None, **settings):
     """A drafter with random heads for the target of a decoder."""
     tensors = medusa_tensors(decoder.model, **settings)
-    heads = MedusaHeads.from_checkpoint(medusa_config(decoder.model), tensors)
-    return MedusaDrafter(heads, decoder, tree)
+    config = medusa_config(decoder.model, accuracies=accuracies)
+    return MedusaDrafter(MedusaHeads.from_checkpoint(config, tensors), decoder)
 
 
 class StateSpy:
@@ -55,7 +55,7 @@ class StateSpy:
         self.num_read, self.states = length, self.states[:length]
 
 
-def knowing_drafter(decoder, text, *, num_heads=3, tree=None):
+def knowing_drafter(decoder, text, *, num_heads=3, accuracies=None):
     """A drafter whose head i predicts token t + 2 + i of `text` at every token t of it.
 
     Its blocks add nothing. Its output layers are the exact solution for the target's states along
@@ -68,10 +68,11 @@ def knowing_drafter(decoder, text, *, num_heads=3, tree=None):
     decoder.attach([])
     decoder.reset()
     states, width = np.array(spy.states), decoder.vocab_size
-    heads = MedusaHeads(medusa_config(decoder.model), num_heads, num_outputs=width)
+    config = medusa_config(decoder.model, accuracies=accuracies)
+    heads = MedusaHeads(config, num_heads, num_outputs=width)
     zeros = [(name, mx.zeros_like(array)) for name, array in tree_flatten(heads.parameters())]
     heads.load_weights(zeros)
     for index, head in enumerate(heads.heads):
         says = np.eye(width)[text[2 + index :]] * 20
         head.out.weight = mx.array(np.linalg.lstsq(states[: len(says)], says)[0].T, mx.float32)
-    return MedusaDrafter(heads, decoder, tree)
+    return MedusaDrafter(heads, decoder)

@@ -1,8 +1,5 @@
 """The judge of drafters: it passes good ones, and says what is wrong with others."""
 
-import subprocess
-import sys
-
 import mlx.core as mx
 import pytest
 
@@ -10,7 +7,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import as_drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FREE, DraftLimits, GenerationParams
@@ -50,11 +47,6 @@ def test_letters_stand_for_tokens():
     engine = tiny_engine(vocab_size=8)
     assert engine.tokenizer.decode(engine.tokenizer.encode("bad")) == "bad"
     assert emitted(engine.generate("bcdb", PARAMS)) == REPLY
-
-
-@pytest.mark.parametrize("rotates", [False, True])
-def test_a_ring_is_asked_for(rotates):
-    assert (tiny_engine(rotates=rotates).context_length is None) == rotates
 
 
 def test_a_vocabulary_too_small_for_a_tree_is_refused():
@@ -140,12 +132,13 @@ GOOD = {
     "uniform": lambda target: UniformDrafter(target.vocab_size),
     "draft model": draft_model,
     "foreign class": lambda target: Foreign(target.vocab_size),
+    "drawn tree": lambda target: DrawnTree(target.vocab_size),
 }
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_drafter_passes(name):
-    report = check_drafter(GOOD[name], num_draws=60)
+    report = check_drafter(GOOD[name], vocab_size=8 if name == "draft model" else 5, num_draws=60)
     assert 0 < report.num_accepted < report.num_drafted
     assert report.p_value > 1e-4
 
@@ -229,13 +222,3 @@ def test_a_mistake_in_its_code_comes_out_as_it_is():
 
     with pytest.raises(IndexError):
         check_drafter(lambda target: Mistaken())
-
-
-def test_a_vocabulary_can_be_chosen():
-    report = check_drafter(lambda target: DrawnTree(5), vocab_size=5, num_draws=60)
-    assert report.num_accepted
-
-
-def test_no_test_framework_is_needed():
-    code = "import sys, mlxspec.testing; sys.exit('pytest' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.measure.tables import as_json
 from mlxspec.train.data.corpus import Conversation

@@ -16,8 +16,8 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.prediction.drafter import PredictionDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.prediction import PredictionDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams

@@ -13,7 +13,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
-from mlxspec.drafters.suffix.drafter import SuffixDrafter
+from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.verify.noise import Noise

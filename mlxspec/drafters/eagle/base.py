@@ -6,69 +6,42 @@ more nodes, branches at the root, drawn without replacement. With `samples` Fals
 same tree as at temperature 0, a function of the past, which a pool can merge with other trees.
 """
 
-from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Self
+from typing import Self
 
 import mlx.core as mx
-from mlx import nn
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.eagle.head import Head
 from mlxspec.drafters.eagle.history import PairHistory
+from mlxspec.drafters.network import HeadNetwork
 from mlxspec.drafters.search.beam import BeamShape, Level, NextTokens, grow_beam
-from mlxspec.drafters.search.draft_distribution import DraftDistribution
+from mlxspec.drafters.search.draft_distribution import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
+from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
-from mlxspec.models import TargetModel
-from mlxspec.params import SamplingParams
-from mlxspec.verify.noise import Noise
 
 DEFAULT_LOOKAHEAD = 5
 
 
-class EagleBase(Drafter):
-    """Drafts with a network whose input is the target's hidden states.
-
-    Attributes:
-        head_type: The class that joins a network to its target; subclasses set it.
-        shape: Width and depth of every tree; None derives them from each budget.
-        lookahead: Length of the longest drawn path.
-        limits: A depth replaces `lookahead`; `shape` replaces both.
-    """
-
-    name: str
-    head_type: Callable[[Any, TargetModel], Head]
+class EagleBase(DrawingDrafter):
+    """Drafts with a network whose input is the target's hidden states."""
 
     def __init__(
         self,
-        network: nn.Module,
+        network: HeadNetwork,
         target: Decoder,
         *,
-        shape: BeamShape | None = None,
         lookahead: int = DEFAULT_LOOKAHEAD,
         samples: bool = True,
     ) -> None:
-        """Make a drafter with its own cache, of the same size as the target's if that rotates.
-
-        Raises:
-            UnsupportedModelError: The network was made for a target of another size.
-            VocabularyMismatchError: It has tokens that the target does not have.
-            ValueError: `lookahead` is less than 1.
-        """
-        head = type(self).head_type(network, target.model)
-        if lookahead < 1:
-            raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
-        self.shape, self.lookahead, self.samples = shape, lookahead, samples
-        cache = Cache(head.num_layers, max_size=target.cache.max_size, keep=target.cache.keep)
-        self.history = PairHistory(head, cache)
-        self._head = head
-        self._width = target.vocab_size
-        self._shared: Noise | None = None
-        self._distribution: DraftDistribution | None = None  # of a reply whose drafts are drawn
+        """Make a drafter with its own cache, of the same size as the target's if that rotates."""
+        super().__init__(target.vocab_size, lookahead, samples)
+        self._head = Head(network, target.model)
+        cache = Cache(network.num_layers, max_size=target.cache.max_size, keep=target.cache.keep)
+        self.history = PairHistory(self._head, cache)
 
     def fresh_for(self, target: Decoder) -> Self:
         fresh = copy(self)  # the network is shared
@@ -81,15 +54,6 @@ class EagleBase(Drafter):
 
     # ---- rounds ----------------------------------------------------------------------------
 
-    def couple(self, noise: Noise | None) -> None:
-        self._shared = noise
-
-    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
-        is_drawn = self.samples and not sampling.is_greedy
-        self._distribution = None
-        if is_drawn:
-            self._distribution = DraftDistribution(sampling, key, prompt, self._width, self._shared)
-
     def propose(self, root: int, budget: int) -> Draft:
         """Return the most probable tree, or a sampled one; lazy, without a host synchronisation."""
         if budget < 1:
@@ -98,25 +62,23 @@ class EagleBase(Drafter):
         if begun is None:
             return Draft.empty(root)
         try:
-            if self._distribution is None:
-                draft = self._tree(root, budget, *begun)
-            else:
-                draft = self._drawn(self._distribution, root, budget, *begun)
+            is_greedy = self._distribution.sampling.is_greedy
+            draft = (self._tree if is_greedy else self._drawn)(root, budget, *begun)
         except BaseException:  # an interrupt, too, must not leave staged rows
-            self.history.drop()
+            self.history.cache.rollback()
             raise
         self.history.end()
         return draft
 
     def update(self, round: Round) -> None:
-        """Count the emitted tokens for the penalties; hidden states come through `read`."""
-        if self._distribution:
-            self._distribution.count([*round.accepted, round.bonus_token])
+        """Count the emitted tokens, unless no draft needs them; `read` brings hidden states."""
+        if not self._distribution.sampling.is_greedy:
+            super().update(round)
 
     # ---- inside ----------------------------------------------------------------------------
 
     def _tree(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
-        shape = self.shape or BeamShape.for_budget(budget, self.limits)
+        shape = BeamShape.for_budget(budget, self.limits)
         head, history = self._head, self.history
 
         def next_tokens(states: mx.array) -> NextTokens:
@@ -129,26 +91,19 @@ class EagleBase(Drafter):
 
         return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
 
-    def _drawn(
-        self,
-        q: DraftDistribution,
-        root: int,
-        budget: int,
-        states: mx.array,
-        features: mx.array,
-    ) -> Draft:
-        limits = self.limits
-        depth = limits.depth or self.lookahead
-        shape = TreeShape.for_budget(budget, depth, limits.branching)
-        tokens, distributions = [mx.array([root], mx.int32)], []
+    def _drawn(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+        shape = TreeShape.for_budget(budget, self.depth, self.limits.branching)
         on_path = mx.zeros((1, 0), mx.bool_)
-        for depth, width in enumerate(shape.widths, 1):
-            so_far = shape.tree(mx.concatenate(tokens))
-            distributions.append(q.after(self._head.logits(states), so_far, self._head.target_ids))
-            tokens.append(q.draw(distributions[-1], depth, width))
-            if depth < len(shape.widths):
-                above = mx.repeat(mx.arange(on_path.shape[0]), width)
-                itself = mx.eye(above.shape[0], dtype=mx.bool_)
-                on_path = mx.concatenate([on_path[above], itself], axis=1)
-                states, features = self.history.extend(tokens[-1], features[above], on_path)
-        return q.draft(self.name, tokens, distributions, shape)
+
+        def next_logits(above: DraftTree, last: mx.array) -> mx.array:
+            nonlocal states, features, on_path
+            if above.n_nodes > 1:
+                count = last.shape[0]
+                parents = mx.repeat(mx.arange(on_path.shape[0]), count // on_path.shape[0])
+                itself = mx.eye(count, dtype=mx.bool_)
+                on_path = mx.concatenate([on_path[parents], itself], axis=1)
+                states, features = self.history.extend(last, features[parents], on_path)
+            return self._head.logits(states)
+
+        ids = self._head.target_ids
+        return self._distribution.grow(self.name, root, shape, next_logits, ids)

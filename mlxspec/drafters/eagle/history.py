@@ -68,10 +68,11 @@ class PairHistory:
         restarts with an empty cache: its drafts are worse until it has read some text again.
         """
         if not length:
-            self._clear()
+            self.cache.reset()
+            self.num_read, self._features, self._unread = 0, [], []
         if length == self.num_read:
             return
-        self.drop()
+        self.cache.rollback()
         num_pairs = self.num_pairs - (self.num_read - length)
         self._cut(self.num_read - length)
         self.num_read = length
@@ -81,7 +82,9 @@ class PairHistory:
             self._unread.clear()
             self.cache.truncate(num_pairs)
         else:
-            self._start_anew()
+            self.cache.reset()
+            self._unread.clear()
+            self._features = self._features[-1:]
 
     # ---- drafting --------------------------------------------------------------------------
 
@@ -91,7 +94,7 @@ class PairHistory:
         Returns the (1, D) state for the head and the (1, F) predicted features of the root's pair;
         None if there are no states before the root.
         """
-        self.drop()
+        self.cache.rollback()
         if not self._features:
             return None
         tokens = mx.array([*self._unread, root], mx.int32)
@@ -121,15 +124,11 @@ class PairHistory:
         self.cache.commit(range(len(self._unread)))
         self._unread = []
 
-    def drop(self) -> None:
-        """Drop all staged rows; the unread pairs stay unread."""
-        self.cache.rollback()
-
     # ---- inside ----------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Commit the unread pairs and wait for the device, which bounds the memory."""
-        self.drop()
+        self.cache.rollback()
         count = len(self._unread)
         self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
         self.end()
@@ -140,16 +139,6 @@ class PairHistory:
         self._positions = offset + mx.arange(self._num_chain, dtype=mx.int32)
         masks = chain_masks(self.cache, self._num_chain, (None,))
         return self.head.run(tokens, features, self.cache, offset, masks)
-
-    def _clear(self) -> None:
-        self.cache.reset()
-        self.num_read = 0
-        self._features, self._unread = [], []
-
-    def _start_anew(self) -> None:
-        self.cache.reset()
-        self._unread.clear()
-        self._features = self._features[-1:]
 
     def _latest(self, count: int) -> mx.array:
         pieces: list[mx.array] = []

@@ -29,7 +29,7 @@ _STEP = 1e-6  # about ten times the relative rounding error of float32
 
 @dataclass(frozen=True)
 class BeamShape:
-    """Width and depth of the beam that grows a tree.
+    """Width and depth of the beam that grows a tree, each at least 1.
 
     Attributes:
         width: Nodes that each level expands.
@@ -44,12 +44,6 @@ class BeamShape:
     @property
     def children(self) -> int:
         return self.width if self.fan is None else self.fan
-
-    def __post_init__(self) -> None:
-        if self.width < 1 or self.depth < 1:
-            raise ValueError(
-                f"a beam needs a width and a depth of 1 or more; got {self.width} and {self.depth}"
-            )
 
     @staticmethod
     def for_budget(budget: int, limits: DraftLimits = FREE) -> "BeamShape":
@@ -87,10 +81,6 @@ class NextTokens:
         log_probs = best - best[:, :1] - mx.log(total)
         return NextTokens(tokens if target_ids is None else target_ids[tokens], log_probs)
 
-    def first(self, count: int | None) -> "NextTokens":
-        """Return those of the first `count` nodes; None for all."""
-        return NextTokens(self.tokens[:count], self.log_probs[:count])
-
 
 @dataclass(frozen=True)
 class Level:
@@ -121,65 +111,49 @@ def grow_beam(
     nodes. `first` has one row, the next tokens of the root. `expand` is called once per level below
     the first. `budget` is at least one; the root does not count.
     """
-    candidates = _Candidates(shape.width)
-    candidates.offer(first)
-    for _ in range(shape.depth - 1):
-        candidates.offer(expand(candidates.choose()))
-    return candidates.best(root, budget, source)
+    found: list[tuple[mx.array, ...]] = []  # per depth: tokens, log_probs, scores, parents
+    num_before = 0  # nodes of the depths before
+    chosen, reached = mx.array([-1], mx.int32), mx.zeros((1,))  # expanded nodes, and their scores
+    on_path, children = mx.zeros((1, 0), mx.bool_), first
+    while True:
+        fan = children.tokens.shape[1]
+        log_probs, scores = _scored(children.log_probs, reached)
+        tokens = children.tokens.reshape(-1)
+        found.append((tokens, log_probs, scores, mx.repeat(chosen, fan)))
+        if len(found) == shape.depth:
+            return _best(found, root, budget, source)
+        best = mx.argsort(-scores)[: shape.width].astype(mx.int32)
+        parents = best // fan
+        itself = mx.eye(best.shape[0], dtype=mx.bool_)
+        on_path = mx.concatenate([on_path[parents], itself], axis=1)
+        chosen, reached = best + num_before, scores[best]
+        num_before += scores.shape[0]
+        children = expand(Level(tokens[best], parents, on_path))
 
 
-class _Candidates:
-    """All nodes found so far; the lists have one entry per depth."""
+def _scored(log_probs: mx.array, reached: mx.array) -> tuple[mx.array, mx.array]:
+    """Return log-probabilities that are numbers, and the scores of the paths.
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._tokens: list[mx.array] = []
-        self._log_probs: list[mx.array] = []
-        self._scores: list[mx.array] = []
-        self._parents: list[mx.array] = []  # among all candidates, -1 for the root
-        self._num_before = 0  # candidates of the depths before the last
-        self._on_path = mx.zeros((1, 0), mx.bool_)
-        self._chosen = mx.array([-1], mx.int32)  # candidates of the level being expanded
-        self._reached = mx.zeros((1,))  # their scores
+    A score is strictly less than the parent's, even at probability 1, so that a sort always puts a
+    parent before its children.
+    """
+    log_probs = mx.where(log_probs > _MIN_LOG_PROB, log_probs, _MIN_LOG_PROB)  # also for NaN
+    above = reached[:, None]
+    scores = mx.minimum(above + log_probs, above * (1 + _STEP) - _STEP)
+    return log_probs.reshape(-1), scores.reshape(-1)
 
-    def offer(self, children: NextTokens) -> None:
-        """Add the children of the nodes that were chosen last."""
-        count = children.tokens.shape[1]
-        log_probs = mx.where(children.log_probs > _MIN_LOG_PROB, children.log_probs, _MIN_LOG_PROB)
-        reached = self._reached[:, None]
-        # Strictly less than the parent's score, even at probability 1, so that the sort always puts
-        # a parent before its children. The comparison above also turns NaN into a number.
-        scores = mx.minimum(reached + log_probs, reached * (1 + _STEP) - _STEP)
-        if self._tokens:
-            self._num_before += self._tokens[-1].shape[0]
-        self._tokens.append(children.tokens.reshape(-1))
-        self._log_probs.append(log_probs.reshape(-1))
-        self._scores.append(scores.reshape(-1))
-        self._parents.append(mx.repeat(self._chosen, count))
 
-    def choose(self) -> Level:
-        scores = self._scores[-1]
-        num_rows = self._chosen.shape[0]
-        best = mx.argsort(-scores)[: self._width].astype(mx.int32)
-        parents = best // (scores.shape[0] // num_rows)
-        above = self._on_path[parents]
-        self._on_path = mx.concatenate([above, mx.eye(best.shape[0], dtype=mx.bool_)], axis=1)
-        self._chosen, self._reached = best + self._num_before, scores[best]
-        return Level(self._tokens[-1][best], parents, self._on_path)
-
-    def best(self, root: int, budget: int, source: str) -> Draft:
-        scores, parents = mx.concatenate(self._scores), mx.concatenate(self._parents)
-        best = mx.argsort(-scores)[:budget]
-        num_nodes = best.shape[0]
-        nodes = mx.zeros(scores.shape, mx.int32)
-        nodes[best] = mx.arange(1, num_nodes + 1, dtype=mx.int32)
-        above = parents[best]
-        above = mx.where(above < 0, 0, nodes[mx.maximum(above, 0)])
-        tokens = mx.concatenate(self._tokens)[best]
-        tree = DraftTree(
-            mx.concatenate([mx.array([root], mx.int32), tokens]),
-            mx.concatenate([mx.array([-1], mx.int32), above]),
-            max_depth=len(self._tokens),
-        )
-        probs = exp(mx.minimum(mx.concatenate(self._log_probs)[best], 0.0))
-        return Draft(tree, (source,) * num_nodes, probs)
+def _best(found: list[tuple[mx.array, ...]], root: int, budget: int, source: str) -> Draft:
+    tokens, log_probs, scores, parents = map(mx.concatenate, map(list, zip(*found, strict=True)))
+    best = mx.argsort(-scores)[:budget]
+    num_nodes = best.shape[0]
+    nodes = mx.zeros(scores.shape, mx.int32)
+    nodes[best] = mx.arange(1, num_nodes + 1, dtype=mx.int32)
+    above = parents[best]
+    above = mx.where(above < 0, 0, nodes[mx.maximum(above, 0)])
+    tree = DraftTree(
+        mx.concatenate([mx.array([root], mx.int32), tokens[best]]),
+        mx.concatenate([mx.array([-1], mx.int32), above]),
+        max_depth=len(found),
+    )
+    return Draft(tree, (source,) * num_nodes, exp(mx.minimum(log_probs[best], 0.0)))

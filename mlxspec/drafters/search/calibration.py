@@ -15,7 +15,6 @@ from operator import mul
 _DECAY = 0.99
 _PRIOR_TRIES = 6.0
 _LEARNING_RATE = 0.02
-_PRIORS = ((1.0, 0.0), (0.6, 0.0))  # below 1 for several: their estimates come from the same text
 _MAX_LOG_ODDS = 6.0
 _MIN_PROB = 1.0 / (1.0 + exp(_MAX_LOG_ODDS))
 
@@ -51,7 +50,7 @@ class HitRate:
 class Mixer:
     """Combines the estimates of several sources; each set of sources has its own weights."""
 
-    def __init__(self, priors: Sequence[tuple[float, float]] = _PRIORS) -> None:
+    def __init__(self, priors: Sequence[tuple[float, float]]) -> None:
         """Set initial weights.
 
         `priors` has the weight of each estimate, and the bias, for one source, for two, and so on;

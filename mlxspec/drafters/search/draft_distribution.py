@@ -5,11 +5,14 @@ params to their own logits, count the tokens of reply and draft, take noise for 
 a draft that states q.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 
+from mlxspec.drafters.base import Drafter
 from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
@@ -63,10 +66,9 @@ class DraftDistribution:
         return NodeDistributions(self.sampling, logits, adjust(self.sampling, logits, counts))
 
     def draw(self, distributions: NodeDistributions, depth: int, count: int = 1) -> mx.array:
-        """Draw `count` children without replacement after each of n nodes.
+        """Draw `count` children at `depth`, from 1, without replacement after each of n nodes.
 
-        `depth` is that of the children, from 1. Returns (n * count,) int32 tokens, siblings next to
-        each other in the order of their draws.
+        Returns (n * count,) int32 tokens, siblings next to each other in the order of their draws.
         """
         if self._shared is not None:
             # All nodes of a depth share the noise, as in the target's draws. Siblings share it
@@ -74,46 +76,46 @@ class DraftDistribution:
             noises = [self._shared.at(self._position + depth - 1).gumbel(1, self._width)] * count
         else:
             self._key, key = mx.random.split(self._key)
-            noises = list(
-                mx.split(gumbel(count * distributions.logits.shape[0], self._width, key), count)
-            )
-        return (
-            distributions.draw(noises[0])
-            if count == 1
-            else distributions.draw_several(noises).reshape(-1)
-        )
+            num_draws = count * distributions.logits.shape[0]
+            noises = list(mx.split(gumbel(num_draws, self._width, key), count))
+        if count == 1:
+            return distributions.draw(noises[0])
+        return distributions.draw_several(noises).reshape(-1)
 
     def count(self, emitted: Sequence[int]) -> None:
         self._position += len(emitted)
         if self._counts:
             self._counts = self._counts.add(list(emitted))
 
-    def draft(
+    def grow(
         self,
         name: str,
-        tokens: Sequence[mx.array],
-        distributions: Sequence[NodeDistributions],
-        branching: TreeShape | None = None,
+        root: int,
+        shape: TreeShape,
+        next_logits: Callable[[DraftTree, mx.array], mx.array],
+        target_ids: mx.array | None = None,
     ) -> Draft:
-        """Return the draft of a tree; it states q if tokens were drawn at random.
+        """Return a draft of this shape, drawn level by level; it states q if that is random.
 
-        `tokens` are the int32 tokens of each depth, the root first; they may be lazy.
-        `distributions` follow the nodes of each depth but the last. `branching` is the shape of the
-        tree; None for a chain.
+        `next_logits(above, last)` returns the (k, V_draft) logits after each of the k last nodes of
+        the tree drafted so far, whose tokens are `last`. `target_ids` as in `after`.
         """
-        branching = branching or TreeShape((1,) * len(distributions))
-        probs = [
-            q.prob_of(mx.repeat(mx.arange(q.logits.shape[0]), width), drawn)
-            for q, drawn, width in zip(distributions, tokens[1:], branching.widths, strict=True)
-        ]
+        tokens, distributions, probs = [mx.array([root], mx.int32)], list[NodeDistributions](), []
+        for depth, width in enumerate(shape.widths, 1):
+            above = shape.tree(mx.concatenate(tokens))
+            q = self.after(next_logits(above, tokens[-1]), above, target_ids)
+            drawn = self.draw(q, depth, width)
+            probs.append(q.prob_of(mx.repeat(mx.arange(q.logits.shape[0]), width), drawn))
+            tokens.append(drawn)
+            distributions.append(q)
         return Draft(
-            tree=branching.tree(mx.concatenate(list(tokens))),
-            sources=(name,) * (len(branching.parents) - 1),
+            tree=shape.tree(mx.concatenate(tokens)),
+            sources=(name,) * (len(shape.parents) - 1),
             node_probs=mx.concatenate(probs),
             sampled_from=mx.concatenate([q.probs for q in distributions])
             if self.is_random
             else None,
-            branching=branching if self.is_random and not branching.is_chain else None,
+            branching=shape if self.is_random and not shape.is_chain else None,
         )
 
 
@@ -132,3 +134,34 @@ def spread(logits: mx.array, target_ids: mx.array | None, width: int) -> mx.arra
     if missing <= 0:
         return logits[:, :width]
     return mx.pad(logits, [(0, 0), (0, missing)], constant_values=-mx.inf)
+
+
+class DrawingDrafter(Drafter):
+    """The common part of drafters that draw from a distribution q of their own.
+
+    Attributes:
+        lookahead: Length of the longest path, at least 1; a depth in `limits` replaces it.
+    """
+
+    def __init__(self, vocab_size: int, lookahead: int, samples: bool) -> None:
+        """`vocab_size` is the width of the target's logits."""
+        if lookahead < 1:
+            raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
+        self.lookahead, self.samples = lookahead, samples
+        self._width = vocab_size
+        self._shared: Noise | None = None
+
+    @property
+    def depth(self) -> int:
+        return self.limits.depth or self.lookahead
+
+    def couple(self, noise: Noise | None) -> None:
+        self._shared = noise
+
+    def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
+        sampling = sampling if self.samples else replace(sampling, temperature=0.0)
+        self._distribution = DraftDistribution(sampling, key, prompt, self._width, self._shared)
+
+    def update(self, round: Round) -> None:
+        """Count the emitted tokens for the penalties."""
+        self._distribution.count([*round.accepted, round.bonus_token])

@@ -7,12 +7,12 @@ are in order of falling path probability, and the first n nodes are the best tre
 (OPT-Tree, Wang et al. 2024, https://arxiv.org/abs/2406.17276).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush, nlargest
 from itertools import count
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from mlxspec.device import backend
 from mlxspec.drafts.draft import Draft
@@ -37,99 +37,96 @@ class Cursor(Protocol):
         """Return the cursor after `token`, which may be any token."""
 
 
-class _Growth:
-    """A tree while it grows: its nodes, and a heap of the children to add next."""
+class Estimator(Protocol):
+    """Next-token probabilities of one drafter, by a state that stands for a text."""
 
-    def __init__(self, root: int, cursor: Cursor, limits: DraftLimits) -> None:
-        self._branching, self._depth = limits.branching, limits.depth or MAX_DEPTH
-        self.tokens, self.parents = [root], [-1]
-        self.sources: list[str] = []
-        self.probs: list[float] = []
-        self._cursors = [cursor]
-        self.path_probs = [1.0]  # the root's first
-        self._depths = [0]
-        self._heap: list[tuple[float, int, int, int, float]] = []
-        self._order: Iterator[int] = count()  # ties go to the child that was found first
+    name: str
 
-    def expand(self, parent: int) -> None:
-        if self._depths[parent] == self._depth:
-            return
-        reached = self.path_probs[parent]
-        probs = self._cursors[parent].next_probs()
-        if self._branching is not None:
-            probs = dict(nlargest(self._branching, probs.items(), key=itemgetter(1)))
-        for token, prob in probs.items():
-            prob = min(prob, 1.0)  # above 1, a child would be more probable than its parent
-            if reached * prob >= MIN_PATH_PROB:
-                entry = (-reached * prob, next(self._order), parent, token, prob)
-                heappush(self._heap, entry)
+    def next_probs(self, state: Any) -> Mapping[int, float]:
+        """Return the tokens that may follow, with their probabilities."""
 
-    def take(self) -> bool:
-        """Add the most probable child of the heap to the tree; return False if it is empty."""
-        if not self._heap:
-            return False
-        negative, _, parent, token, prob = heappop(self._heap)
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.sources.append(self._cursors[parent].source_of(token))
-        self.probs.append(prob)
-        self._cursors.append(self._cursors[parent].child(token))
-        self.path_probs.append(-negative)
-        self._depths.append(self._depths[parent] + 1)
-        return True
+    def after(self, state: Any, token: int) -> Any:
+        """Return the state after one more token, which may be any token."""
+
+
+@dataclass(slots=True)
+class StateCursor:
+    """A node, given by the state of its text."""
+
+    estimator: Estimator
+    state: Any
+
+    def next_probs(self) -> Mapping[int, float]:
+        return self.estimator.next_probs(self.state)
+
+    def source_of(self, token: int) -> str:
+        return self.estimator.name
+
+    def child(self, token: int) -> "StateCursor":
+        return StateCursor(self.estimator, self.estimator.after(self.state, token))
 
 
 def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> Draft:
     """Return the tree of the `budget` most probable paths below `root`, which does not count."""
-    growth = _Growth(root, cursor, limits)
-    node = 0
-    while node < budget:  # the last node needs no children
-        growth.expand(node)
-        if not growth.take():
+    tokens, parents, cursors, depths = [root], [-1], [cursor], [0]
+    sources: list[str] = []
+    probs: list[float] = []
+    path_probs = [1.0]  # the root's first
+    heap: list[tuple[float, int, int, int, float]] = []  # the children to add next
+    order = count()  # ties go to the child that was found first
+    for node in range(budget):  # the last node needs no children
+        if depths[node] < (limits.depth or MAX_DEPTH):
+            following = cursors[node].next_probs()
+            if limits.branching is not None:
+                best = nlargest(limits.branching, following.items(), key=itemgetter(1))
+                following = dict(best)
+            for token, prob in following.items():
+                prob = min(prob, 1.0)  # above 1, a child would be more probable than its parent
+                reached = path_probs[node] * prob
+                if reached >= MIN_PATH_PROB:
+                    heappush(heap, (-reached, next(order), node, token, prob))
+        if not heap:
             break
-        node += 1
-    return Draft.from_lists(
-        growth.tokens, growth.parents, growth.sources, growth.probs, growth.path_probs[1:]
-    )
+        negative, _, parent, token, prob = heappop(heap)
+        tokens.append(token)
+        parents.append(parent)
+        sources.append(cursors[parent].source_of(token))
+        probs.append(prob)
+        cursors.append(cursors[parent].child(token))
+        path_probs.append(-negative)
+        depths.append(depths[parent] + 1)
+    return Draft.from_lists(tokens, parents, sources, probs, path_probs[1:])
 
 
-@dataclass(frozen=True)
-class DraftCursor:
-    """A node of a draft that was copied to the host.
+@dataclass
+class _Copied:
+    """The estimates of a draft that was copied to the host; a state is a node, or None outside.
 
     Attributes:
-        children: Per node, the index of each child by its token.
-        probs: Per node, the drafter's estimate that it follows its parent.
-        node: Index of the node; None outside the tree.
+        children: Per node, the probability of each child by its token.
+        nodes: Per node, the index of each child by its token.
     """
 
     name: str
-    children: Sequence[dict[int, int]]
-    probs: Sequence[float]
-    node: int | None = 0
+    children: list[dict[int, float]]
+    nodes: list[dict[int, int]]
 
-    def next_probs(self) -> dict[int, float]:
-        if self.node is None:
-            return {}
-        return {token: self.probs[child] for token, child in self.children[self.node].items()}
+    def next_probs(self, state: int | None) -> Mapping[int, float]:
+        return {} if state is None else self.children[state]
 
-    def source_of(self, token: int) -> str:
-        return self.name
-
-    def child(self, token: int) -> "DraftCursor":
-        node = None if self.node is None else self.children[self.node].get(token)
-        return DraftCursor(self.name, self.children, self.probs, node)
+    def after(self, state: int | None, token: int) -> int | None:
+        return None if state is None else self.nodes[state].get(token)
 
 
-def read_draft(name: str, draft: Draft) -> DraftCursor:
+def read_draft(name: str, draft: Draft) -> StateCursor:
     """Copy a draft to the host and return the cursor at its root."""
     tree, stated = draft.tree, draft.node_probs
     backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
-    n_nodes = tree.n_nodes
-    probs = [_UNSTATED_PROB] * (n_nodes - 1) if stated is None else backend.values(stated)
-    children: list[dict[int, int]] = [{} for _ in range(n_nodes)]
-    edges = zip(backend.values(tree.parents), backend.values(tree.tokens), strict=True)
-    for node, (parent, token) in enumerate(edges):
-        if node:
-            children[parent][token] = node
-    return DraftCursor(name, children, [1.0, *probs])
+    tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
+    probs = [_UNSTATED_PROB] * len(tokens[1:]) if stated is None else backend.values(stated)
+    copied = _Copied(name, [{} for _ in tokens], [{} for _ in tokens])
+    edges = zip(parents[1:], tokens[1:], probs, strict=True)
+    for node, (parent, token, prob) in enumerate(edges, 1):
+        copied.children[parent][token] = prob
+        copied.nodes[parent][token] = node
+    return StateCursor(copied, 0)

@@ -11,19 +11,15 @@ https://arxiv.org/abs/2408.08696.)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from os import PathLike
-from weakref import WeakSet
 
 import mlx.core as mx
 
-from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.search.growth import grow
+from mlxspec.drafters.base import TextDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import MAX_ORDER, LearnedRows, Rows, StoredRows, extend, shorten
-from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.trace.difference import common_length
@@ -37,7 +33,7 @@ _LEARNED_PRIOR = 1.0  # a learned row gets c / (c + 1), more: it comes from this
 _MIN_PROB = 0.005  # less probable tokens would cost time and never enter a tree
 
 
-class TableDrafter(Drafter):
+class TableDrafter(TextDrafter):
     """Proposes the tokens that the target found probable after the same preceding tokens."""
 
     name = "table"
@@ -56,22 +52,18 @@ class TableDrafter(Drafter):
         Args:
             stored: Rows for contexts of one, two and three tokens; see `load`.
             memory: The rows learned in earlier conversations.
-            max_rows: Largest number of learned rows per length of context; drafters that `fresh`
-                made from one another share them equally.
+            max_rows: Largest number of learned rows per length of context, at least 1; drafters
+                that `fresh` made from one another share them equally.
             decay: In [0, 1], the decay of earlier occurrences at the next one of their context:
                 below 1 follows a conversation, 1 gives the plain mean.
-
-        Raises:
-            ValueError: `max_rows` is less than 1, or `decay` is not in [0, 1].
         """
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")
         if not 0 <= decay <= 1:
             raise ValueError(f"decay must be between 0 and 1; got {decay}")
-        self._memory = memory
-        self._stored = tuple(stored)
+        super().__init__()
+        self._memory, self._stored = memory, tuple(stored)
         self._max_rows, self._decay = max_rows, decay
-        self._alike = WeakSet([self])
         self._prompt: Sequence[int] = ()
         self._context = 0
         self._forget()
@@ -83,13 +75,10 @@ class TableDrafter(Drafter):
         """Return a drafter with the rows of a file; see `load_table`."""
         return cls(load_table(path, vocab_size, tokenizer=tokenizer))
 
-    def fresh(self) -> "TableDrafter":
-        new = TableDrafter(
+    def anew(self) -> "TableDrafter":
+        return TableDrafter(
             self._stored, memory=self._memory, max_rows=self._max_rows, decay=self._decay
         )
-        new._alike = self._alike
-        self._alike.add(new)
-        return new
 
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         """Set the context to the end of the prompt.
@@ -102,33 +91,28 @@ class TableDrafter(Drafter):
         if (self._stored or self._memory is not None) and not goes_on:
             self._forget()
         for rows in self._learned:
-            rows.hold(max(1, self._max_rows // len(self._alike)))
+            rows.hold(max(1, self.share_of(self._max_rows)))
         self._rows = self._sources()
         self._prompt = tuple(prompt)
         self._context = extend(0, *prompt[-MAX_ORDER:])
 
-    def propose(self, root: int, budget: int) -> Draft:
-        return grow(root, self.cursor(root), budget, self.limits)
-
     def update(self, round: Round) -> None:
         """Learn a row from every verified node, rejected ones included."""
-        contexts = [self._context_of(round.tokens[0])]
+        contexts = [self.state(round.tokens[0])]
         for token, parent in zip(round.tokens[1:], round.parents[1:], strict=True):
             contexts.append(extend(contexts[parent], token))
         self._context = extend(contexts[round.path[-1]], round.bonus_token)
-        for row in zip(contexts, round.top_tokens, round.top_probs, strict=True):
-            self._learn(*row)
+        for context, best, probs in zip(contexts, round.top_tokens, round.top_probs, strict=True):
+            for order, rows in enumerate(self._learned, 1):
+                rows.learn(shorten(context, order), best, probs)
         if self._memory is not None:
             self._memory.learn(contexts, round.top_tokens, round.top_probs)
 
-    def cursor(self, root: int) -> "TableCursor":
-        return TableCursor(self, self._context_of(root))
-
-    def next_probs(self, context: int) -> dict[int, float]:
+    def next_probs(self, state: int) -> dict[int, float]:
         probs: dict[int, float] = {}
         left = 1.0  # probability that is left for the next rows
         for order in range(MAX_ORDER, 0, -1):
-            key = shorten(context, order)
+            key = shorten(state, order)
             for parts, prior in self._rows[order - 1]:
                 found = [row for rows in parts if (row := rows.get(key)) is not None]
                 occurrences = sum([row.occurrences for row in found])
@@ -139,6 +123,9 @@ class TableDrafter(Drafter):
                 left = share * prior
         return {token: prob for token, prob in probs.items() if prob >= _MIN_PROB}
 
+    def after(self, state: int, token: int) -> int:
+        return extend(state, token)
+
     def _forget(self) -> None:
         """Drop the rows of this conversation; stored rows and memory stay."""
         self._learned = [LearnedRows(self._max_rows, self._decay) for _ in range(MAX_ORDER)]
@@ -147,35 +134,15 @@ class TableDrafter(Drafter):
     def _sources(self) -> list[list[tuple[tuple[Rows, ...], float]]]:
         """Return per order the sources by priority, each as rows that are summed, and a prior."""
         sources: list[list[tuple[tuple[Rows, ...], float]]] = []
-        memory = self._memory.rows if self._memory is not None else ()
-        for learned, stored, counted in zip_longest(self._learned, self._stored, memory):
-            corpus = (() if stored is None else (stored,)) + (counted.parts if counted else ())
+        memory = self._memory
+        kept, new = (memory.kept, memory.new) if memory is not None else ((), ())
+        for learned, *corpora in zip_longest(self._learned, self._stored, kept, new):
+            corpus = tuple(rows for rows in corpora if rows is not None)
             sources.append([((learned,), _LEARNED_PRIOR), (corpus, STORED_PRIOR)])
         return sources
 
-    def _context_of(self, root: int) -> int:
+    def state(self, root: int) -> int:
         """Return the context that ends in `root`; append it unless it is already the last token."""
         if shorten(self._context, 1) == extend(0, root):
             return self._context
         return extend(self._context, root)
-
-    def _learn(self, context: int, tokens: Sequence[int], probs: Sequence[float]) -> None:
-        for order, rows in enumerate(self._learned, 1):
-            rows.learn(shorten(context, order), tokens, probs)
-
-
-@dataclass(slots=True)
-class TableCursor:
-    """A node, given by the last tokens of its text."""
-
-    drafter: TableDrafter
-    context: int
-
-    def next_probs(self) -> dict[int, float]:
-        return self.drafter.next_probs(self.context)
-
-    def source_of(self, token: int) -> str:
-        return self.drafter.name
-
-    def child(self, token: int) -> "TableCursor":
-        return TableCursor(self.drafter, extend(self.context, token))

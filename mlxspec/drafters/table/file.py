@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack, unpack
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, pack, row_starts, unpack
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading.heads.file import FORMAT
 
@@ -35,14 +35,10 @@ def token_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
-def row_bytes(order: int, vocab_size: int) -> int:
-    """Return the bytes of a row in a file, without its entries."""
-    return order * token_type(vocab_size)().itemsize + 2
-
-
-def entry_bytes(vocab_size: int) -> int:
-    """Return the bytes of an entry of a row in a file."""
-    return token_type(vocab_size)().itemsize + 1
+def row_bytes(order: int, sizes: NDArray[np.int64], vocab_size: int) -> NDArray[np.int64]:
+    """Return the bytes of rows in a file, given their numbers of entries."""
+    token = token_type(vocab_size)().itemsize
+    return order * token + 2 + sizes * (token + 1)
 
 
 def save_table(
@@ -208,7 +204,7 @@ def _from_arrays(arrays: Arrays, order: int) -> StoredRows:
     return StoredRows(
         contexts=pack(arrays[f"{order}.contexts"]),
         counts=arrays[f"{order}.counts"],
-        starts=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+        starts=row_starts(sizes),
         tokens=arrays[f"{order}.tokens"],
         roots=arrays[f"{order}.roots"],
     )

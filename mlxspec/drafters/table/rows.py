@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,16 @@ def extend(context: int, *tokens: int) -> int:
     return context
 
 
-def shorten(context: int, order: int) -> int:
+Context = TypeVar("Context", int, NDArray[np.int64])
+"""A context, or an array of them."""
+
+
+def shorten(context: Context, order: int) -> Context:
     """Return the context of only the last `order` tokens."""
     return context & _MASKS[order]
 
 
-def has_begun(context: int, order: int) -> bool:
+def has_begun(context: Context, order: int) -> Any:
     """Return whether a context has at least `order` tokens."""
     return context > _MASKS[order - 1]
 
@@ -53,20 +57,15 @@ def pack(contexts: NDArray[np.integer]) -> NDArray[np.int64]:
     return packed
 
 
-def shorten_all(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
-    """Return the contexts of the last `order` tokens of each of (n,) contexts."""
-    return contexts & _MASKS[order]
-
-
-def is_full(contexts: NDArray[np.int64], order: int) -> NDArray[np.bool_]:
-    """Return (n,) bool: whether each context has at least `order` tokens."""
-    return contexts > _MASKS[order - 1]
-
-
 def unpack(contexts: NDArray[np.int64], order: int) -> NDArray[np.int64]:
     """Return the (n, order) tokens of (n,) contexts; -1 before the start of the text."""
     shifts = _TOKEN_BITS * np.arange(order - 1, -1, -1)
     return (contexts[:, None] >> shifts & _MASKS[1]) - 1
+
+
+def row_starts(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the (n + 1,) starts of n rows that follow each other, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 class Row(NamedTuple):
@@ -81,23 +80,15 @@ class Row(NamedTuple):
     masses: Mapping[int, float]
 
 
-class Rows(Protocol):
-    """The rows of all contexts of one length."""
-
-    def get(self, context: int) -> Row | None:
-        """Return the row of a context, or None."""
-
-
 class LearnedRows:
-    """The rows of one order, learned from verified nodes."""
+    """The rows of one order, learned from verified nodes.
+
+    Above `max_rows`, half of them are dropped. Earlier occurrences are multiplied by `decay` at the
+    next one; 1 gives the plain mean.
+    """
 
     def __init__(self, max_rows: int, decay: float) -> None:
-        """Start without rows; above `max_rows`, half of them are dropped.
-
-        Earlier occurrences are multiplied by `decay` at the next one; 1 gives the plain mean.
-        """
-        self._max_rows = max_rows
-        self._decay = decay
+        self._max_rows, self._decay = max_rows, decay
         self._rows: dict[int, Row] = {}
 
     def __len__(self) -> int:
@@ -176,3 +167,7 @@ class StoredRows:
         entries = slice(self.starts[index], self.starts[index + 1])
         masses = count * np.square(self.roots[entries] / 255.0)
         return Row(count, dict(zip(self.tokens[entries].tolist(), masses.tolist(), strict=True)))
+
+
+Rows = LearnedRows | StoredRows
+"""The rows of all contexts of one length."""

@@ -29,7 +29,7 @@ from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows, with_ids
+from mlxspec.train.weights import dense_rows
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
 _OWN_NAMES = {"input_layernorm.weight": "hidden_norm.weight"}
@@ -102,7 +102,7 @@ class Eagle3Objective:
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
         """Return the config and the tensors of the file; see `Objective`."""
-        return self.network.config, with_ids(self.network, "target_ids")
+        return self.network.config, self.network.tensors
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text."""

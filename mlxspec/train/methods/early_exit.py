@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device.ops import exp
-from mlxspec.drafters.early_exit.network import DEFAULT_THRESHOLD, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
@@ -25,7 +25,7 @@ from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows, with_ids
+from mlxspec.train.weights import dense_rows
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
@@ -118,7 +118,7 @@ class ExitObjective:
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
         """Return the config and the tensors of the file; see `Objective`."""
-        return asdict(self.network.config), with_ids(self.network, "target_ids")
+        return asdict(self.network.config), self.network.tensors
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
         """Return the acceptance of greedy chains along the target's own text.

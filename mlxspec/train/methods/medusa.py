@@ -15,14 +15,14 @@ import numpy as np
 from mlx.utils import tree_map
 from numpy.typing import NDArray
 
-from mlxspec.drafters.medusa.network import MedusaHeads
+from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.models import TargetModel
 from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows, with_ids
+from mlxspec.train.weights import dense_rows
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
@@ -98,7 +98,7 @@ class MedusaObjective:
         """Return the config and the tensors of the file; see `Objective`."""
         return (
             {**self.network.config, "accuracies": figures["accuracies"]},
-            with_ids(self.network, "token_map"),
+            self.network.tensors,
         )
 
     def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.drafters.table.drafter import STORED_PRIOR
-from mlxspec.drafters.table.file import entry_bytes, row_bytes, token_type
-from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, is_full, shorten_all
+from mlxspec.drafters.table.file import row_bytes, token_type
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, has_begun, shorten
 from mlxspec.train.methods.occurrences import Occurrences
 
 DEFAULT_MAX_BYTES = 5_000_000
@@ -105,22 +105,22 @@ def _candidates(occurrences: Sequence[Occurrences], vocab_size: int) -> list[_Ca
 
 def _means(occurrences: Sequence[Occurrences], order: int, vocab_size: int) -> _Means:
     """Return the mean rows of the full contexts of one length."""
-    shortened = [shorten_all(one.contexts, order) for one in occurrences]
+    shortened = [shorten(one.contexts, order) for one in occurrences]
     contexts, indices, counts = np.unique(
         np.concatenate(shortened), return_inverse=True, return_counts=True
     )
-    has_begun = is_full(contexts, order)
-    new_indices = np.cumsum(has_begun) - 1
+    is_full = has_begun(contexts, order)
+    new_indices = np.cumsum(is_full) - 1
     ends = np.cumsum([len(one) for one in shortened])[:-1]
     keys_of, probs_of = [], []
     for one, own in zip(occurrences, np.split(indices, ends), strict=True):
-        kept = has_begun[own]
+        kept = is_full[own]
         keys_of.append((new_indices[own[kept]][:, None] * vocab_size + one.tokens[kept]).ravel())
         probs_of.append(one.probs[kept].ravel())
     keys, sums = _sum_equal(np.concatenate(keys_of), np.concatenate(probs_of))
-    counts = counts[has_begun]
+    counts = counts[is_full]
     means = (sums / counts[keys // vocab_size]).astype(np.float32)
-    return _Means(contexts[has_begun], counts, keys, means)
+    return _Means(contexts[is_full], counts, keys, means)
 
 
 def _sum_equal(
@@ -142,7 +142,7 @@ def _lower_probs(
         return lower
     rows, tokens = np.divmod(means.keys, vocab_size)
     wanted = (means.probs >= _MIN_PROB) & (means.counts[rows] >= _MIN_OCCURRENCES[order - 1])
-    suffixes = np.searchsorted(below.contexts, shorten_all(means.contexts, order - 1))
+    suffixes = np.searchsorted(below.contexts, shorten(means.contexts, order - 1))
     found = np.searchsorted(below.keys, suffixes[rows[wanted]] * vocab_size + tokens[wanted])
     lower[wanted] = below.probs[found]  # what follows a context follows its suffix, so it is found
     return lower
@@ -172,7 +172,7 @@ def _to_candidates(
         tokens=tokens[entries],
         probs=probs,
         worth=divergence * (means.counts - _DISCOUNT),
-        cost=row_bytes(order, vocab_size) + sizes * entry_bytes(vocab_size),
+        cost=row_bytes(order, sizes, vocab_size),
     )
 
 

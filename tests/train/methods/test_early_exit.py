@@ -7,7 +7,7 @@ from mlx import nn, optimizers
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.core_split import left_to_blas
-from mlxspec.drafters.early_exit.drafter import EarlyExitDrafter
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.params import SamplingParams
 from mlxspec.train.acceptance import LOOKAHEAD
 from mlxspec.train.methods.early_exit import ExitObjective

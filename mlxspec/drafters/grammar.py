@@ -8,19 +8,20 @@ node because of its token would change q. Below a run, the other drafter draws f
 run if it needs only the text; otherwise the run is proposed alone.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
 from mlxspec.drafters.base import Drafter, WrappingDrafter
-from mlxspec.drafters.grammar.cursor import GrammarCursor
 from mlxspec.drafters.search.growth import Cursor, grow, read_draft
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.params import SamplingParams
 from mlxspec.trace.stats import FORCED, GRAMMAR
+
+_FEW = 4  # up to this many allowed tokens are all proposed
 
 
 def constrained(drafter: Drafter, constraint: Constraint | None) -> Drafter:
@@ -60,7 +61,7 @@ class GrammarDrafter(WrappingDrafter):
             return Draft.empty(root).below(root, run, FORCED)
         cursor = self._beside.cursor(root)
         if cursor is not None:
-            return self._grown(root, run, left, cursor)
+            return self._grown(root, run, left, _along(cursor, run))
         if run and self._needs_text_alone:
             for before, token in zip((root, *run), run, strict=False):
                 self._beside.update(Round((before,), (-1,), (0,), token))
@@ -69,7 +70,7 @@ class GrammarDrafter(WrappingDrafter):
         draft = self._beside.propose(end if self._told else root, left if self._told else budget)
         if draft.sampled_from is None:
             cursor = read_draft(self._beside.name, draft)
-            return self._grown(root, run, left, cursor, is_told=bool(self._told))
+            return self._grown(root, run, left, _along(cursor, () if self._told else run))
         if run and not self._told:
             return Draft.empty(root).below(root, run, FORCED)
         return draft.below(root, run, FORCED)
@@ -82,14 +83,63 @@ class GrammarDrafter(WrappingDrafter):
             return
         self._beside.update(round)
 
-    def _grown(
-        self, root: int, run: Path, most: int, cursor: Cursor | None, *, is_told: bool = False
-    ) -> Draft:
-        for token in () if is_told else run:
-            cursor = cursor and cursor.child(token)
+    def _grown(self, root: int, run: Path, most: int, cursor: Cursor) -> Draft:
         end = (root, *run)[-1]
         grown = grow(end, GrammarCursor(cursor, self._constraint, run), most, self.limits)
         return grown.below(root, run, FORCED)
+
+
+@dataclass(slots=True)
+class GrammarCursor:
+    """A node of another drafter's tree under the grammar.
+
+    Forbidden tokens are left out, forced ones are certain. If few tokens are allowed, all are
+    proposed: a choice between two is worth a draft of both, because the tokens that the grammar
+    forces after each cost nothing.
+
+    Attributes:
+        inner: The cursor of the other drafter.
+        path: Tokens after the last emitted one.
+        guessed: The tokens that the other drafter proposes here; `next_probs` sets it.
+    """
+
+    inner: Cursor
+    constraint: Constraint
+    path: Path
+    guessed: Iterable[int] = ()
+
+    def next_probs(self) -> Mapping[int, float]:
+        after = self.constraint.allowed(self.path)
+        if after is None or after.is_complete:
+            return {}
+        if after.forced is not None:
+            return {after.forced: 1.0}
+        probs = self.inner.next_probs()
+        kept = {token: prob for token, prob in probs.items() if after.has(token)}
+        self.guessed = kept.keys()
+        lost = sum(probs.values()) - sum(kept.values())
+        scale = 1 / max(1 - lost, 1e-2)  # the forbidden share goes to the others
+        kept = {token: min(prob * scale, 0.999) for token, prob in kept.items()}
+        if after.count > _FEW:
+            return kept
+        others = [token for token in after.tokens() if token not in kept]
+        rest = max(1 - sum(kept.values()), 0.0)
+        return {**kept, **{token: rest / len(others) for token in others}}
+
+    def source_of(self, token: int) -> str:
+        if token in self.guessed:
+            return self.inner.source_of(token)
+        after = self.constraint.allowed(self.path)
+        return FORCED if after and after.forced is not None else GRAMMAR
+
+    def child(self, token: int) -> "GrammarCursor":
+        return GrammarCursor(self.inner.child(token), self.constraint, (*self.path, token))
+
+
+def _along(cursor: Cursor, path: Path) -> Cursor:
+    for token in path:
+        cursor = cursor.child(token)
+    return cursor
 
 
 def _from_node(round: Round, node: int) -> Round:

@@ -1,1 +1,0 @@
-"""Drafts under a grammar: forced tokens before and inside the draft of another drafter."""

@@ -1,1 +1,0 @@
-"""The Medusa drafter: several heads predict the tokens after the next one, all at once."""

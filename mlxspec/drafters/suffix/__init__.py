@@ -1,1 +1,0 @@
-"""The suffix drafter: what followed the longest earlier match of the latest tokens."""
