@@ -1,7 +1,10 @@
-"""The facts of an adapted model that the engine needs; they replace a config of ours."""
+"""The config of an adapted model: what its code shows, and what its arguments state."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from mlxspec.models import TargetConfig
 
 UNLIMITED = 2**31 - 1
 
@@ -15,56 +18,15 @@ _LENGTHS = (
     "seq_length",
     "max_context_length",
 )
+_SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
 
 
-@dataclass(frozen=True)
-class AdaptedConfig:
-    """Facts of an adapted model.
-
-    Attributes:
-        model_type: mlx-lm's name of the type.
-        vocab_size: Width of the logits, V.
-        hidden_size: Width of the states that enter the head, D.
-        num_row_stores: Caches of keys and values.
-        num_states: Recurrent states.
-        head_dim: Width of a key, needed to quantise it; 0 if there is none.
-        kv_numbers: Numbers in the keys and values of one token, in all layers.
-        max_position_embeddings: Context length, in tokens.
-        layer_windows: The windows for which masks are made.
-        intermediate_size: Width inside an MLP. This and the fields below, up to `rope_theta`, are 0
-            if the model's arguments do not name them. The fingerprint consists of these fields.
-        attention_bias: Whether the projections of the attention add a bias.
-        rms_norm_eps: Epsilon of its norms; trained heads use it too.
-        rope_theta: Base of its rotary frequencies; trained heads use it too.
-        row_windows: Per cache of keys and values, the number of latest rows that it must keep, or
-            None for all; () if the model is not built.
-        row_numbers: Per cache of keys and values, the numbers of one token; their sum is
-            `kv_numbers`.
-    """
-
-    model_type: str
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_row_stores: int
-    num_states: int
-    head_dim: int
-    kv_numbers: int
-    max_position_embeddings: int
-    layer_windows: tuple[int | None, ...]
-    eos_token_ids: tuple[int, ...]
-    intermediate_size: int = 0
-    num_attention_heads: int = 0
-    num_key_value_heads: int = 0
-    attention_bias: bool = False
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10_000.0
-    row_windows: tuple[int | None, ...] = ()
-    row_numbers: tuple[int, ...] = ()
+@dataclass(frozen=True, kw_only=True)
+class AdaptedConfig(TargetConfig):
+    """Facts of an adapted model; before it is built, the rows of all its layers are one row."""
 
     @property
     def shape_words(self) -> str:
-        """The sizes that determine the cost of a forward, as one line."""
         return (
             f"{self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size} and "
             f"{self.intermediate_size}, {self.kv_numbers} numbers a row, vocabulary "
@@ -74,27 +36,27 @@ class AdaptedConfig:
 
 def named_sizes(args: Any) -> dict[str, Any]:
     """Return the sizes that a model's arguments state, under the names of checkpoints."""
-    names = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
-    found = {name: getattr(args, name, None) for name in names}
+    found = {name: getattr(args, name, None) for name in _SIZES}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def named_numbers(args: Any) -> dict[str, Any]:
     """Return the numbers that trained heads share, if a model's arguments state them."""
-    found: dict[str, Any] = {}
-    for holder in (getattr(args, "text_config", None), args):
-        for name in ("rms_norm_eps", "rope_theta"):
-            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
-            if isinstance(value, int | float):
-                found[name] = float(value)
-    return found
+    names = ("rms_norm_eps", "rope_theta")
+    stated = {name: next(_numbers(args, name), None) for name in names}
+    return {name: float(value) for name, value in stated.items() if value is not None}
 
 
 def context_length(args: Any) -> int:
     """Return the context length that a model's arguments state, or `UNLIMITED`."""
+    lengths = (value for value in _numbers(args, *_LENGTHS) if isinstance(value, int) and value > 0)
+    return next(lengths, UNLIMITED)
+
+
+def _numbers(args: Any, *names: str) -> Iterator[float]:
+    """Yield the numbers of some names in the arguments, then in those of the text model."""
     for holder in (args, getattr(args, "text_config", None)):
-        for name in _LENGTHS:
+        for name in names:
             value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
-            if isinstance(value, int) and value > 0:
-                return value
-    return UNLIMITED
+            if isinstance(value, int | float):
+                yield value

@@ -61,17 +61,14 @@ class HookedModel:
         args = getattr(source, "args", None)
         numbers = [heads * size for heads, size in self.row_shapes]  # of all keys, then values
         pairs = zip(numbers[: plan.num_rows], numbers[plan.num_rows :], strict=True)
-        row_numbers = tuple(map(sum, pairs))
         return AdaptedConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
             vocab_size=self.vocab_size,
             hidden_size=parts.hidden_size if parts.backbone is not None else self.vocab_size,
             num_hidden_layers=len(parts.layers),
-            num_row_stores=plan.num_rows,
             num_states=plan.num_states,
             head_dim=math.gcd(*(size for _, size in self.row_shapes)),
-            kv_numbers=sum(row_numbers),
-            row_numbers=row_numbers,
+            row_numbers=tuple(map(sum, pairs)),
             max_position_embeddings=context_length(args),
             layer_windows=tuple(parts.windows),
             row_windows=plan.row_windows,

@@ -6,7 +6,7 @@ tokens detect these.
 """
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +52,7 @@ class AdaptedModel:
         self.draft_support: DraftSupport = "tree"
         self.supports_batches = True
         self.draft_limits = ""
-        self.refused_caches: dict[CacheKind, str] = {}
+        self.refused_caches: Mapping[CacheKind, str] = {}
         self._attends_packed: dict[Quantization, bool] = {}
         self._hooked = HookedModel(source)
         # A weak reference: a strong one would form a cycle, and neither would be freed.

@@ -35,7 +35,7 @@ from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.sizes import check_size
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
-from mlxspec.models.config import FAMILIES
+from mlxspec.models.families import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
 from mlxspec.progress import Progress, Say

@@ -18,7 +18,7 @@ from typing import Any
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
 from mlxspec.errors import OtherPortError, UnsupportedModelError
 from mlxspec.models import ModelConfig
-from mlxspec.models.config import FAMILIES
+from mlxspec.models.families import FAMILIES
 from mlxspec.models.fields import MAX_INTEGER
 from mlxspec.models.weights import Quantization
 
@@ -130,10 +130,8 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
         vocab_size=_count(sizes, "vocab_size"),
         hidden_size=_count(sizes, "hidden_size"),
         num_hidden_layers=_count(sizes, "num_hidden_layers"),
-        num_row_stores=stores,
-        num_states=0,
         head_dim=head_dim,
-        kv_numbers=0 if is_latent else 2 * stores * _widest_row(sizes, heads, head_dim),
+        row_numbers=(0 if is_latent else 2 * stores * _widest_row(sizes, heads, head_dim),),
         max_position_embeddings=context_length(named),
         layer_windows=(),
         eos_token_ids=_ends(config.get("eos_token_id")),

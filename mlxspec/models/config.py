@@ -1,69 +1,38 @@
 """A model's config: a Hugging Face config.json, checked and with every default filled in.
 
 Every setting has one form here: windows are per layer, end tokens are a tuple, rope settings have
-one spelling. Differences between families are in the family's own file (`llama.py`, `qwen2.py`).
+one spelling. `families.py` reads the settings in which families differ.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlxspec.errors import OtherPortError, UnsupportedModelError
-from mlxspec.models.family import Family, read_num_layers
+from mlxspec.models.families import FAMILIES, read_num_layers
 from mlxspec.models.fields import MAX_INTEGER, Fields
-from mlxspec.models.llama import read_llama, read_mistral
-from mlxspec.models.qwen2 import read_qwen2
 from mlxspec.models.scaling import ROPE_TYPES, read_rope_scaling, read_rope_theta
-
-FAMILIES: Mapping[str, Callable[[Fields], Family]] = {
-    "llama": read_llama,
-    "mistral": read_mistral,
-    "qwen2": read_qwen2,
-}
+from mlxspec.models.target_model import TargetConfig
+from mlxspec.params.checks import set_fields
 
 
-@dataclass(frozen=True)
-class ModelConfig:
-    """All settings that define what a model computes, except its weights.
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(TargetConfig):
+    """All settings that define what a model of ours computes, except its weights.
+
+    `model_type` is a key of `FAMILIES`; no number is 0.
 
     Attributes:
-        model_type: A key of `FAMILIES`.
-        vocab_size: Rows of the embedding, V.
-        hidden_size: Width of the residual stream, D.
-        intermediate_size: Width inside the MLP.
-        num_key_value_heads: Key/value heads; a divisor of the query heads.
-        head_dim: Size of one head, even; need not be hidden_size / num_attention_heads.
-        max_position_embeddings: Context length of the model, in tokens.
-        rms_norm_eps: Added to the mean square before the square root.
-        rope_theta: Base of the rotary frequencies.
         rope_scaling: `rope_type` and its numbers (see `scaling.py`), or None.
         tie_word_embeddings: Whether the embedding is also the output head.
-        attention_bias: Whether the query, key and value projections add a bias.
-        output_bias: Whether the attention's output projection adds one.
+        output_bias: Whether the attention's output projection adds a bias.
         mlp_bias: Whether the three projections of the MLP add one.
-        layer_windows: Per layer, the number of latest tokens that a token attends to (itself
-            included), or None for the whole past.
-        eos_token_ids: Tokens that end a reply; empty if the config has none.
     """
 
-    model_type: str
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    max_position_embeddings: int
-    rms_norm_eps: float
-    rope_theta: float
     rope_scaling: Mapping[str, Any] | None
     tie_word_embeddings: bool
-    attention_bias: bool
     output_bias: bool
     mlp_bias: bool
-    layer_windows: tuple[int | None, ...]
-    eos_token_ids: tuple[int, ...]
 
     @property
     def shape_words(self) -> str:
@@ -72,28 +41,6 @@ class ModelConfig:
             f"{self.intermediate_size}, {self.num_attention_heads} and "
             f"{self.num_key_value_heads} heads of {self.head_dim}, vocabulary {self.vocab_size}"
         )
-
-    @property
-    def num_row_stores(self) -> int:
-        """Pairs of keys and values that a cache stores per token: one per layer."""
-        return self.num_hidden_layers
-
-    @property
-    def row_windows(self) -> tuple[int | None, ...]:
-        """None for every layer: a cache keeps all rows, and masks hide those outside a window."""
-        return (None,) * self.num_hidden_layers
-
-    @property
-    def row_numbers(self) -> tuple[int, ...]:
-        return (2 * self.num_key_value_heads * self.head_dim,) * self.num_hidden_layers
-
-    @property
-    def kv_numbers(self) -> int:
-        return sum(self.row_numbers)
-
-    @property
-    def num_states(self) -> int:
-        return 0
 
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
@@ -120,6 +67,12 @@ class ModelConfig:
                 f"rope_scaling is {dict(self.rope_scaling)}; its rope_type must be one of "
                 f"{', '.join(ROPE_TYPES)}"
             )
+        one = 2 * self.num_key_value_heads * self.head_dim
+        set_fields(
+            self,
+            row_numbers=(one,) * self.num_hidden_layers,
+            row_windows=(None,) * self.num_hidden_layers,  # masks hide the rows outside a window
+        )
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> "ModelConfig":
@@ -145,18 +98,13 @@ class ModelConfig:
             intermediate_size=fields.integer("intermediate_size"),
             num_hidden_layers=read_num_layers(fields),
             num_attention_heads=fields.integer("num_attention_heads"),
-            num_key_value_heads=family.num_key_value_heads,
             head_dim=_head_dim(fields),
-            max_position_embeddings=family.max_position_embeddings,
             rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
             rope_theta=read_rope_theta(fields),
-            rope_scaling=read_rope_scaling(fields, family.max_position_embeddings),
+            rope_scaling=read_rope_scaling(fields, family["max_position_embeddings"]),
             tie_word_embeddings=fields.flag("tie_word_embeddings", False),
-            attention_bias=family.attention_bias,
-            output_bias=family.output_bias,
-            mlp_bias=family.mlp_bias,
-            layer_windows=family.layer_windows,
             eos_token_ids=_eos_token_ids(fields),
+            **family,
         )
 
 

@@ -11,7 +11,8 @@ Hidden states and logits are two calls, because the output head is as large as m
 a few rows need it: the last row of a prompt, the nodes of a tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -44,28 +45,17 @@ class Model(nn.Module):
     `lm_head` is missing if the embedding is the output head.
     """
 
+    draft_support: DraftSupport = "tree"
+    supports_batches = True
+    draft_limits = ""
+    refused_caches: Mapping[CacheKind, str] = MappingProxyType({})
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
         self.model = Backbone(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
-
-    @property
-    def draft_support(self) -> DraftSupport:
-        return "tree"
-
-    @property
-    def supports_batches(self) -> bool:
-        return True
-
-    @property
-    def draft_limits(self) -> str:
-        return ""
-
-    @property
-    def refused_caches(self) -> dict[CacheKind, str]:
-        return {}
 
     @property
     def layers(self) -> list[DecoderLayer]:

@@ -5,6 +5,7 @@ before a reply starts what it supports beyond plain decoding (`DraftSupport`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
@@ -46,100 +47,82 @@ def check_cache(model: "TargetModel", kinds: Collection[CacheKind]) -> None:
             )
 
 
-class TargetConfig(Protocol):
-    """Facts of a target model; `ModelConfig` has them too."""
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """Facts of a target model; sizes with a default are 0 if mlx-lm's model does not name them.
 
-    @property
-    def vocab_size(self) -> int:
-        """Width of the logits, V."""
+    Attributes:
+        model_type: Name of the family.
+        vocab_size: Width of the logits, V.
+        hidden_size: Width of the states that enter the head, D.
+        head_dim: Width of a key, needed to quantise it; need not be hidden_size / heads.
+        max_position_embeddings: Context length, in tokens.
+        layer_windows: The windows for which attention masks are made, in our own models one per
+            layer: the latest tokens that a token attends to (itself included), None for all.
+        eos_token_ids: Tokens that end a reply; empty if the config has none.
+        intermediate_size: Width inside an MLP.
+        num_key_value_heads: Key/value heads; a divisor of the query heads.
+        attention_bias: Whether the query, key and value projections add a bias.
+        rms_norm_eps: Added to the mean square before the square root; trained heads use it too.
+        rope_theta: Base of the rotary frequencies; trained heads use it too.
+        num_states: Recurrent states that a cache stores.
+        row_windows: Per pair of keys and values, the latest rows that a cache must keep; None for
+            all.
+        row_numbers: Numbers in the keys and values of one token, per pair of them.
+    """
 
-    @property
-    def hidden_size(self) -> int:
-        """Width of the final hidden states, D."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers."""
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    head_dim: int
+    max_position_embeddings: int
+    layer_windows: tuple[int | None, ...]
+    eos_token_ids: tuple[int, ...]
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    attention_bias: bool = False
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    num_states: int = 0
+    row_windows: tuple[int | None, ...] = ()
+    row_numbers: tuple[int, ...] = ()
 
     @property
     def shape_words(self) -> str:
         """The sizes on which the cost of a forward depends, as one line."""
-
-    @property
-    def intermediate_size(self) -> int:
-        """Width inside an MLP; 0 if the model does not name it."""
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Number of query heads; 0 if the model does not name it."""
-
-    @property
-    def rms_norm_eps(self) -> float:
-        """Epsilon of its norms, and of those of trained heads."""
-
-    @property
-    def rope_theta(self) -> float:
-        """Base of its rotary frequencies, and of those of trained heads."""
+        raise NotImplementedError
 
     @property
     def num_row_stores(self) -> int:
-        """Number of pairs of keys and values that a cache stores per token."""
-
-    @property
-    def row_windows(self) -> tuple[int | None, ...]:
-        """Per pair of keys and values, the latest rows that a new row may see; None for all."""
-
-    @property
-    def num_states(self) -> int:
-        """Number of recurrent states that a cache stores."""
-
-    @property
-    def head_dim(self) -> int:
-        """Width of a key, for quantised keys."""
-
-    @property
-    def row_numbers(self) -> tuple[int, ...]:
-        """Numbers in the keys and values of one token, per pair of them."""
+        """Pairs of keys and values that a cache stores per token."""
+        return len(self.row_numbers)
 
     @property
     def kv_numbers(self) -> int:
         """Numbers in the keys and values of one token, in all layers."""
-
-    @property
-    def max_position_embeddings(self) -> int:
-        """Context length of the model, in tokens."""
-
-    @property
-    def layer_windows(self) -> Sequence[int | None]:
-        """The windows for which attention masks are made; None for the whole past."""
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end a reply."""
+        return sum(self.row_numbers)
 
 
 class TargetModel(Protocol):
-    """A network that reads tokens over a cache and returns hidden states, then logits."""
+    """A network that reads tokens over a cache and returns hidden states, then logits.
+
+    Attributes:
+        draft_support: The drafts that it can verify.
+        supports_batches: Whether one forward can run several sequences of different lengths.
+        draft_limits: Why it can verify no other drafts, for display; "" if it verifies all.
+        refused_caches: The kinds of cache over which it is not exact, and why, for display.
+    """
+
+    draft_support: DraftSupport
+    supports_batches: bool
+    draft_limits: str
+    refused_caches: Mapping[CacheKind, str]
 
     @property
     def config(self) -> TargetConfig:
         """Facts of the model."""
-
-    @property
-    def draft_support(self) -> DraftSupport:
-        """The drafts that the model can verify."""
-
-    @property
-    def supports_batches(self) -> bool:
-        """Whether one forward can run several sequences of different lengths."""
-
-    @property
-    def draft_limits(self) -> str:
-        """Why it can verify no other drafts; "" if it verifies all."""
-
-    @property
-    def refused_caches(self) -> Mapping[CacheKind, str]:
-        """The kinds of cache over which it is not exact, with the reason of each."""
 
     @property
     def layers(self) -> Sequence[nn.Module]:
@@ -179,16 +162,11 @@ class TargetModel(Protocol):
     ) -> tuple[mx.array, list[mx.array]]:
         """Run consecutive layers over (B, L, D) states; see `mlxspec.models.Model.run_layers`.
 
-        Raises:
-            UnsupportedOperationError: The model only runs as a whole.
+        `UnsupportedOperationError` is raised by a model that only runs as a whole; also by `norm`.
         """
 
     def norm(self, x: mx.array) -> mx.array:
-        """Return the final norm (..., D) of the last layer's output.
-
-        Raises:
-            UnsupportedOperationError: The model only runs as a whole.
-        """
+        """Return the final norm (..., D) of the last layer's output."""
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D)."""
