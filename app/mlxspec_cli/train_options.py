@@ -103,8 +103,4 @@ def _add_eval(step: argparse.ArgumentParser) -> None:
     step.add_argument("--temps", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
     shapes = ("tree", "chain")
     step.add_argument("--shapes", choices=shapes, nargs="+", default=shapes, help="(tree chain)")
-    step.add_argument(
-        "--walk", action="store_true", help="follow stored greedy answers instead: trees at T = 0"
-    )
-    step.add_argument("--features", type=Path, help="for --walk; defaults to what `features` wrote")
     step.add_argument("--json", action="store_true", help="print one JSON document instead")

@@ -51,7 +51,7 @@ def load_weights(
     stored = _stored_words(kept, quantization)
     if dtype is None:
         dtype = embedding_dtype(kept) if backend.keeps_weights_as_stored() else mx.float32
-    weights = _unpacked(kept, quantization, dtype)
+    weights = unpacked(kept, quantization, dtype)
     _check_names(wanted, weights)  # still lazy; only a CPU computes these
     if quantization is not None and backend.keeps_weights_as_stored():
         _quantize(model, kept, quantization)
@@ -61,6 +61,22 @@ def load_weights(
     cut()
     mx.eval(model.parameters())
     return stored
+
+
+def unpacked(
+    tensors: Mapping[str, mx.array], quantization: Quantization | None, dtype: mx.Dtype | None
+) -> dict[str, mx.array]:
+    """Return tensors of which none is quantised, in one type; None keeps those of plain ones."""
+    weights: dict[str, mx.array] = {}
+    quantized = set(_triples(tensors))
+    for name, array in tensors.items():
+        path, _, kind = name.rpartition(".")
+        if path not in quantized or kind == "bias":
+            weights[name] = array if dtype is None else array.astype(dtype)
+        elif kind == "weight":
+            weight = _dequantize(path, tensors, _settings(quantization, path))
+            weights[name] = _in_dtype(weight, dtype)
+    return weights
 
 
 def words_of_loaded(stored: str, dtype: str = "auto") -> str:
@@ -117,21 +133,6 @@ def _stored_words(tensors: Mapping[str, mx.array], quantization: Quantization | 
             key = str(array.dtype).removeprefix("mlx.core.")
             sizes[key] = sizes.get(key, 0) + array.nbytes
     return max(sizes, key=lambda key: sizes[key], default="float32")
-
-
-def _unpacked(
-    tensors: Mapping[str, mx.array], quantization: Quantization | None, dtype: mx.Dtype | None
-) -> dict[str, mx.array]:
-    weights: dict[str, mx.array] = {}
-    quantized = set(_triples(tensors))
-    for name, array in tensors.items():
-        path, _, kind = name.rpartition(".")
-        if path not in quantized or kind == "bias":
-            weights[name] = array if dtype is None else array.astype(dtype)
-        elif kind == "weight":
-            weight = _dequantize(path, tensors, _settings(quantization, path))
-            weights[name] = _in_dtype(weight, dtype)
-    return weights
 
 
 def _dequantize(path: str, tensors: Mapping[str, mx.array], settings: Any) -> mx.array:

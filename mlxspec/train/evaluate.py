@@ -7,7 +7,7 @@ proposing seldom. The end of an answer cuts no draft short.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
@@ -19,43 +19,30 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.tables import cell, table
-from mlxspec.measure.trial import run_trial
+from mlxspec.measure.trial import Trial, run_trial
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.train.data.corpus import GREEDY, Conversation
 
 Shape = Literal["tree", "chain"]
-MakeDrafter = Callable[[], Drafter]
-"""Returns the drafter of the next answer; the same object again keeps its state."""
-
-DEFAULT_NUM_ANSWERS = 16
-DEFAULT_MAX_TOKENS = 64
 _DEPTHS_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How many of a drafter's draft tokens one target accepted.
-
-    Attributes:
-        shape: "tree" for whole drafts, "chain" for their most probable path alone.
-        num_draft_tokens: Maximum number of draft nodes per round.
-        forwards: Target forwards, without the prefill.
-        accepted_at_depth: Number of forwards that accepted a node at depth 1, 2, ...
-        draft_s: Seconds spent drafting.
-    """
+    """How many of a drafter's draft tokens one target accepted."""
 
     DERIVED: ClassVar = ("tokens_per_forward", "acceptance_by_depth")
 
     drafter: str
-    shape: Shape
+    shape: Shape  # "tree" for whole drafts, "chain" for their most probable path alone
     temperature: float
-    num_draft_tokens: int
+    num_draft_tokens: int  # maximum number of draft nodes per round
     num_answers: int
     num_tokens: int
-    forwards: int
+    forwards: int  # target forwards, without the prefill
     drafted: int
-    accepted_at_depth: tuple[int, ...]
-    draft_s: float = 0.0
+    accepted_at_depth: tuple[int, ...]  # number of forwards that accepted a node at depth 1, 2,
+    draft_s: float = 0.0  # seconds spent drafting
 
     @property
     def tokens_per_forward(self) -> float:
@@ -78,12 +65,12 @@ class Settings:
     num_draft_tokens: Sequence[int] = (8, 16)
     temperatures: Sequence[float] = (0.0, 1.0)
     shapes: Sequence[Shape] = ("tree", "chain")
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    max_tokens: int = 64
     seed: int = 0
 
 
 def heldout_prompts(
-    conversations: Iterable[Conversation], max_answers: int = DEFAULT_NUM_ANSWERS
+    conversations: Iterable[Conversation], max_answers: int = 16
 ) -> list[list[int]]:
     """Return the tokens before each greedy answer of held-out conversations.
 
@@ -102,34 +89,61 @@ def heldout_prompts(
 
 def evaluate(
     engine: Engine,
-    make_drafter: MakeDrafter,
+    make_drafter: Callable[[], Drafter],
     prompts: Sequence[Sequence[int]],
-    settings: Settings | None = None,
+    settings: Settings,
     *,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Acceptance]:
     """Return the acceptance of a drafter for every combination of settings.
 
+    `make_drafter` returns the drafter of the next answer; the same object again keeps its state.
     `on_progress` is called with the number of finished answers and of all answers.
     """
-    settings = settings or Settings()
-    combinations = [
-        (shape, temperature, number)
-        for shape in settings.shapes
-        for temperature in settings.temperatures
-        for number in settings.num_draft_tokens
-    ]
+    combinations = list(product(settings.shapes, settings.temperatures, settings.num_draft_tokens))
     found: list[Acceptance] = []
-    total = len(combinations) * len(prompts)
     for shape, temperature, number in combinations:
-        replies, name = [], ""
+        params = GenerationParams(
+            max_tokens=settings.max_tokens + number + 1,  # room for a whole draft in every round
+            sampling=SamplingParams(temperature=temperature),
+            seed=settings.seed,
+            num_draft_tokens=number,
+        )
+        trials: list[Trial] = []
         for prompt in prompts:
-            drafter = make_drafter()
-            name, drafter = drafter.name, drafter if shape == "tree" else LikeliestPath(drafter)
-            replies.append(_answer(engine, drafter, prompt, temperature, number, settings))
-            on_progress(len(found) * len(prompts) + len(replies), total)
-        found.append(_total(name, shape, temperature, number, replies))
+            drafter = make_drafter() if shape == "tree" else LikeliestPath(make_drafter())
+            trials.append(
+                run_trial(
+                    *(engine, prompt, params, drafter),
+                    should_stop=lambda num_tokens: num_tokens >= settings.max_tokens,
+                )
+            )
+            done = len(found) * len(prompts) + len(trials)
+            on_progress(done, len(combinations) * len(prompts))
+        found.append(_total(drafter.name, shape, params, [trial.stats for trial in trials]))
     return found
+
+
+def _total(
+    name: str, shape: Shape, params: GenerationParams, replies: Sequence[Mapping[str, Any]]
+) -> Acceptance:
+    def total(figure: str) -> Any:
+        return sum(reply[figure] for reply in replies)
+
+    by_depth = zip_longest(*(reply["accepted_at_depth"] for reply in replies), fillvalue=0)
+    assert params.num_draft_tokens is not None
+    return Acceptance(
+        drafter=name,
+        shape=shape,
+        temperature=params.sampling.temperature,
+        num_draft_tokens=params.num_draft_tokens,
+        num_answers=len(replies),
+        num_tokens=total("generated_tokens"),
+        forwards=total("target_forwards"),
+        drafted=total("drafted"),
+        accepted_at_depth=tuple(map(sum, by_depth)),
+        draft_s=total("draft_s"),
+    )
 
 
 def as_table(results: Sequence[Acceptance]) -> str:
@@ -137,6 +151,18 @@ def as_table(results: Sequence[Acceptance]) -> str:
     depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
     head = ["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]
     return table([head, *map(_cells, results)])
+
+
+def _cells(result: Acceptance) -> list[str]:
+    rates = [cell(rate) for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
+    milliseconds = 1e3 * result.draft_s / result.forwards if result.forwards else 0.0
+    return [
+        *(result.drafter, result.shape, f"{result.temperature:g}", str(result.num_draft_tokens)),
+        cell(result.tokens_per_forward, 3),
+        *rates,
+        *["-"] * (_DEPTHS_SHOWN - len(rates)),
+        *(str(result.forwards), cell(milliseconds)),
+    ]
 
 
 class LikeliestPath(Drafter):
@@ -167,54 +193,3 @@ class LikeliestPath(Drafter):
 
     def update(self, round: Round) -> None:
         self.drafters[0].update(round)
-
-
-def _answer(
-    engine: Engine,
-    drafter: Drafter,
-    prompt: Sequence[int],
-    temperature: float,
-    number: int,
-    settings: Settings,
-) -> Mapping[str, Any]:
-    params = GenerationParams(
-        max_tokens=settings.max_tokens + number + 1,  # room for a whole draft in every round
-        sampling=SamplingParams(temperature=temperature),
-        seed=settings.seed,
-        num_draft_tokens=number,
-    )
-    most = settings.max_tokens
-    return run_trial(engine, prompt, params, drafter, should_stop=lambda n: n >= most).stats
-
-
-def _total(
-    name: str, shape: Shape, temperature: float, number: int, replies: Sequence[Mapping[str, Any]]
-) -> Acceptance:
-    def total(figure: str) -> Any:
-        return sum(reply[figure] for reply in replies)
-
-    by_depth = zip_longest(*(reply["accepted_at_depth"] for reply in replies), fillvalue=0)
-    return Acceptance(
-        drafter=name,
-        shape=shape,
-        temperature=temperature,
-        num_draft_tokens=number,
-        num_answers=len(replies),
-        num_tokens=total("generated_tokens"),
-        forwards=total("target_forwards"),
-        drafted=total("drafted"),
-        accepted_at_depth=tuple(map(sum, by_depth)),
-        draft_s=total("draft_s"),
-    )
-
-
-def _cells(result: Acceptance) -> list[str]:
-    rates = [cell(rate) for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
-    milliseconds = 1e3 * result.draft_s / result.forwards if result.forwards else 0.0
-    return [
-        *(result.drafter, result.shape, f"{result.temperature:g}", str(result.num_draft_tokens)),
-        cell(result.tokens_per_forward, 3),
-        *rates,
-        *["-"] * (_DEPTHS_SHOWN - len(rates)),
-        *(str(result.forwards), cell(milliseconds)),
-    ]

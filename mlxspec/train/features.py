@@ -11,68 +11,53 @@ One shard is one safetensors file: `tokens`, `offsets` and `assistant_mask` as i
 of `top_*` are zero where the next token is not the assistant's.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxspec.decoder.forwards import Forwards
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
-from mlxspec.kv.states import States
-from mlxspec.kv.windows import Mask
-from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
+from mlxspec.kv.cache import Cache
+from mlxspec.loading.tensor_files import write_safetensors
 from mlxspec.models import TargetModel
-from mlxspec.train.data.corpus import Conversation, digest_of
+from mlxspec.train.data.corpus import Conversation, digest_of, read_texts, written_texts
 from mlxspec.verify.distribution import top_tokens
 
 NUM_TOP_TOKENS = 8
 CONVERSATIONS_PER_SHARD = 64
-_NAMES = ("tokens", "assistant_mask", "final", "top_tokens", "top_probs")
-
-Progress = Callable[[int], None]
-"""Called with the number of tokens that were just computed."""
+_ROWS = ("tokens", "assistant_mask", "final", "top_tokens", "top_probs")
+_ENTERING = "entering."
 
 
 @dataclass(frozen=True)
-class Features:
+class Features(Conversation):
     """One conversation with the target's states and probabilities.
 
     Attributes:
-        tokens: (n,) int32.
-        mask: (n,) uint8, 0 where a token is not the assistant's.
-        final: (n, D) outputs of the final norm.
-        entering: Per layer, the (n, D) states that enter it.
-        top_tokens: (n, 8) int32 most probable next tokens.
         top_probs: (n, 8) float16, zero where the next token is not the assistant's.
     """
 
-    tokens: NDArray[np.int32]
-    mask: NDArray[np.uint8]
-    final: mx.array
-    entering: dict[int, mx.array]
-    top_tokens: NDArray[np.int32]
+    final: mx.array  # (n, D) outputs of the final norm
+    entering: dict[int, mx.array]  # per layer, the (n, D) states that enter it
+    top_tokens: NDArray[np.int32]  # (n, 8) int32 most probable next tokens
     top_probs: NDArray[np.float16]
 
+    def final_at(self, places: NDArray[np.intp]) -> mx.array:
+        """Return the (n, D) float32 outputs of the final norm at some positions."""
+        return _rows(self.final, places)
 
-class NoCache:
-    """A cache that stores nothing: attention sees the rows of this forward alone.
+    def entering_at(self, layer: int, places: NDArray[np.intp]) -> mx.array:
+        """Return the (n, D) float32 states that enter a layer at some positions."""
+        return _rows(self.entering[layer], places)
 
-    `quantization` is None because adapted models read it; the recurrent `states` start empty.
-    """
 
-    quantization = None
-
-    def __init__(self, num_states: int = 0) -> None:
-        self.states = States(num_states)
-
-    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        return keys, values
-
-    def visible(self, layer: int, mask: Mask) -> Mask:
-        return mask
+def _rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
+    rows: mx.array = states[mx.array(places.astype(np.int32))].astype(mx.float32)
+    return rows
 
 
 def compute_features(
@@ -82,26 +67,19 @@ def compute_features(
 
     Raises `UnsupportedOperationError` if the states of the model are not one vector per token.
     """
-    tokens = mx.array(conversation.tokens)[None]
-    masks = {window: _causal(len(conversation.tokens), window) for window in _windows(model)}
-    cache = NoCache(model.config.num_states)
-    cache.states.expect_text(tokens.shape[1])
-    final, captured = model.hidden_states(tokens, cache, 0, masks, capture=layers)
-    if any(state.shape != final.shape for state in captured):
+    forwards = Forwards(model, Cache.for_model(model.config))
+    states = forwards.again(conversation.tokens.tolist(), layers)
+    final, entering = states.final, dict(states.entering)
+    if others := [state.shape for state in entering.values() if state.shape != final.shape]:
         raise UnsupportedOperationError(
-            f"the layers of this model pass on states of the shape {captured[0].shape}, and its "
-            f"head reads {final.shape}; a trained head needs one vector a token at both places: "
-            "train a table, which needs no features"
+            f"the layers of this model pass on states of the shape {others[0]}, and its head reads "
+            f"{final.shape}; a trained head needs one vector a token at both places: train a "
+            "table, which needs no features"
         )
-    mx.eval(final, captured)
-    top_tokens, top_probs = _top(model, final[0], conversation.mask)
+    mx.eval(final, entering)
+    top = _top(model, final, conversation.mask)
     return Features(
-        conversation.tokens,
-        conversation.mask,
-        final[0],
-        {layer: state[0] for layer, state in zip(layers, captured, strict=True)},
-        top_tokens,
-        top_probs,
+        conversation.tokens, conversation.mask, conversation.is_heldout, final, entering, *top
     )
 
 
@@ -119,11 +97,27 @@ def missing_shards(
     include what is stored; `max_train_shards` is None for no limit. The folder need not exist.
     """
     order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
-    heldout, num_shards, num_done = _waiting(conversations, order, folder, "heldout")
-    shards = _cut("heldout", heldout[: max(max_heldout - num_done, 0)], num_shards)
-    train, num_shards, _ = _waiting(conversations, order, folder, "train")
-    limit = None if max_train_shards is None else max(max_train_shards - num_shards, 0)
-    return [*shards, *_cut("train", train, num_shards)[:limit]]
+    shards: list[tuple[str, list[int]]] = []
+    for kind in ("heldout", "train"):
+        paths = shard_paths(folder, kind)
+        done = {digest for path in paths for digest in _digests(path)}
+        waiting = [
+            index
+            for index in order
+            if conversations[index].is_heldout == (kind == "heldout")
+            and conversations[index].digest not in done
+        ]
+        first = 1 + max((int(path.stem.removeprefix(f"{kind}-")) for path in paths), default=-1)
+        if kind == "heldout":
+            waiting = waiting[: max(max_heldout - len(done), 0)]
+        elif max_train_shards is not None:
+            waiting = waiting[: max(max_train_shards - first, 0) * CONVERSATIONS_PER_SHARD]
+        starts = range(0, len(waiting), CONVERSATIONS_PER_SHARD)
+        shards += [
+            (f"{kind}-{number:05d}", waiting[start : start + CONVERSATIONS_PER_SHARD])
+            for number, start in enumerate(starts, first)
+        ]
+    return shards
 
 
 def write_shards(
@@ -132,11 +126,12 @@ def write_shards(
     shards: Sequence[tuple[str, list[int]]],
     folder: Path,
     layers: Sequence[int],
-    on_progress: Progress,
+    on_progress: Callable[[int], None],
 ) -> None:
     """Compute shards (see `missing_shards`); write each to the folder as soon as it is complete.
 
-    The states that enter `layers` are stored. `on_progress` is called after every conversation.
+    The states that enter `layers` are stored. `on_progress` is called after every conversation with
+    the number of its tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, members in shards:
@@ -144,7 +139,14 @@ def write_shards(
         for index in members:
             done.append(compute_features(model, conversations[index], layers))
             on_progress(len(conversations[index].tokens))
-        _save_shard(folder / f"{name}.safetensors", done, layers)
+        arrays = written_texts(done)
+        arrays["top_tokens"] = mx.array(np.concatenate([one.top_tokens for one in done]))
+        arrays["top_probs"] = mx.array(np.concatenate([one.top_probs for one in done]))
+        states = {"final": [one.final for one in done]}
+        states |= {f"{_ENTERING}{layer}": [one.entering[layer] for one in done] for layer in layers}
+        for key, parts in states.items():
+            arrays[key] = mx.concatenate(parts).astype(mx.bfloat16)
+        write_safetensors(folder / f"{name}.safetensors", arrays)
 
 
 def shard_paths(folder: Path, kind: str) -> list[Path]:
@@ -152,114 +154,81 @@ def shard_paths(folder: Path, kind: str) -> list[Path]:
     return sorted(folder.glob(f"{kind}-*[0-9].safetensors"))
 
 
-def shard_arrays(path: Path) -> dict[str, mx.array]:
-    """Return the arrays of a shard, lazy: only those that are used are loaded from the file.
-
-    Raises `MlxspecError` if the file is damaged or is not a feature shard.
-    """
-    arrays, _ = read_safetensors(path)
-    missing = [name for name in ("offsets", *_NAMES) if name not in arrays]
-    if missing:
-        raise MlxspecError(f"{path} holds no features: it has no array {missing[0]!r}")
-    entering = [name for name in arrays if name.startswith("entering.")]
-    lengths = {arrays[name].shape[0] for name in (*_NAMES, *entering)}
-    offsets = np.array(arrays["offsets"])
-    if len(offsets) == 0 or lengths != {offsets[-1]} or (np.diff(offsets, prepend=-1) < 1).any():
-        raise MlxspecError(f"{path} is damaged: its offsets do not fit its arrays; make it again")
-    return arrays
-
-
 def shards_of_run(features: Path, folder: Path) -> list[Path]:
     """Return the training shards of a run: those that existed when it started.
 
     Later shards would change the order and the vocabulary of an interrupted run, so the run's
-    folder stores the names. Raises `MlxspecError` if a shard no longer exists, or the names cannot
-    be written.
+    folder stores the names. Raises `MlxspecError` if there is no shard, one no longer exists, or
+    the names cannot be written.
     """
-    shards = shard_paths(features, "train")
+    shards = {shard.name: shard for shard in shard_paths(features, "train")}
+    if not shards:
+        raise MlxspecError(
+            f"{features} holds no feature shards of training conversations: make them with "
+            "`mlxspec train features`"
+        )
     path = folder / "shards.txt"
-    if not shards or path.exists():
-        return _kept(shards, path) if shards else []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(shard.name for shard in shards), encoding="utf-8")
+        if not path.exists():
+            path.write_text("\n".join(shards), encoding="utf-8")
+        names = path.read_text(encoding="utf-8").split()
     except OSError as error:
         raise MlxspecError(f"cannot write {path}: {error}") from error
-    return shards
-
-
-def _kept(shards: Sequence[Path], path: Path) -> list[Path]:
-    """Return the shards that the file of a run lists."""
-    there = {shard.name: shard for shard in shards}
-    names = path.read_text(encoding="utf-8").split()
-    missing = [name for name in names if name not in there]
-    if missing:
+    if missing := [name for name in names if name not in shards]:
         raise MlxspecError(
-            f"the run in {path.parent} began with {missing[0]}, which is not among the features "
+            f"the run in {folder} began with {missing[0]}, which is not among the features "
             "now: give the folder that it began with, or remove the run's to begin anew"
         )
-    return [there[name] for name in names]
+    return [shards[name] for name in names]
 
 
 def read_shard(path: Path) -> Iterator[Features]:
-    """Yield the conversations of a shard; raises what `shard_arrays` raises."""
-    arrays = shard_arrays(path)
-    offsets = np.array(arrays["offsets"]).tolist()
-    names = ("tokens", "assistant_mask", "top_tokens", "top_probs")
-    host = {name: np.array(arrays[name]) for name in names}
-    layers = [int(key.split(".")[1]) for key in arrays if key.startswith("entering.")]
-    for start, end in pairwise(offsets):
+    """Yield the conversations of a shard; raises `MlxspecError` if it is damaged or no shard."""
+    arrays, spans = _read_arrays(path)
+    host = {name: np.array(arrays[name]) for name in _ROWS if name != "final"}
+    for start, end in spans:
         yield Features(
             host["tokens"][start:end].astype(np.int32),
             host["assistant_mask"][start:end],
+            path.name.startswith("heldout"),
             arrays["final"][start:end],
-            {layer: arrays[f"entering.{layer}"][start:end] for layer in layers},
+            {layer: arrays[f"{_ENTERING}{layer}"][start:end] for layer in _layers(arrays)},
             host["top_tokens"][start:end].astype(np.int32),
             host["top_probs"][start:end],
         )
 
 
-def _waiting(
-    conversations: Sequence[Conversation], order: Sequence[int], folder: Path, kind: str
-) -> tuple[list[int], int, int]:
-    """Return the conversations in no shard of a kind, the number of shards, and of stored ones."""
-    paths = shard_paths(folder, kind)
-    done = {digest for path in paths for digest in _digests(path)}
-    wanted = [i for i in order if conversations[i].is_heldout == (kind == "heldout")]
-    waiting = [i for i in wanted if conversations[i].digest not in done]
-    num_shards = 1 + max((int(path.stem.removeprefix(f"{kind}-")) for path in paths), default=-1)
-    return waiting, num_shards, len(done)
-
-
 def _digests(path: Path) -> list[bytes]:
-    arrays = shard_arrays(path)
-    tokens, offsets = np.array(arrays["tokens"]), np.array(arrays["offsets"]).tolist()
-    return [digest_of(tokens[start:end]) for start, end in pairwise(offsets)]
+    arrays, spans = _read_arrays(path)
+    tokens = np.array(arrays["tokens"])
+    return [digest_of(tokens[start:end]) for start, end in spans]
 
 
-def _cut(kind: str, members: list[int], first: int) -> list[tuple[str, list[int]]]:
-    """Return the members in shards of 64 conversations, numbered from `first`."""
-    starts = range(0, len(members), CONVERSATIONS_PER_SHARD)
-    return [
-        (f"{kind}-{number:05d}", members[start : start + CONVERSATIONS_PER_SHARD])
-        for number, start in enumerate(starts, first)
-    ]
+def written_counts(path: Path, vocab_size: int) -> NDArray[np.int64]:
+    """Return (V,) how often the assistant wrote each token in a shard."""
+    arrays, _ = _read_arrays(path)
+    counts = np.bincount(
+        np.array(arrays["tokens"])[np.array(arrays["assistant_mask"]) > 0], minlength=vocab_size
+    )
+    if len(counts) > vocab_size:
+        raise MlxspecError(
+            f"{path} holds the token {len(counts) - 1}; the target's vocabulary ends at "
+            f"{vocab_size - 1}: make features with this target"
+        )
+    return counts
 
 
-def _save_shard(path: Path, done: Sequence[Features], layers: Sequence[int]) -> None:
-    sizes = [len(features.tokens) for features in done]
-    arrays = {
-        "tokens": mx.array(np.concatenate([f.tokens for f in done])),
-        "offsets": mx.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)),
-        "assistant_mask": mx.array(np.concatenate([f.mask for f in done])),
-        "top_tokens": mx.array(np.concatenate([f.top_tokens for f in done])),
-        "top_probs": mx.array(np.concatenate([f.top_probs for f in done])),
-        "final": mx.concatenate([f.final for f in done]).astype(mx.bfloat16),
-    }
-    for layer in layers:
-        states = mx.concatenate([f.entering[layer] for f in done])
-        arrays[f"entering.{layer}"] = states.astype(mx.bfloat16)
-    write_safetensors(path, arrays)
+def _read_arrays(path: Path) -> tuple[dict[str, mx.array], list[tuple[int, int]]]:
+    arrays, spans = read_texts(path, _ROWS, "shard of features")
+    lengths = {len(array) for name, array in arrays.items() if name.startswith(_ENTERING)}
+    if lengths - {len(arrays["tokens"])}:
+        raise MlxspecError(f"{path} is a damaged shard of features: make it again")
+    return arrays, spans
+
+
+def _layers(arrays: Iterable[str]) -> list[int]:
+    return [int(name.removeprefix(_ENTERING)) for name in arrays if name.startswith(_ENTERING)]
 
 
 def _top(
@@ -276,14 +245,3 @@ def _top(
         count = best.shape[1]
         tokens[wanted, :count], probs[wanted, :count] = np.array(best), np.array(share)
     return tokens, probs
-
-
-def _windows(model: TargetModel) -> set[int | None]:
-    return set(model.config.layer_windows)
-
-
-def _causal(length: int, window: int | None) -> mx.array | str:
-    if window is None:
-        return "causal"
-    ages = mx.arange(length)[:, None] - mx.arange(length)[None]
-    return (ages >= 0) & (ages < window)

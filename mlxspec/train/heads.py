@@ -1,7 +1,10 @@
-"""Train a drafter of any kind: from feature shards to one file for `--drafter`."""
+"""Train a drafter of any kind: from feature shards to one file for `--drafter`.
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+To add a kind, write its `Objective` and enter it in `KINDS`. `loading/` must load the file, and
+`drafting/registry.py` must make the drafter.
+"""
+
+from collections.abc import Mapping
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,25 @@ from mlxspec.loading import LoadedModel
 from mlxspec.loading.heads.file import read_drafter_file, save_head
 from mlxspec.loading.shipped import fingerprint
 from mlxspec.loading.tensor_files import read_safetensors
-from mlxspec.train.features import shard_arrays, shards_of_run
-from mlxspec.train.kinds import KINDS, Material
+from mlxspec.models.weights import unpacked
+from mlxspec.train.features import shards_of_run, written_counts
+from mlxspec.train.methods.draft_model import DraftModelObjective
+from mlxspec.train.methods.eagle3 import Eagle3Objective
+from mlxspec.train.methods.early_exit import ExitObjective
+from mlxspec.train.methods.medusa import MedusaObjective
+from mlxspec.train.objective import Material, Objective, flat
 from mlxspec.train.recipe import Recipe, checked_options
-from mlxspec.train.trainer import Objective, Progress, Report, train
-from mlxspec.train.weights import flat, pack, unpack
+from mlxspec.train.trainer import Progress, Report, train
 
+KINDS: dict[str, type[Objective]] = {
+    "medusa": MedusaObjective,
+    "eagle3": Eagle3Objective,
+    "exit": ExitObjective,
+    "draft-model": DraftModelObjective,
+}
+"""Keyed by the word for the kind on the command line of `mlxspec train`."""
+
+GROUP_SIZE = 64
 _BYTES_PER_TRAINED = 4 * 4  # float32: weight, gradient, and two moments of AdamW
 _WORK_GB = 1.5  # logits of a conversation over a reduced head, and arrays of backpropagation
 
@@ -39,26 +55,33 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder:
     The names of the shards that exist now are stored in the folder of the run, `folder`.
 
     Raises:
-        MlxspecError: The kind or an option is unknown, there are no feature shards of this
-            target, or the recipe's start is for another kind or target.
-        ValueError: An option is out of range.
+        MlxspecError: The kind is unknown, there are no feature shards of this target, or the
+            recipe's start is for another kind or target.
+        ValueError: An option is unknown, or its value is not allowed.
     """
     if recipe.kind not in KINDS:
         raise MlxspecError(f"cannot train {recipe.kind!r}; choose from {', '.join(KINDS)}")
     kind = KINDS[recipe.kind]
     options = checked_options(recipe, kind.option_types())
     shards = shards_of_run(features, folder)
-    if not shards:
-        raise MlxspecError(
-            f"{features} holds no feature shards: make them with `mlxspec train features`"
-        )
-    start = _read_start(recipe, loaded) if recipe.start else None
+    start, ids = _read_start(recipe, loaded) if recipe.start else ({}, None)
     mx.random.seed(recipe.seed)
-    material = _material(loaded, shards, recipe, start)
-    objective: Objective = kind.build(material, options)
+    counts = np.sum([written_counts(path, loaded.config.vocab_size) for path in shards], axis=0)
+    if not counts.any():
+        raise MlxspecError(f"{features} holds no answers to learn from: make more features")
+    if ids is None:
+        ids = np.sort(np.argsort(-counts, kind="stable")[: recipe.draft_vocab_size])
+    material = Material(loaded.model, shards, counts, ids.astype(np.int32))
+    width = material.first_shard()[0].final.shape[-1]
+    if width != loaded.config.hidden_size:
+        raise MlxspecError(
+            f"{shards[0]} holds states of {width} numbers, those of {loaded.name} have "
+            f"{loaded.config.hidden_size}: make features with this target"
+        )
+    objective = kind.build(material, **options)
     if start:
         try:
-            objective.network.load_weights(list(start.weights.items()))
+            objective.network.load_weights(list(start.items()))
         except ValueError as error:
             raise MlxspecError(
                 f"{recipe.start} was trained with other options than the recipe's ({error})"
@@ -66,52 +89,10 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder:
     return objective
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The weights that training starts from, and the tokens that they can draft."""
-
-    weights: dict[str, mx.array]
-    target_ids: NDArray[np.int32]
-
-
-def _material(
-    loaded: LoadedModel, shards: Sequence[Path], recipe: Recipe, start: _Start | None
-) -> Material:
-    width = shard_arrays(shards[0])["final"].shape[-1]
-    if width != loaded.config.hidden_size:
-        raise MlxspecError(
-            f"{shards[0]} holds states of {width} numbers, those of {loaded.name} have "
-            f"{loaded.config.hidden_size}: make features with this target"
-        )
-    counts = _count_tokens(shards, loaded.config.vocab_size)
-    if not counts.any():
-        raise MlxspecError(f"{shards[0].parent} holds no answers to learn from: make more features")
-    ids = start.target_ids if start else _most_frequent(counts, recipe.draft_vocab_size)
-    return Material(loaded, shards, counts, ids)
-
-
-def _count_tokens(shards: Iterable[Path], vocab_size: int) -> NDArray[np.int64]:
-    """Return (V,) how often the assistant wrote each token in some feature shards."""
-    counts = np.zeros(vocab_size, np.int64)
-    for path in shards:
-        arrays = shard_arrays(path)
-        tokens, mask = (np.array(arrays[name]) for name in ("tokens", "assistant_mask"))
-        found = np.bincount(tokens[mask > 0], minlength=vocab_size)
-        if len(found) > vocab_size:
-            raise MlxspecError(
-                f"{path} holds the token {len(found) - 1}; the target's vocabulary ends at "
-                f"{vocab_size - 1}: make features with this target"
-            )
-        counts += found
-    return counts
-
-
-def _most_frequent(counts: NDArray[np.int64], size: int) -> NDArray[np.int32]:
-    """Return the (size,) int32 most frequent tokens, in ascending order."""
-    return np.sort(np.argsort(-counts, kind="stable")[:size]).astype(np.int32)
-
-
-def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:
+def _read_start(
+    recipe: Recipe, loaded: LoadedModel
+) -> tuple[dict[str, mx.array], NDArray[np.int32]]:
+    """Return the weights that training starts from, and the tokens that they can draft."""
     path = Path(expanduser(recipe.start))
     file = read_drafter_file(path)
     tensors = read_safetensors(path)[0] if file else {}
@@ -125,8 +106,8 @@ def _read_start(recipe: Recipe, loaded: LoadedModel) -> _Start:
         raise MlxspecError(
             f"{recipe.start} was not trained for {loaded.name}: give a file that was, or none"
         )
-    weights = unpack(tensors, file.config["quantization"])
-    return _Start(weights, np.array(weights.pop(names[0])))
+    ids = np.array(tensors.pop(names[0]))
+    return unpacked(tensors, file.config["quantization"], mx.float32), ids
 
 
 def train_head(
@@ -145,17 +126,39 @@ def train_head(
     """
     memory.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)
-    kind = KINDS[recipe.kind]
     # the network has the best weights again, so the file gets the figures of that evaluation
     best = max(progress.curve, key=lambda figures: float(figures["mean_acceptance_length"]))
     config, tensors = objective.written(best)
-    layers = (name.removesuffix(".weight") for name in tensors if name.startswith("model.layers."))
-    packed, quantization = pack(
-        tensors, kind.bits, exceptions=dict.fromkeys(layers, kind.layer_bits)
-    )
+    packed, quantization = pack(tensors, objective.bits, objective.layer_bits)
     card = card_of(loaded, recipe, progress)
     save_head(out, recipe.kind, {**config, "quantization": quantization}, packed, card)
     return progress
+
+
+def pack(
+    tensors: Mapping[str, mx.array], bits: int, layer_bits: int
+) -> tuple[dict[str, mx.array], dict[str, Any]]:
+    """Return quantised tensors, and the `quantization` entry for their config.
+
+    A matrix `X.weight` whose rows divide into groups becomes `X.weight`, `X.scales` and `X.biases`;
+    integers do not change, and everything else is stored in bfloat16. Scales are float16, because
+    with bfloat16 scales 8 bits are no better than 7. `layer_bits` are those of `model.layers`.
+    """
+    packed: dict[str, mx.array] = {}
+    quantization: dict[str, Any] = {"group_size": GROUP_SIZE, "bits": bits}
+    for name, array in tensors.items():
+        path = name.removesuffix(".weight")
+        if not mx.issubdtype(array.dtype, mx.floating):
+            packed[name] = array
+        elif array.ndim == 2 and name.endswith(".weight") and array.shape[1] % GROUP_SIZE == 0:
+            own = layer_bits if name.startswith("model.layers.") else bits
+            if own != bits:
+                quantization[path] = {"group_size": GROUP_SIZE, "bits": own}
+            parts = mx.quantize(array.astype(mx.float16), GROUP_SIZE, own)
+            packed |= zip((name, f"{path}.scales", f"{path}.biases"), parts, strict=True)
+        else:
+            packed[name] = array.astype(mx.bfloat16)
+    return packed, quantization
 
 
 def target_of(loaded: LoadedModel) -> dict[str, str]:

@@ -7,7 +7,6 @@
 Settings that only one kind of drafter has are in the table `[options]`.
 """
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -15,55 +14,46 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from mlxspec.errors import MlxspecError
+from mlxspec.params.checks import choice, real, text, whole, wrong_type
+from mlxspec.params.setting import Range, check_fields, number, setting, whole_number
 from mlxspec.text_files import NotTextError, read_text
+
+_COUNT = whole_number("1 or more", least=1)
+_ABOVE_0 = number("above 0", lambda value: value > 0)
+_NOT_NEGATIVE = number("0 or more", lambda value: value >= 0)
+_TEXT = Range(str, "a text", text)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train one drafter.
+    """How to train one drafter; `options` are the settings of its kind."""
 
-    Attributes:
-        kind: "medusa", "eagle3", "exit" or "draft-model".
-        tokens: Assistant tokens to train on; a shorter corpus is repeated.
-        batch_tokens: Minimum of assistant tokens per step; conversations are never cut.
-        learning_rate: The maximum; after a linear warm-up the rate follows a cosine down to 0.
-        warmup: Share of the tokens for the warm-up.
-        max_gradient: Maximum norm of a step's gradient; longer ones are scaled down.
-        draft_vocab_size: Number of most frequent tokens that can be drafted.
-        evaluate_every: Assistant tokens between two evaluations.
-        num_evaluated: Number of held-out conversations in an evaluation.
-        patience: Training stops after this number of evaluations without a better mean acceptance
-            length; 0 for never.
-        start: File of a drafter of the same kind and target to start from; "" for none.
-        options: Settings of the kind.
-    """
-
-    kind: str
-    tokens: int = 1_000_000
-    batch_tokens: int = 1024
-    learning_rate: float = 1e-3
-    warmup: float = 0.03
-    weight_decay: float = 0.0
-    max_gradient: float = 1.0
-    draft_vocab_size: int = 12_288
-    evaluate_every: int = 100_000
-    num_evaluated: int = 64
-    patience: int = 0
-    checkpoint_seconds: float = 120.0
-    seed: int = 0
-    start: str = ""
+    kind: str = setting("", _TEXT, '"medusa", "eagle3", "exit" or "draft-model"')
+    tokens: int = setting(1_000_000, _COUNT, "assistant tokens; a shorter corpus is repeated")
+    batch_tokens: int = setting(1024, _COUNT, "fewest a step; conversations are never cut")
+    learning_rate: float = setting(1e-3, _ABOVE_0, "the maximum; a cosine takes it down to 0")
+    warmup: float = setting(
+        0.03,
+        number("0 or more and below 1", lambda value: 0 <= value < 1),
+        "share of the tokens in which the rate rises to the maximum",
+    )
+    weight_decay: float = setting(0.0, _NOT_NEGATIVE, "that of AdamW")
+    max_gradient: float = setting(1.0, _ABOVE_0, "maximum norm; a longer gradient is scaled down")
+    draft_vocab_size: int = setting(12_288, _COUNT, "most frequent tokens, which can be drafted")
+    evaluate_every: int = setting(100_000, _COUNT, "assistant tokens between two evaluations")
+    num_evaluated: int = setting(64, _COUNT, "held-out conversations in an evaluation")
+    patience: int = setting(0, whole_number(), "evaluations without a gain that end it; 0 for none")
+    checkpoint_seconds: float = setting(120.0, _NOT_NEGATIVE, "seconds between two checkpoints")
+    seed: int = setting(
+        0, whole_number("0 or more, and below 2^64", most=(1 << 64) - 1), "of the first weights"
+    )
+    start: str = setting("", _TEXT, 'file of a drafter of this kind and target; "" for none')
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "batch_tokens", "draft_vocab_size", "evaluate_every"):
-            _check(name, getattr(self, name), "1 or more", getattr(self, name) >= 1)
-        _check("num_evaluated", self.num_evaluated, "1 or more", self.num_evaluated >= 1)
-        for name in ("learning_rate", "max_gradient"):
-            _check(name, getattr(self, name), "above 0", 0 < getattr(self, name) < math.inf)
-        for name in ("weight_decay", "patience", "checkpoint_seconds"):
-            _check(name, getattr(self, name), "0 or more", getattr(self, name) >= 0)
-        _check("warmup", self.warmup, "0 or more and below 1", 0 <= self.warmup < 1)
-        _check("seed", self.seed, "0 or more, and below 2^64", 0 <= self.seed < 1 << 64)
+        check_fields(self)
+        if not isinstance(self.options, Mapping):
+            raise wrong_type("options", "a table", self.options)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as a TOML file holds them."""
@@ -80,63 +70,35 @@ def load_recipe(path: str | Path) -> Recipe:
         settings = tomllib.loads(read_text(Path(path)))
     except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
         raise MlxspecError(f"{path} is not a recipe that can be read ({error})") from error
-    return recipe_of(settings, str(path))
-
-
-def recipe_of(settings: Mapping[str, Any], name: str) -> Recipe:
-    """Return the recipe with these settings; raises what `load_recipe` raises."""
-    types = {one.name: one.type for one in fields(Recipe)}
-    unknown = sorted(set(settings) - set(types))
-    if unknown:
+    names = [one.name for one in fields(Recipe)]
+    if unknown := sorted(set(settings) - set(names)):
         raise MlxspecError(
-            f"{name} sets {unknown[0]!r}; a recipe takes {', '.join(types)} "
+            f"{path} sets {unknown[0]!r}; a recipe takes {', '.join(names)} "
             "(settings of one kind of drafter stand in [options])"
         )
     if "kind" not in settings:
-        raise MlxspecError(f"{name} does not say what to train: set kind")
-    values = {
-        key: _value(f"{name} sets {key}", value, types[key]) for key, value in settings.items()
-    }
+        raise MlxspecError(f"{path} does not say what to train: set kind")
     try:
-        return Recipe(**values)
+        return Recipe(**settings)
     except ValueError as error:
-        raise MlxspecError(f"{name}: {error}") from error
+        raise MlxspecError(f"{path}: {error}") from error
 
 
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a recipe after a check against their types.
 
-    A type is a number, a text, a `Literal`, or one of these or None. Raises `MlxspecError` if an
-    option is unknown, of the wrong type, or negative.
+    A type is int, float, int or None, or a `Literal` of texts. Raises `ValueError` if an option is
+    unknown, of the wrong type, or negative.
     """
-    unknown = sorted(set(recipe.options) - set(types))
-    if unknown:
-        raise MlxspecError(
+    if unknown := sorted(set(recipe.options) - set(types)):
+        raise ValueError(
             f"{recipe.kind!r} has no option {unknown[0]!r}; it takes {', '.join(types)}"
         )
-    options = {
-        name: _value(f"the recipe sets the option {name}", value, types[name])
-        for name, value in recipe.options.items()
-    }
-    for name, value in options.items():
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise MlxspecError(f"the recipe sets the option {name} to {value}; give 0 or more")
-    return options
+    return {name: _option(name, value, types[name]) for name, value in recipe.options.items()}
 
 
-def _value(what: str, value: Any, wanted: Any) -> Any:
-    if get_origin(wanted) is Literal:
-        if value not in get_args(wanted):
-            raise MlxspecError(f"{what} to {value!r}; choose from {', '.join(get_args(wanted))}")
-        return value
-    allowed = (dict,) if get_origin(wanted) is Mapping else get_args(wanted) or (wanted,)
-    if float in allowed and type(value) is int:
-        value = float(value)  # TOML has integers of their own; a user may write 1 for 1.0
-    if type(value) not in allowed:
-        raise MlxspecError(f"{what} to {value!r}; it must be of type {allowed[0].__name__}")
-    return value
-
-
-def _check(name: str, value: object, allowed: str, is_allowed: bool) -> None:
-    if not is_allowed:
-        raise ValueError(f"{name} must be {allowed}; got {value}")
+def _option(name: str, value: object, kind: Any) -> object:
+    name = f"the option {name} of the recipe"
+    if get_origin(kind) is Literal:
+        return choice(name, value, get_args(kind))
+    return real(name, value, "0 or more", lambda n: n >= 0) if kind is float else whole(name, value)

@@ -8,6 +8,7 @@ Team Gemma 2024, https://arxiv.org/abs/2408.00118); both are found from outputs,
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +16,6 @@ from mlx import nn
 
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import TargetModel
-from mlxspec.train.weights import dense
 
 _UNIT_ROWS = 64  # unit vectors at a time: their logits take memory
 _SAME = 0.05  # of the largest logit; half precision rounds, another function changes far more
@@ -47,6 +47,17 @@ class ReducedHead:
         if self.bias is not None:
             logits = logits + self.bias
         return logits if self.cap is None else self.cap * mx.tanh(logits / self.cap)
+
+
+def dense(linear: Any) -> mx.array:
+    """Return the float32 weight of a layer, whether it is quantised or not."""
+    weight: mx.array = linear.weight
+    if "scales" in linear:
+        biases, mode = linear.get("biases"), getattr(linear, "mode", "affine")
+        weight = mx.dequantize(
+            weight, linear.scales, biases, linear.group_size, linear.bits, mode=mode
+        )
+    return weight.astype(mx.float32)
 
 
 def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -24,26 +24,8 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, read_shard, shard_paths, shards_of_run
+from mlxspec.train.objective import Objective, flat
 from mlxspec.train.recipe import Recipe
-from mlxspec.train.weights import flat
-
-
-class Objective(Protocol):
-    """A network whose parameters are trained, with its loss and its evaluation."""
-
-    network: nn.Module
-
-    def loss(self, features: Features) -> mx.array:
-        """Return the loss summed over the assistant tokens of one conversation."""
-
-    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
-        """Return figures of held-out conversations, "mean_acceptance_length" among them."""
-
-    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return config and tensors of the trained drafter, by the names of `from_checkpoint`.
-
-        `figures` are the best ones of `evaluate`.
-        """
 
 
 @dataclass
@@ -51,27 +33,18 @@ class Progress:
     """The state of a run: all that a checkpoint holds besides weights and optimizer.
 
     Attributes:
-        tokens: Assistant tokens so far.
-        step: Number of finished steps.
-        epoch: Number of finished passes over the corpus.
-        shard: Index of the current shard.
-        conversation: Number of used conversations of this shard.
-        loss: Mean loss per token, an exponential average over the steps.
-        best: Best mean acceptance length so far.
-        stale: Evaluations since then.
-        seconds: Seconds of training, earlier parts of the run included.
         curve: Figures of every evaluation, with the tokens so far.
     """
 
-    tokens: int = 0
+    tokens: int = 0  # assistant tokens so far
     step: int = 0
-    epoch: int = 0
-    shard: int = 0
-    conversation: int = 0
-    loss: float = 0.0
-    best: float = 0.0
-    stale: int = 0
-    seconds: float = 0.0
+    epoch: int = 0  # number of finished passes over the corpus
+    shard: int = 0  # index of the current shard
+    conversation: int = 0  # number of used conversations of this shard
+    loss: float = 0.0  # mean loss per token, an exponential average over the steps
+    best: float = 0.0  # best mean acceptance length so far
+    stale: int = 0  # evaluations since then
+    seconds: float = 0.0  # seconds of training, earlier parts of the run included
     curve: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -91,10 +64,6 @@ def train(
 
     At the end, the network has the weights with the best mean acceptance length on held-out text.
     Checkpoints go to `folder`. `report` is called after every step.
-
-    Raises:
-        MlxspecError: There are no shards, one of them is damaged, the folder belongs to another
-            recipe or target, or a checkpoint cannot be read or written.
     """
     run = _Run(objective, features, recipe, folder)
     run.resume()
@@ -117,20 +86,22 @@ class _Run:
     def __init__(self, objective: Objective, features: Path, recipe: Recipe, folder: Path) -> None:
         self.objective, self.recipe, self.folder = objective, recipe, folder
         self.progress = Progress()
-        self._features = features
         self._shards = shards_of_run(features, folder)
         self._heldout = [
             conversation
             for path in shard_paths(features, "heldout")
             for conversation in read_shard(path)
         ][: recipe.num_evaluated]
-        self._check_features()
+        if not any(GREEDY in conversation.mask for conversation in self._heldout):
+            raise MlxspecError(
+                f"{features} holds no held-out conversation with a greedy answer, by which "
+                "training is judged: make more with `mlxspec train data`"
+            )
         self._optimizer = optim.AdamW(
             recipe.learning_rate, weight_decay=recipe.weight_decay, bias_correction=True
         )
         self._optimizer.init(objective.network.trainable_parameters())
         self._gradients = nn.value_and_grad(objective.network, objective.loss)
-        folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def is_over(self) -> bool:
@@ -152,10 +123,9 @@ class _Run:
     def _conversations(self) -> Iterator[Features]:
         progress = self.progress
         while True:
-            shards = self._shards
-            if progress.shard >= len(shards):
+            if progress.shard >= len(self._shards):
                 progress.epoch, progress.shard = progress.epoch + 1, 0
-            members = list(read_shard(shards[progress.shard]))
+            members = list(read_shard(self._shards[progress.shard]))
             while progress.conversation < len(members):
                 progress.conversation += 1  # before the yield: a checkpoint counts it as used
                 yield members[progress.conversation - 1]
@@ -245,24 +215,10 @@ class _Run:
     def _load(self, path: Path, arrays: Mapping[str, mx.array]) -> None:
         """Load the network's weights from a file of this run."""
         weights = {k: v for k, v in arrays.items() if k.startswith("network.")}
-        shapes, wanted = (
-            {k: v.shape for k, v in one.items()} for one in (weights, self._weights())
-        )
-        if shapes != wanted:
+        wanted = {name: array.shape for name, array in self._weights().items()}
+        if {name: array.shape for name, array in weights.items()} != wanted:
             raise MlxspecError(
                 f"{path} holds weights of other shapes, as of another target: give another folder"
             )
         pairs = [(name.removeprefix("network."), array) for name, array in weights.items()]
         self.objective.network.load_weights(pairs, strict=False)
-
-    def _check_features(self) -> None:
-        if not self._shards:
-            raise MlxspecError(
-                f"{self._features} holds no feature shards of training conversations: make them "
-                "with `mlxspec train features`"
-            )
-        if not any(GREEDY in conversation.mask for conversation in self._heldout):
-            raise MlxspecError(
-                f"{self._features} holds no held-out conversation with a greedy answer, by which "
-                "training is judged: make more with `mlxspec train data`"
-            )

@@ -12,6 +12,8 @@ import mlx.utils
 import numpy as np
 import pytest
 from mlx import nn
+from mlxspec.train.kinds import KINDS, capture_layers
+from mlxspec.train.weights import flat
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
@@ -27,11 +29,9 @@ from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
 from mlxspec.train.data.making import make_corpus
 from mlxspec.train.features import compute_features, read_shard
 from mlxspec.train.heads import build_objective, train_head
-from mlxspec.train.kinds import KINDS, capture_layers
 from mlxspec.train.methods.eagle3 import Eagle3Objective
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import flat
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
 from tests.support.toy_chat import BIAS, CHATML, ToyChat, byte_tokenizer

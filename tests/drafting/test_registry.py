@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from mlxspec.train.methods.occurrences import Occurrences
 
 from mlxspec import api
 from mlxspec.api import prepare
@@ -21,7 +22,6 @@ from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.shipped import fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
-from mlxspec.train.methods.occurrences import Occurrences
 from mlxspec.train.methods.table import build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.support.machine import trial_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlxspec.errors import MlxspecError
-from mlxspec.train.acceptance import chain_figures, chain_matches, runs
+from mlxspec.train.objective import chain_figures, chain_matches, runs
 from tests.support.training import mean_chain
 
 

@@ -2,11 +2,9 @@
 
 import json
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.measure.tables import as_json
@@ -19,13 +17,9 @@ from mlxspec.train.evaluate import (
     evaluate,
     heldout_prompts,
 )
-from mlxspec.train.features import Features, compute_features
-from mlxspec.train.walk import fast_walk
 from tests.support.adversaries import AlwaysRight, AlwaysWrong, UniformChain
 from tests.support.drafting import KEY, SAMPLING
 from tests.support.tiny import make_engine, tiny_model
-from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.support.tiny_heads_medusa import medusa_drafter
 from tests.support.truth import Target
 
 MODEL = tiny_model()
@@ -174,92 +168,7 @@ def test_figures_are_ready_for_json_and_for_people():
     assert figures["acceptance_by_depth"] == [1.0, 0.5, 0.5]
     head, line = as_table([found]).splitlines()
     assert line.split() == [
-        "table",
-        "tree",
-        "0",
-        "8",
-        "3.000",
-        "1.00",
-        "0.50",
-        "0.50",
-        "-",
-        "-",
-        "10",
-        "2.00",
+        *("table", "tree", "0", "8", "3.000"),
+        *("1.00", "0.50", "0.50", "-", "-", "10", "2.00"),
     ]
     assert len(head) == len(line)
-
-
-# ---- without a target --------------------------------------------------------------------------
-
-
-def features(tokens, mask):
-    count = len(tokens)
-    top_tokens = np.arange(count * 8).reshape(count, 8)
-    return Features(
-        np.array(tokens, np.int32),
-        np.array(mask, np.uint8),
-        mx.zeros((count, 1)),
-        {},
-        top_tokens.astype(np.int32),
-        np.full((count, 8), 0.125, np.float16),
-    )
-
-
-ANSWER = features(FULL[:28], [0] * 8 + [1] * 20)
-
-
-def test_a_walk_finds_the_figures_of_real_decoding():
-    (real,) = measured(SuffixDrafter, num_draft_tokens=(6,), max_tokens=40, **TREE)
-    size = len(PROMPT) + real.num_tokens
-    text = features(FULL[:size], [0] * len(PROMPT) + [1] * real.num_tokens)
-    walked = fast_walk(SuffixDrafter, [text], 6)
-    assert walked.accepted_at_depth == real.accepted_at_depth
-    assert (walked.forwards, walked.drafted) == (real.forwards, real.drafted)
-    assert sum(walked.accepted_at_depth) > 0
-
-
-@pytest.mark.parametrize("build", [medusa_drafter, eagle_drafter, eagle3_drafter])
-def test_a_walk_gives_trained_drafters_the_states_of_real_decoding(build):
-    engine = make_engine(MODEL, None)
-    settings = Settings(num_draft_tokens=(6,), max_tokens=40, **TREE)
-    (real,) = evaluate(engine, lambda: build(engine.target), [PROMPT], settings)
-    tokens = np.array(FULL[: len(PROMPT) + real.num_tokens], np.int32)
-    mask = np.array([0] * len(PROMPT) + [1] * real.num_tokens, np.uint8)
-    text = compute_features(MODEL, Conversation(tokens, mask, True), (0, 1, 2))
-    walked = fast_walk(lambda: build(Decoder(MODEL)), [text], 6)
-    assert walked.accepted_at_depth == real.accepted_at_depth
-    assert (walked.forwards, walked.drafted) == (real.forwards, real.drafted)
-
-
-def test_a_walk_with_a_drafter_that_is_always_right_or_wrong():
-    right = fast_walk(lambda: AlwaysRight(FULL[:28]), [ANSWER], 4)
-    wrong = fast_walk(lambda: AlwaysWrong(FULL[:28]), [ANSWER], 4)
-    assert (right.tokens_per_forward, right.forwards, right.num_tokens) == (5, 4, 20)
-    assert (wrong.tokens_per_forward, wrong.forwards, wrong.num_tokens) == (1, 20, 20)
-
-
-def test_a_walk_ends_where_a_whole_draft_is_accepted_up_to_the_end_of_an_answer():
-    found = fast_walk(lambda: AlwaysRight(FULL[:28]), [ANSWER], 6)  # 6 + 1, 6 + 1, and 6
-    assert (found.forwards, found.accepted_at_depth) == (3, (3,) * 6)
-
-
-def test_a_walk_gives_the_drafter_the_targets_top_tokens_along_the_answer():
-    told = []
-
-    class Listener(AlwaysRight):
-        num_top_tokens = 8
-
-        def update(self, round):
-            super().update(round)
-            told.append(round)
-
-    fast_walk(lambda: Listener(FULL[:28]), [ANSWER], 4)
-    assert [round.bonus_token for round in told] == [FULL[place] for place in (12, 17, 22, 27)]
-    places = [row[0] // 8 for round in told for row in round.top_tokens]
-    assert places == list(range(7, 27))
-
-
-def test_a_walk_follows_greedy_answers_alone():
-    sampled = features(FULL[:28], [0] * 8 + [2] * 20)
-    assert fast_walk(SuffixDrafter, [sampled], 4).forwards == 0

@@ -15,10 +15,9 @@ from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
 from mlxspec.params import GenerationParams
-from mlxspec.train.features import write_shards
-from mlxspec.train.heads import build_objective, memory_gb, train_head
-from mlxspec.train.kinds import KINDS, capture_layers
-from mlxspec.train.weights import flat
+from mlxspec.train.features import compute_features, write_shards
+from mlxspec.train.heads import KINDS, build_objective, memory_gb, pack, train_head
+from mlxspec.train.objective import capture_layers, flat
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer
 from tests.support.training import conversation, write_features
@@ -77,9 +76,16 @@ def trained(kind, loaded, shards, folder, **changes):
     return out, objective, progress
 
 
+@pytest.fixture(scope="module")
+def made(loaded, shards, tmp_path_factory):
+    """File, objective and progress of each kind, trained once."""
+    folder = tmp_path_factory.mktemp("made")
+    return {kind: trained(kind, loaded, shards, folder / kind) for kind in KINDS}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, shards, tmp_path):
-    out, _, _ = trained(kind, loaded, shards, tmp_path)
+def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, made):
+    out, _, _ = made[kind]
     engine = make_engine(loaded.model, None)
     if kind == "draft-model":
         small = load_draft_model_file(out, loaded.tokenizer)
@@ -93,8 +99,17 @@ def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, shards, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_names_its_target_and_how_it_was_made(kind, loaded, shards, tmp_path):
-    out, _, progress = trained(kind, loaded, shards, tmp_path)
+def test_a_conversation_without_an_answer_teaches_and_counts_nothing(kind, loaded, made):
+    _, objective, _ = made[kind]
+    texts = [conversation(30, seed=5), conversation(6, prompt=6)]
+    answered, silent = (compute_features(loaded.model, text, LAYERS) for text in texts)
+    assert objective.loss(silent).item() == 0
+    assert objective.evaluate([answered, silent]) == objective.evaluate([answered])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_file_names_its_target_and_how_it_was_made(kind, made):
+    out, _, progress = made[kind]
     file = read_drafter_file(out)
     assert (file.kind, file.card["target"]["name"]) == (kind, "tiny")
     assert file.card["recipe"]["tokens"] == 120
@@ -105,63 +120,45 @@ def test_the_file_names_its_target_and_how_it_was_made(kind, loaded, shards, tmp
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle3", "exit"])
-def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, tmp_path):
-    out, before, _ = trained(kind, loaded, shards, tmp_path)
-    recipe = recipe_for(kind, start=str(out))
-    after = begin(loaded, shards, recipe)
+def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, made):
+    out, before, _ = made[kind]
+    after = begin(loaded, shards, recipe_for(kind, start=str(out)))
     weights = flat(after.network.parameters())
     for name, array in flat(before.network.parameters()).items():
         np.testing.assert_allclose(weights[name], array, atol=0.05, err_msg=name)
     assert mx.array_equal(before.network.target_ids, after.network.target_ids)
 
 
-def test_a_file_names_its_start_and_no_folder(loaded, shards, tmp_path):
-    first, _, _ = trained("exit", loaded, shards, tmp_path / "first")
+def test_a_file_names_its_start_and_no_folder(loaded, shards, made, tmp_path):
+    first, _, _ = made["exit"]
     then, _, _ = trained("exit", loaded, shards, tmp_path / "then", start=str(first))
     card = read_drafter_file(then).card
     assert card["recipe"]["start"] == "exit.safetensors"
     assert card["begun_with"] == read_drafter_file(first).card
-    assert str(tmp_path) not in str(card)
+    assert str(first.parent.parent) not in str(card)
 
 
-def test_a_file_of_another_kind_is_no_beginning(loaded, shards, tmp_path):
-    out, _, _ = trained("exit", loaded, shards, tmp_path)
-    with pytest.raises(MlxspecError, match="not a file of the kind 'medusa'"):
-        begin(loaded, shards, recipe_for("medusa", start=str(out)))
-
-
-def test_a_file_for_another_target_is_no_beginning(loaded, shards, tmp_path):
-    out, _, _ = trained("medusa", loaded, shards, tmp_path)
+def test_a_file_of_another_training_is_no_beginning(loaded, shards, made, tmp_path):
     other = tiny_model(**SIZES | {"intermediate_size": 96})
     stranger = LoadedModel(other, other.config, loaded.tokenizer, "stranger", "float32")
-    with pytest.raises(MlxspecError, match="not trained for stranger"):
-        begin(stranger, shards, recipe_for("medusa", start=str(out)))
-
-
-def test_a_file_trained_with_other_options_is_no_beginning(loaded, shards, tmp_path):
-    out, _, _ = trained("medusa", loaded, shards, tmp_path)
-    recipe = replace(recipe_for("medusa", start=str(out)), options={"num_heads": 3})
-    with pytest.raises(MlxspecError, match="other options than the recipe's"):
-        begin(loaded, shards, recipe)
-
-
-@pytest.mark.parametrize("start", ["none.safetensors", "damaged.safetensors"])
-def test_a_file_that_is_not_there_or_damaged_is_no_beginning(loaded, shards, tmp_path, start):
-    (tmp_path / "damaged.safetensors").write_bytes(b"half")
-    with pytest.raises(MlxspecError, match="not a file of the kind 'medusa'"):
-        begin(loaded, shards, recipe_for("medusa", start=str(tmp_path / start)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_option_that_a_kind_does_not_have_is_refused(kind, loaded, shards):
-    recipe = replace(recipe_for(kind), options={"surprise": 1})
-    with pytest.raises(MlxspecError, match="has no option 'surprise'"):
-        begin(loaded, shards, recipe)
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"half")
+    medusa = recipe_for("medusa", start=str(made["medusa"][0]))
+    for target, recipe, message in (
+        (loaded, replace(medusa, start=str(made["exit"][0])), "not a file of the kind 'medusa'"),
+        (loaded, replace(medusa, start=str(damaged)), "not a file of the kind 'medusa'"),
+        (loaded, replace(medusa, start=str(tmp_path / "none")), "not a file of the kind 'medusa'"),
+        (loaded, replace(medusa, options={"num_heads": 3}), "other options than the recipe's"),
+        (stranger, medusa, "not trained for stranger"),
+    ):
+        with pytest.raises(MlxspecError, match=message):
+            begin(target, shards, recipe)
 
 
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
+        ("medusa", {"surprise": 1}),
         ("medusa", {"num_heads": 0}),
         ("medusa", {"num_blocks": 0}),
         ("eagle3", {"depths": 0}),
@@ -172,7 +169,7 @@ def test_an_option_that_a_kind_does_not_have_is_refused(kind, loaded, shards):
         ("draft-model", {"hidden_size": 64, "num_layers": 0}),
     ],
 )
-def test_an_option_out_of_range_is_refused(kind, options, loaded, shards):
+def test_an_option_that_a_kind_cannot_have_is_refused(kind, options, loaded, shards):
     with pytest.raises((ValueError, MlxspecError), match=list(options)[-1]):
         begin(loaded, shards, replace(recipe_for(kind), options=options))
 
@@ -230,3 +227,26 @@ def test_a_run_keeps_to_the_shards_that_were_there_when_it_began(loaded, shards,
     for name, array in flat(grown.network.parameters()).items():
         assert mx.array_equal(array, expected[name]), name
     assert mx.array_equal(grown.network.target_ids, whole.network.target_ids)
+
+
+def normal(*shape):
+    return mx.random.normal(shape, key=mx.random.key(0))
+
+
+def test_a_file_has_quantised_matrices_and_all_else_in_bfloat16():
+    tensors = {
+        "a.weight": normal(4, 64),
+        "b.weight": normal(4, 40),
+        "norm.weight": normal(64),
+        "target_ids": mx.array([3, 70_000], mx.int32),
+        "model.layers.0.weight": normal(4, 64),
+    }
+    packed, quantization = pack(tensors, 4, layer_bits=8)
+    assert {packed[name].dtype for name in ("b.weight", "norm.weight")} == {mx.bfloat16}
+    assert packed["target_ids"].tolist() == [3, 70_000]
+    assert packed["model.layers.0.weight"].nbytes == 2 * packed["a.weight"].nbytes
+    own = {"group_size": 64, "bits": 8}
+    assert quantization == {"group_size": 64, "bits": 4, "model.layers.0": own}
+    parts = [packed[f"model.layers.0.{part}"] for part in ("weight", "scales", "biases")]
+    got = mx.dequantize(*parts, 64, 8).astype(mx.float32)
+    np.testing.assert_allclose(got, tensors["model.layers.0.weight"], atol=0.015)

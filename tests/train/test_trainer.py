@@ -41,22 +41,34 @@ def interrupt_at(step):
     return report
 
 
-def test_the_loss_falls(shards, tmp_path):
-    losses = []
-    train(Regression(), shards, RECIPE, tmp_path, lambda progress: losses.append(progress.loss))
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    """Objective, folder, progress and losses of a run without an interruption."""
+    objective, losses, folder = Regression(), [], tmp_path_factory.mktemp("whole")
+    progress = train(objective, shards, RECIPE, folder, lambda now: losses.append(now.loss))
+    return objective, folder, progress, losses
+
+
+def assert_same_weights(one, other):
+    for name, array in weights(one).items():
+        assert mx.array_equal(array, weights(other)[name]), name
+
+
+def test_a_run_learns_and_reads_a_corpus_again_that_is_shorter_than_the_recipe(whole):
+    _, _, progress, losses = whole
     assert losses[-1] < 0.9 * losses[0]
+    assert progress.tokens >= RECIPE.tokens
+    assert progress.epoch > 1
 
 
-def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(shards, tmp_path):
-    whole, broken = Regression(), Regression()
-    expected = train(whole, shards, RECIPE, tmp_path / "whole")
+def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(whole, shards, tmp_path):
+    objective, _, expected, _ = whole
     with pytest.raises(Interrupted):
-        train(broken, shards, RECIPE, tmp_path / "broken", interrupt_at(7))
+        train(Regression(), shards, RECIPE, tmp_path, interrupt_at(7))
     resumed = Regression(seed=1)  # whatever it begins with, the checkpoint replaces it
-    got = train(resumed, shards, RECIPE, tmp_path / "broken")
+    got = train(resumed, shards, RECIPE, tmp_path)
     assert (got.tokens, got.step, got.epoch) == (expected.tokens, expected.step, expected.epoch)
-    for name, array in weights(whole).items():
-        assert mx.array_equal(array, weights(resumed)[name]), name
+    assert_same_weights(objective, resumed)
 
 
 def test_the_best_weights_are_restored_at_the_end(shards, tmp_path):
@@ -84,32 +96,23 @@ def test_training_stops_when_held_out_text_gains_no_more(shards, tmp_path):
     assert progress.tokens < RECIPE.tokens
 
 
-def test_the_corpus_is_read_again_when_it_is_shorter_than_the_recipe(shards, tmp_path):
-    progress = train(Regression(), shards, RECIPE, tmp_path)
-    assert progress.tokens >= RECIPE.tokens
-    assert progress.epoch > 1
-
-
-def test_a_checkpoint_of_another_recipe_is_refused(shards, tmp_path):
-    train(Regression(), shards, RECIPE, tmp_path)
+def test_a_checkpoint_of_another_recipe_or_target_is_refused(whole, shards):
+    _, folder, _, _ = whole
     other = Recipe(**{**RECIPE.as_dict(), "learning_rate": 0.5})
     with pytest.raises(MlxspecError, match="another recipe"):
-        train(Regression(), shards, other, tmp_path)
+        train(Regression(), shards, other, folder)
+    stranger = Regression()
+    stranger.network = nn.Linear(64, 32)
+    with pytest.raises(MlxspecError, match="another target"):
+        train(stranger, shards, RECIPE, folder)
 
 
-def test_says_what_to_do_where_there_are_no_features(tmp_path):
-    with pytest.raises(MlxspecError, match="mlxspec train features"):
-        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
-
-
-def test_a_run_that_is_over_is_not_gone_on_with(shards, tmp_path):
-    first, seen = Regression(), []
-    expected = train(first, shards, RECIPE, tmp_path)
-    again = Regression(seed=1)
-    assert train(again, shards, RECIPE, tmp_path, seen.append) == expected
+def test_a_run_that_is_over_is_not_gone_on_with(whole, shards):
+    objective, folder, expected, _ = whole
+    again, seen = Regression(seed=1), []
+    assert train(again, shards, RECIPE, folder, seen.append) == expected
     assert seen == []
-    for name, array in weights(first).items():
-        assert mx.array_equal(array, weights(again)[name]), name
+    assert_same_weights(objective, again)
 
 
 @pytest.mark.parametrize("content", [b"", b"half a file", None])
@@ -123,20 +126,17 @@ def test_a_damaged_checkpoint_is_named(shards, tmp_path, content):
         train(Regression(), shards, RECIPE, tmp_path)
 
 
-def test_a_checkpoint_of_another_target_is_refused(shards, tmp_path):
-    train(Regression(), shards, RECIPE, tmp_path)
-    other = Regression()
-    other.network = nn.Linear(64, 32)
-    with pytest.raises(MlxspecError, match="another target"):
-        train(other, shards, RECIPE, tmp_path)
-
-
 def test_a_damaged_shard_is_named(shards, tmp_path):
     for path in shards.iterdir():
         content = path.read_bytes()
         cut = content[:-1000] if path.name.startswith("train") else content
         (tmp_path / path.name).write_bytes(cut)
     with pytest.raises(MlxspecError, match=r"train-00000.*damaged or cut short"):
+        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
+
+
+def test_says_what_to_do_where_there_are_no_features(tmp_path):
+    with pytest.raises(MlxspecError, match="mlxspec train features"):
         train(Regression(), tmp_path, RECIPE, tmp_path / "run")
 
 

@@ -15,25 +15,22 @@ from tqdm import tqdm
 
 from mlxspec.device import backend
 from mlxspec.drafters.table.file import save_table
-from mlxspec.drafting.engines import Prepared, prepare_loaded
-from mlxspec.drafting.names import parts_of
+from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.shipped import fingerprint, own_folder
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
-from mlxspec.train.data.corpus import GREEDY, DataSettings, load_corpus
+from mlxspec.train.data.corpus import DataSettings, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
-from mlxspec.train.evaluate import Acceptance, Settings, as_table, evaluate, heldout_prompts
-from mlxspec.train.features import missing_shards, read_shard, shard_paths, write_shards
-from mlxspec.train.heads import build_objective, memory_gb, target_of, train_head
-from mlxspec.train.kinds import KINDS, capture_layers
-from mlxspec.train.methods.occurrences import observe
-from mlxspec.train.methods.table import build_table
+from mlxspec.train.evaluate import Settings, as_table, evaluate, heldout_prompts
+from mlxspec.train.features import missing_shards, shard_paths, write_shards
+from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
+from mlxspec.train.methods.table import build_table, observe
+from mlxspec.train.objective import capture_layers
 from mlxspec.train.recipe import Recipe, load_recipe
 from mlxspec.train.trainer import Progress
-from mlxspec.train.walk import fast_walk
 from mlxspec_cli.output import say
 
 _TABLE_BYTES_PER_TOKEN = 500
@@ -137,39 +134,6 @@ def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 
 def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     prepared = prepare_loaded(loaded, Options(args.drafter), say=say)
-    results = _walked(args, prepared, root) if args.walk else _answered(args, prepared, root)
-    figures = {"drafter": prepared.choice.drafter, "figures": as_json(results)}
-    print(json.dumps(figures) if args.json else as_table(results))
-
-
-def _walked(args: Namespace, prepared: Prepared, root: Path) -> list[Acceptance]:
-    """Measure acceptance on stored greedy answers; the target does not run."""
-    drafter = prepared.engine.drafter
-    if "exit" in (drafter.name, *parts_of(prepared.choice.drafter)):
-        raise ValueError("the drafter 'exit' runs the target, which --walk does not: leave it out")
-    folder = args.features or root / "features"
-    shards = shard_paths(folder, "heldout")
-    stored = [features for path in shards for features in read_shard(path)]
-    greedy = [features for features in stored if GREEDY in features.mask][: args.answers]
-    if not greedy:
-        raise MlxspecError(
-            f"{folder} holds no features of a held-out greedy answer: make them with `mlxspec "
-            "train features`"
-        )
-    missing = {layer for one in drafter.readers for layer in one.capture} - set(greedy[0].entering)
-    if missing:
-        raise MlxspecError(
-            f"{prepared.choice.drafter} reads the states entering layer {min(missing)}, which the "
-            f"features do not hold (but {sorted(greedy[0].entering)}): leave out --walk"
-        )
-    return [
-        fast_walk(prepared.make_drafter, tqdm(greedy, desc=f"{nodes} nodes", disable=None), nodes)
-        for nodes in args.nodes
-    ]
-
-
-def _answered(args: Namespace, prepared: Prepared, root: Path) -> list[Acceptance]:
-    """Measure acceptance while the target answers held-out prompts."""
     vocab_size = prepared.engine.target.vocab_size
     conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
@@ -185,7 +149,11 @@ def _answered(args: Namespace, prepared: Prepared, root: Path) -> list[Acceptanc
             bar.total = total
             bar.update(done - bar.n)
 
-        return evaluate(prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show)
+        results = evaluate(
+            prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show
+        )
+    figures = {"drafter": prepared.choice.drafter, "figures": as_json(results)}
+    print(json.dumps(figures) if args.json else as_table(results))
 
 
 STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {

@@ -15,10 +15,9 @@ Each request has its own seed, so its samples do not depend on the other slots.
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from mlxspec.batch import BatchReply, BatchSettings, OpenBatch, replies_as_they_end
+from mlxspec.batch import BatchSettings, OpenBatch, replies_as_they_end
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
@@ -35,13 +34,10 @@ class Request:
     """A request for a reply of 1 to `max_tokens` tokens.
 
     Attributes:
-        prompt: At least one token.
-        temperature: 0 is greedy (of equal logits, the lowest id).
-        seed: From 0 to 2**64 - 1.
         is_over: Called with the reply after each token; returns whether the reply ends there.
     """
 
-    prompt: Sequence[int]
+    prompt: Sequence[int]  # at least one token
     max_tokens: int
     temperature: float
     seed: int
@@ -58,62 +54,48 @@ def run_tasks(
     """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends."""
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
     batch = OpenBatch(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
-    asking = _Asking(tasks)
-    for reply in replies_as_they_end(batch, asking.next_job, lambda index: False, asking.is_last):
-        reply.raise_error()
-        asking.send(reply)
-        yield from asking.take_results()
-    yield from asking.take_results()
+    new, begun = iter(enumerate(tasks)), dict[int, Task[T]]()
+    requests, written = dict[int, Request](), dict[int, list[int]]()
+    waiting, results = deque[Job](), deque[tuple[int, T]]()
 
+    def advance(index: int, reply: list[int] | None) -> None:
+        task = begun[index]
+        try:
+            requests[index] = next(task) if reply is None else task.send(reply)
+        except StopIteration as stop:
+            del begun[index]
+            results.append((index, stop.value))
+        else:
+            written[index] = []
+            waiting.append(_job(index, requests[index]))
 
-class _Asking(Generic[T]):
-    """The running tasks, with the open request of each and the tokens of its reply so far."""
-
-    def __init__(self, tasks: Iterable[Task[T]]) -> None:
-        self._new = iter(enumerate(tasks))
-        self._begun: dict[int, Task[T]] = {}
-        self._requests: dict[int, Request] = {}
-        self._said: dict[int, list[int]] = {}
-        self._waiting: deque[Job] = deque()
-        self._results: list[tuple[int, T]] = []
-
-    def next_job(self) -> Job | None:
-        """Return the next waiting request; if none waits, start tasks until one yields one."""
-        while not self._waiting:
-            index, task = next(self._new, (0, None))
+    def next_job() -> Job | None:
+        while not waiting:
+            index, task = next(new, (0, None))
             if task is None:
                 return None
-            self._begun[index] = task
-            self._advance(index, partial(next, task))
-        return self._waiting.popleft()
+            begun[index] = task
+            advance(index, None)
+        return waiting.popleft()
 
-    def is_last(self, index: int, token: EmittedToken) -> bool:
-        """Record a token of a reply; return whether it ends the reply."""
-        self._said[index].append(token.token)
-        return self._requests[index].is_over(self._said[index])
+    def is_last(index: int, token: EmittedToken) -> bool:
+        written[index].append(token.token)
+        return requests[index].is_over(written[index])
 
-    def send(self, reply: BatchReply) -> None:
-        task = self._begun[reply.index]
-        self._advance(reply.index, partial(task.send, list(reply.tokens)))
+    for reply in replies_as_they_end(batch, next_job, lambda index: False, is_last):
+        reply.raise_error()
+        advance(reply.index, list(reply.tokens))
+        while results:
+            yield results.popleft()
+    yield from results
 
-    def take_results(self) -> Iterator[tuple[int, T]]:
-        """Yield the results of tasks that ended since the last call."""
-        done, self._results = self._results, []
-        yield from done
 
-    def _advance(self, index: int, resume: Callable[[], Request]) -> None:
-        try:
-            request = resume()
-        except StopIteration as stop:
-            del self._begun[index]
-            self._results.append((index, stop.value))
-            return
-        self._requests[index], self._said[index] = request, []
-        params = GenerationParams(
-            max_tokens=request.max_tokens,
-            sampling=SamplingParams(temperature=request.temperature),
-            seed=request.seed,
-            num_draft_tokens=0,
-            ignore_eos=True,  # `is_over` of the request decides instead
-        )
-        self._waiting.append(Job(index, list(request.prompt), params))
+def _job(index: int, request: Request) -> Job:
+    params = GenerationParams(
+        max_tokens=request.max_tokens,
+        sampling=SamplingParams(temperature=request.temperature),
+        seed=request.seed,
+        num_draft_tokens=0,
+        ignore_eos=True,  # `is_over` of the request decides instead
+    )
+    return Job(index, list(request.prompt), params)

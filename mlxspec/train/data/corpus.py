@@ -13,8 +13,7 @@ A corpus is such a file, or a folder of shards `corpus-00000.safetensors` and so
 
 import hashlib
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,16 +22,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.loading.tensor_files import write_safetensors
+from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
+from mlxspec.params.checks import real, refusal
+from mlxspec.params.setting import check_fields, number, setting, whole_number
 
 GREEDY = 1
-_SETTINGS = "corpus.json"
-_NAMES = ("tokens", "offsets", "assistant_mask", "heldout")
 
 
 @dataclass(frozen=True)
@@ -78,30 +75,20 @@ def load_corpus(path: str | Path, vocab_size: int) -> list[Conversation]:
     path = Path(path)
     if not path.exists():
         raise MlxspecError(f"there is no corpus at {path}: make one with `mlxspec train data`")
-    if not path.is_dir():
-        return _load_file(path, vocab_size)
-    shards = sorted(path.glob("corpus-*[0-9].safetensors"))
+    shards = sorted(path.glob("corpus-*[0-9].safetensors")) if path.is_dir() else [path]
     if not shards:
         raise MlxspecError(
             f"{path} holds no corpus-*.safetensors: make a corpus with `mlxspec train data`"
         )
-    return [conversation for shard in shards for conversation in _load_file(shard, vocab_size)]
+    return [conversation for shard in shards for conversation in _load_shard(shard, vocab_size)]
 
 
-def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
-    try:
-        arrays = load_file(path)
-    except (OSError, SafetensorError, TypeError) as error:  # TypeError: bfloat16
-        raise MlxspecError(f"{path} is not a corpus that can be read ({error})") from error
-    missing = [name for name in _NAMES if name not in arrays]
-    if missing:
-        raise MlxspecError(f"{path} is not a corpus: it has no array {missing[0]!r}")
-    if any(arrays[name].ndim != 1 or arrays[name].dtype.kind not in "iu" for name in _NAMES):
-        raise MlxspecError(f"{path} is a damaged corpus: its arrays must be lists of integers")
-    tokens, offsets, mask, heldout = (arrays[name] for name in _NAMES)
-    offsets = offsets.astype(np.int64)  # unsigned differences would never be negative
-    ends_match = len(offsets) and offsets[0] == 0 and offsets[-1] == len(tokens) == len(mask)
-    if not ends_match or (np.diff(offsets) < 1).any() or len(heldout) != len(offsets) - 1:
+def _load_shard(path: Path, vocab_size: int) -> list[Conversation]:
+    lazy, spans = read_texts(path, ("tokens", "assistant_mask"), "corpus", others=("heldout",))
+    tokens, mask, heldout = (
+        np.array(lazy[name]) for name in ("tokens", "assistant_mask", "heldout")
+    )
+    if len(heldout) != len(spans):
         raise MlxspecError(f"{path} is a damaged corpus: its offsets do not fit its tokens")
     strange = tokens[(tokens < 0) | (tokens >= vocab_size)]
     if len(strange):
@@ -109,72 +96,93 @@ def _load_file(path: Path, vocab_size: int) -> list[Conversation]:
             f"{path} holds the token {strange[0]}; the target's vocabulary ends at "
             f"{vocab_size - 1}: make a corpus with this target"
         )
-    tokens = tokens.astype(np.int32)
+    tokens, mask = tokens.astype(np.int32), mask.astype(np.uint8)
     return [
-        Conversation(tokens[start:end], mask[start:end].astype(np.uint8), bool(heldout[index]))
-        for index, (start, end) in enumerate(pairwise(offsets.tolist()))
+        Conversation(tokens[start:end], mask[start:end], bool(is_heldout))
+        for (start, end), is_heldout in zip(spans, heldout, strict=True)
     ]
+
+
+def read_texts(
+    path: Path, rows: Sequence[str], kind: str, *, others: Sequence[str] = ()
+) -> tuple[dict[str, mx.array], list[tuple[int, int]]]:
+    """Return the lazy arrays of a file of texts, and where each text starts and ends.
+
+    The first two of `rows`, the arrays with one row a token, and all of `others` are integers.
+    Raises `MlxspecError` if an array is missing, or the file is damaged.
+    """
+    arrays, _ = read_safetensors(path)
+    for name in (*rows, "offsets", *others):
+        if name not in arrays:
+            raise MlxspecError(f"{path} is no {kind}: it has no array {name!r}")
+    integers = [arrays[name] for name in (*rows[:2], "offsets", *others)]
+    if any(a.ndim != 1 or not mx.issubdtype(a.dtype, mx.integer) for a in integers):
+        raise MlxspecError(f"{path} is a damaged {kind}: its arrays must be lists of integers")
+    offsets = np.array(arrays["offsets"]).astype(np.int64)
+    lengths = {arrays[name].shape[0] for name in rows}
+    ends_match = len(offsets) and offsets[0] == 0 and lengths == {offsets[-1]}
+    if not ends_match or (np.diff(offsets) < 1).any():
+        raise MlxspecError(
+            f"{path} is a damaged {kind}: its offsets do not fit its tokens; make it again"
+        )
+    return arrays, list(pairwise(offsets.tolist()))
 
 
 def save_corpus(path: str | Path, conversations: Sequence[Conversation]) -> None:
     """Write one or more conversations to a file atomically, or raise `MlxspecError`."""
+    arrays = written_texts(conversations)
+    arrays["tokens"] = arrays["tokens"].astype(mx.uint32)
+    arrays["heldout"] = mx.array([c.is_heldout for c in conversations], mx.uint8)
+    write_safetensors(Path(path), arrays)
+
+
+def written_texts(conversations: Sequence[Conversation]) -> dict[str, mx.array]:
+    """Return the arrays that every file of texts has."""
     sizes = [len(conversation.tokens) for conversation in conversations]
-    arrays: dict[str, NDArray[Any]] = {
-        "tokens": np.concatenate([c.tokens for c in conversations]).astype(np.uint32),
-        "offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        "assistant_mask": np.concatenate([c.mask for c in conversations]),
-        "heldout": np.array([c.is_heldout for c in conversations], np.uint8),
+    return {
+        "tokens": mx.array(np.concatenate([c.tokens for c in conversations])),
+        "offsets": mx.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)),
+        "assistant_mask": mx.array(np.concatenate([c.mask for c in conversations])),
     }
-    write_safetensors(Path(path), {name: mx.array(array) for name, array in arrays.items()})
 
 
 # ---- its settings ------------------------------------------------------------------------------
 
+_SHARE = number("between 0 and 1", lambda share: 0 <= share <= 1)
+_COUNT = whole_number("1 or more", least=1)
+
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Settings of a corpus; a share is a number from 0 to 1.
+    """Settings of a corpus.
 
     Attributes:
-        greedy_share: Share of the answers that are greedy.
         temperatures: Temperatures of the sampled answers, with equal probability.
-        max_answer_tokens: A longer answer is cut.
-        max_prompt_tokens: A longer user turn by the model is dropped.
-        second_turn_share: Share of the conversations with a second turn, if the first answer ended.
-        num_tokens: Minimum number of tokens, prompts included.
-        batch_size: Conversations that are written together.
-        heldout_share: Share of conversations that training must not see.
         prompts: File of prompts (see `read_prompts`). Half of the conversations start with one of
             them until all are used; None for the model's own prompts alone.
-        tries_per_shard: Conversations started for a shard; filters drop some of them.
     """
 
-    greedy_share: float = 0.5
+    greedy_share: float = setting(0.5, _SHARE, "share of the answers that are greedy")
     temperatures: tuple[float, ...] = (0.7, 1.0)
-    max_answer_tokens: int = 300
-    max_prompt_tokens: int = 120
-    second_turn_share: float = 0.1
-    num_tokens: int = 1_000_000
-    batch_size: int = 32
-    heldout_share: float = 0.05
-    seed: int = 0
+    max_answer_tokens: int = setting(300, _COUNT, "a longer answer is cut")
+    max_prompt_tokens: int = setting(
+        120, whole_number("2 or more, for a word and its end", least=2), "for a turn by the model"
+    )
+    second_turn_share: float = setting(0.1, _SHARE, "share with a second turn, if the first ended")
+    num_tokens: int = setting(1_000_000, _COUNT, "fewest tokens, prompts included")
+    batch_size: int = setting(32, _COUNT, "conversations that are written together")
+    heldout_share: float = setting(0.05, _SHARE, "share that training must not see")
+    seed: int = setting(0, whole_number(), "of prompts and answers")
     prompts: Path | None = None
-    tries_per_shard: int = 256
+    tries_per_shard: int = setting(256, _COUNT, "conversations started; filters drop some of them")
 
     def __post_init__(self) -> None:
-        for name in ("greedy_share", "second_turn_share", "heldout_share"):
-            share = getattr(self, name)
-            _check(name, share, "between 0 and 1", 0 <= share <= 1)
-        for name in ("num_tokens", "batch_size", "tries_per_shard", "max_answer_tokens"):
-            _check(name, getattr(self, name), "1 or more", getattr(self, name) >= 1)
-        turn = self.max_prompt_tokens
-        _check("max_prompt_tokens", turn, "2 or more, for a word and its end", turn >= 2)
-        _check("seed", self.seed, "0 or more", self.seed >= 0)
-        heats = self.temperatures
-        are_right = all(0 < t < math.inf for t in heats) and len(heats) <= 250
-        _check("temperatures", heats, "at most 250 numbers above 0", are_right)
-        is_enough = bool(heats) or self.greedy_share == 1
-        _check("temperatures", heats, "empty only where greedy_share is 1", is_enough)
+        check_fields(self)
+        for heat in self.temperatures:
+            real("temperatures", heat, "numbers above 0", lambda number: number > 0)
+        fewest = 0 if self.greedy_share == 1 else 1  # with greedy answers alone there may be none
+        if not fewest <= len(self.temperatures) <= 250:
+            raise refusal("temperatures", f"{fewest} to 250 numbers", self.temperatures)
 
 
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:
@@ -184,7 +192,7 @@ def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> N
     file cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path, wanted = folder / _SETTINGS, _description(loaded, settings)
+    path, wanted = folder / "corpus.json", _description(loaded, settings)
     if not path.exists():
         partial = path.with_suffix(".partial")  # an interruption leaves no half-written settings
         partial.write_text(json.dumps(wanted, indent=1) + "\n")
@@ -202,31 +210,23 @@ def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> N
             )
 
 
-def _description(loaded: LoadedModel, settings: DataSettings) -> dict[str, Any]:
+def _description(loaded: LoadedModel, settings: DataSettings) -> Mapping[str, Any]:
     """Return everything that determines the content of a shard, in types of JSON."""
     own = asdict(settings)
     del own["num_tokens"]  # more tokens only add shards
-    own["temperatures"] = list(settings.temperatures)
-    own["prompts"] = _digest(settings.prompts)  # its content counts, not its path
+    try:
+        given = None if settings.prompts is None else Path(settings.prompts).read_bytes()
+    except OSError as error:
+        raise MlxspecError(
+            f"the prompt file {settings.prompts} cannot be read ({error})"
+        ) from error
     return {
         "target": loaded.name,
         "weights": loaded.weights,
         "revision": loaded.revision,
         "tokenizer": loaded.tokenizer.fingerprint,
         **own,
+        "temperatures": list(settings.temperatures),
+        # the content of the file counts, not its path
+        "prompts": None if given is None else hashlib.sha256(given).hexdigest(),
     }
-
-
-def _digest(path: Path | None) -> str | None:
-    """Return the SHA-256 of a file; raises `MlxspecError` if it cannot be read."""
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
-
-
-def _check(name: str, value: object, allowed: str, is_allowed: bool) -> None:
-    if not is_allowed:
-        raise ValueError(f"{name} must be {allowed}; got {value}")

@@ -60,11 +60,6 @@ def make_corpus(
     """Write a corpus, or the missing shards of one that was interrupted or must grow.
 
     `on_progress` is called whenever a conversation ends or a shard is complete.
-
-    Raises:
-        MlxspecError: The prompt file is wrong, the folder holds a corpus with other settings, or
-            every conversation was dropped.
-        UnsupportedOperationError: The model has no usable chat template.
     """
     out = Path(out)
     maker = _Maker(loaded, settings, on_progress)
@@ -138,13 +133,15 @@ class _Maker:
         before, kept = self.progress, list[Conversation]()
         tasks = (self._task(shard, index) for index in range(num_tries))
         for _, result in run_tasks(self._loaded, tasks, self._settings.batch_size):
+            if isinstance(result, Conversation) and result.digest in self._seen:
+                result = "double"
             if not isinstance(result, Conversation):
-                self._drop(result)
-            elif (digest := result.digest) in self._seen:
-                self._drop("double")
+                dropped = Counter(self.progress.dropped) + Counter([result])
+                self.progress = replace(self.progress, dropped=dropped)
             else:
-                self._seen.add(digest)
-                kept.append(self._with_split(result))
+                self._seen.add(result.digest)
+                split = is_heldout(result, self._settings.heldout_share)
+                kept.append(replace(result, is_heldout=split))
                 self._add(kept[-1:], num_new_tokens=len(result.tokens))
             self._on_progress(self.progress)
         if not kept:
@@ -160,10 +157,6 @@ class _Maker:
         rng = np.random.default_rng([self._settings.seed, shard, index])
         return self._writer.write(turns, rng)
 
-    def _with_split(self, conversation: Conversation) -> Conversation:
-        share = self._settings.heldout_share
-        return replace(conversation, is_heldout=is_heldout(conversation, share))
-
     def _add(self, kept: list[Conversation], *, num_new_tokens: int) -> None:
         before = self.progress
         self.progress = replace(
@@ -173,11 +166,6 @@ class _Maker:
             num_heldout=before.num_heldout + sum(c.is_heldout for c in kept),
             num_new_tokens=before.num_new_tokens + num_new_tokens,
         )
-
-    def _drop(self, fault: Fault) -> None:
-        counts = Counter(self.progress.dropped)
-        counts[fault] += 1
-        self.progress = replace(self.progress, dropped=counts)
 
     def _nothing_kept(self, before: DataProgress, num_tries: int) -> MlxspecError:
         faults = Counter(self.progress.dropped)

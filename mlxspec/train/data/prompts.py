@@ -24,10 +24,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
 from mlxspec.loading import Tokenizer
+from mlxspec.params.checks import refusal, whole, wrong_type
 from mlxspec.text.prompt import are_texts
 from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.difference import common_length
@@ -70,20 +70,19 @@ def read_prompts(path: str | Path) -> list[list[str]]:
     """Return the user turns of each conversation in a file.
 
     A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts); a
-    `.toml` file has templates; any other file has one prompt per line. Empty
-    lines are ignored.
-
-    Raises:
-        MlxspecError: The file cannot be read, a line is wrong, or there are no prompts.
+    `.toml` file has templates; any other file has one prompt per line. Empty lines are ignored.
+    Raises `MlxspecError` if the file cannot be read, a line is wrong, or there are no prompts.
     """
     path = Path(path)
-    if path.suffix == ".toml":
-        return read_templates(path).prompts()
     try:
-        lines = read_text(path).split("\n")
+        text = read_text(path)
     except (OSError, NotTextError) as error:
         raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
-    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if path.suffix == ".toml":
+        return _read_templates(path, text).prompts()
+    numbered = [
+        (number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()
+    ]
     if not numbered:
         raise MlxspecError(f"the prompt file {path} is empty: write one prompt per line")
     if path.suffix != ".jsonl":
@@ -108,27 +107,20 @@ def _turns(line: str, place: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Templates:
-    """Turns with gaps, and the words for the gaps.
+    """Turns with gaps, and the words for the gaps."""
 
-    Attributes:
-        templates: The turns of the user, per conversation, with names in braces.
-        words: Possible words for each name.
-        count: Number of conversations to make; fewer are made if some are equal.
-        seed: 0 or more.
-    """
-
-    templates: Sequence[Sequence[str]]
-    words: Mapping[str, Sequence[str | int]]
-    count: int
+    templates: Sequence[Sequence[str]]  # per conversation, the user's turns with names in braces
+    words: Mapping[str, Sequence[str | int]]  # possible words for each name
+    count: int  # conversations to make; fewer are made if some are equal
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.count) is not int or self.count < 1:
-            raise ValueError(f"count is a number of conversations, 1 or more; got {self.count!r}")
-        if type(self.seed) is not int or self.seed < 0:
-            raise ValueError(f"seed is a whole number, 0 or more; got {self.seed!r}")
+        whole("count", self.count, "1 or more", least=1)
+        whole("seed", self.seed)
+        if not isinstance(self.words, dict):
+            raise wrong_type("words", "a table of lists", self.words)
         if not _is_list(self.templates) or not all(map(are_texts, self.templates)):
-            raise ValueError("templates is a list, not empty, of lists of texts")
+            raise refusal("templates", "a list, not empty, of lists of texts", self.templates)
         for turns in self.templates:
             for name in _names(turns):
                 if not _is_list(self.words.get(name)):
@@ -148,22 +140,18 @@ class Templates:
         return [_GAP.sub(lambda gap: chosen[gap[1]], turn) for turn in turns]
 
 
-def read_templates(path: Path) -> Templates:
-    """Return the templates of a TOML file; raises `MlxspecError` if the file is wrong."""
+def _read_templates(path: Path, text: str) -> Templates:
     try:
-        stated = tomllib.loads(read_text(path))
-    except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
+        stated = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise MlxspecError(f"the prompt file {path} cannot be read ({error})") from error
     names = [one.name for one in fields(Templates)]
     strange = sorted(set(stated) - set(names))
     if strange or "count" not in stated:
         fault = f"sets {strange[0]!r}" if strange else "does not set count"
         raise MlxspecError(f"the prompt file {path} {fault}; it takes {', '.join(names)}")
-    words: Any = stated.get("words", {})
-    if not isinstance(words, dict):
-        raise MlxspecError(f"the prompt file {path}: words is a table of lists, not {words!r}")
     try:
-        return Templates(**{"templates": (), **stated, "words": words})
+        return Templates(**{"templates": (), "words": {}, **stated})
     except ValueError as error:
         raise MlxspecError(f"the prompt file {path}: {error}") from error
 

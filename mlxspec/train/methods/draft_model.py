@@ -8,8 +8,8 @@ most probable next tokens with their probabilities: they say more than one sampl
 Distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -17,11 +17,18 @@ from mlx import nn
 from numpy.typing import NDArray
 
 from mlxspec.models import Model, ModelConfig, TargetModel, build_model
-from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
-from mlxspec.train.features import Features, NoCache
+from mlxspec.train.features import Features
 from mlxspec.train.methods.losses import tied_cross_entropy
-from mlxspec.train.weights import flat
+from mlxspec.train.objective import LOOKAHEAD, Material, Objective, chain_matches, flat
+from mlxspec.train.recipe import Recipe
+
+
+class _NoRows:
+    """A cache that stores nothing: attention sees the rows of this forward alone."""
+
+    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        return keys, values
 
 
 class Student(nn.Module):
@@ -45,7 +52,7 @@ class Student(nn.Module):
         own = self.rows[mx.maximum(row, 0)]
         x = mx.where((row >= 0)[:, None], own, self.model.embed(tokens))
         layers = range(self.model.config.num_hidden_layers)
-        x, _ = self.model.run_layers(x[None], NoCache(), 0, {None: "causal"}, layers)
+        x, _ = self.model.run_layers(x[None], _NoRows(), 0, {None: "causal"}, layers)
         return self.model.norm(x)[0]
 
     def places(self, tokens: NDArray[np.int32]) -> mx.array:
@@ -61,35 +68,27 @@ class Student(nn.Module):
         return self.model
 
 
-class DraftModelObjective:
+class DraftModelObjective(Objective):
     """Trains a student for one target; `config` is the `config.json` of the student."""
+
+    recipe = Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3)
+    bits, layer_bits = 4, 6
 
     def __init__(
         self,
-        target: TargetModel,
-        ids: NDArray[np.int32],
-        counts: NDArray[np.int64],
+        target: TargetModel,  # its embedding is projected to the student's width
+        ids: NDArray[np.int32],  # tokens whose rows are trained
+        counts: NDArray[np.int64],  # (V,) how often each token occurs in the corpus
         *,
         hidden_size: int = 256,
-        intermediate_size: int = 768,
-        num_layers: int = 4,
-        head_dim: int = 64,
+        intermediate_size: int = 768,  # width inside the MLP
+        num_layers: int = 4,  # number of layers
+        head_dim: int = 64,  # size of the attention heads, which share one key/value head
     ) -> None:
         """Make a student with random layers, with the target's tokenizer and context length.
 
-        Args:
-            target: Its embedding is projected to the student's width.
-            ids: Tokens whose rows are trained.
-            counts: (V,) how often each token occurs in the corpus.
-            hidden_size: Width of the student, at most that of the target's embedding; a multiple of
-                `head_dim`. Weights are stored without quantisation unless it is a multiple of 64.
-            intermediate_size: Width inside the MLP.
-            num_layers: Number of layers.
-            head_dim: Size of the attention heads, which share one key/value head.
-
-        Raises:
-            ValueError: A size is out of range, or `hidden_size` is not a multiple of `head_dim`.
-            UnsupportedOperationError: The target has no embedding to start from.
+        Its width is at most that of the target's embedding, which is projected to it, and a
+        multiple of `head_dim`. Weights are not quantised unless it is a multiple of 64.
         """
         vocabulary = mx.arange(target.config.vocab_size)
         embedding = np.array(target.embed(vocabulary).astype(mx.float32))
@@ -118,8 +117,11 @@ class DraftModelObjective:
         mx.eval(model.parameters())
         self.network = Student(model, ids)
 
+    @classmethod
+    def build(cls, material: Material, **options: Any) -> Self:
+        return cls(material.model, material.target_ids, material.counts, **options)
+
     def loss(self, features: Features) -> mx.array:
-        """Return the loss summed over the assistant tokens of one conversation."""
         rows = np.flatnonzero(features.mask[1:])
         if len(rows) == 0:
             return mx.array(0.0)
@@ -129,20 +131,14 @@ class DraftModelObjective:
         return tied_cross_entropy(hidden, self.network.rows, trained, probs)
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return the config and the tensors of the file; see `Objective`."""
         return dict(self.config), flat(self.network.merged().parameters())
 
-    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
-        """Return the acceptance of greedy chains along the target's own text."""
-        matches = []
-        for features in conversations:
-            rows = np.flatnonzero(features.mask[1:] == GREEDY)
-            if len(rows):
-                hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
-                drafted = mx.argmax(hidden @ self.network.rows.T, axis=-1)
-                hits = np.array(drafted == self.network.places(features.tokens[rows + 1]))
-                matches.append(chain_matches(rows, [hits] * LOOKAHEAD))
-        return chain_figures(matches)
+    def matches(self, features: Features) -> NDArray[np.bool_]:
+        rows = np.flatnonzero(features.mask[1:] == GREEDY)
+        hidden = self.network(mx.array(features.tokens[:-1]))[mx.array(rows)]
+        drafted = mx.argmax(hidden @ self.network.rows.T, axis=-1)
+        hits = np.array(drafted == self.network.places(features.tokens[rows + 1]))
+        return chain_matches(rows, [hits] * LOOKAHEAD)
 
 
 def _check_width(size: int, head_dim: int, largest: int) -> None:

@@ -12,9 +12,9 @@ Position i is the pair (states of token i, embedding of token i + 1). It predict
 target's distribution of that token follows from its state at token i + 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -22,42 +22,38 @@ from numpy.typing import NDArray
 
 from mlxspec.device import ops
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
-from mlxspec.models import TargetModel
-from mlxspec.train.acceptance import chain_figures, chain_matches
+from mlxspec.models import Model, TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
+from mlxspec.train.objective import Material, Objective, capture_layers, chain_matches
+from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
 _OWN_NAMES = {"input_layernorm.weight": "hidden_norm.weight"}
 _LAST_PROJECTIONS = (("self_attn", "o_proj"), ("mlp", "down_proj"))
 
 
-class Eagle3Objective:
+class Eagle3Objective(Objective):
     """Trains a head for one target."""
+
+    recipe = Recipe("eagle3", tokens=2_000_000)
 
     def __init__(
         self,
         model: TargetModel,
-        target_ids: mx.array,
+        target_ids: mx.array,  # (draft_vocab,) int32 tokens that can be drafted
         capture: Sequence[int],
         *,
-        depths: int = 3,
-        decay: float = 0.8,
-        state_weight: float = 0.2,
+        depths: int = 3,  # depths of training-time test, 1 or more
+        decay: float = 0.8,  # weight of each depth relative to the one before
+        state_weight: float = 0.2,  # weight of the squared distance to the target's own final state
     ) -> None:
         """Start the head as a copy of the target's last layer; the target does not change.
 
-        Args:
-            model: The target.
-            target_ids: (draft_vocab,) int32 tokens that can be drafted.
-            capture: Layers whose input states are fused; the last should be near the top.
-            depths: Depths of training-time test, 1 or more.
-            decay: Weight of each depth relative to the one before.
-            state_weight: Weight of the squared distance to the target's own final state.
+        The states that enter the layers of `capture` are fused; the last should be near the top.
         """
         if depths < 1:
             raise ValueError(f"depths must be 1 or more; got {depths}")
@@ -66,6 +62,16 @@ class Eagle3Objective:
         self._state_weight = state_weight
         self._target_ids = target_ids
         self._head = reduced_head(model, target_ids)
+
+    @classmethod
+    def build(cls, material: Material, **options: Any) -> Self:
+        capture = capture_layers(material.model.config.num_hidden_layers)
+        shard = material.first_shard(capture)
+        objective = cls(material.model, material.ids, capture, **options)
+        if not isinstance(material.model, Model):
+            longest = max(shard, key=lambda one: int((one.mask > 0).sum()))
+            objective.drop_what_misleads(longest)
+        return objective
 
     def drop_what_misleads(self, features: Features) -> None:
         """Zero the output of the copied attention, MLP or both if this lowers the loss.
@@ -83,11 +89,10 @@ class Eagle3Objective:
         loss_with(min(product((1.0, 0.0), repeat=2), key=loss_with))
 
     def loss(self, features: Features) -> mx.array:
-        """Return the loss summed over the assistant tokens of one conversation."""
         predicted = np.flatnonzero(features.mask[2:])  # i predicts token i + 2, the assistant's
         if len(predicted) == 0:
             return mx.array(0.0)
-        truth = dense_rows(features.final, predicted + 1)
+        truth = features.final_at(predicted + 1)
         probs = target_probs(truth, self._head)
         scale = mx.square(truth).mean()  # makes the distance independent of the model's scale
         total, weight = mx.array(0.0), 1.0
@@ -100,22 +105,8 @@ class Eagle3Objective:
             weight *= self._decay
         return total
 
-    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return the config and the tensors of the file; see `Objective`."""
-        return self.network.config, self.network.tensors
-
-    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
-        """Return the acceptance of greedy chains along the target's own text."""
-        matches = []
-        for features in conversations:
-            predicted = np.flatnonzero(features.mask[2:] == GREEDY)
-            if len(predicted):
-                matches.append(self._matches(features, predicted))
-        return chain_figures(matches)
-
-    def _matches(self, features: Features, predicted: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return (depths, n) bool for the chains that start at each position and fit its answer."""
-        hits = []
+    def matches(self, features: Features) -> NDArray[np.bool_]:
+        predicted, hits = np.flatnonzero(features.mask[2:] == GREEDY), []
         for states in self._unroll(features):
             logits = self._head.logits(states[0][mx.array(predicted)])
             drafted = self._target_ids[mx.argmax(logits, axis=-1)]

@@ -10,7 +10,7 @@ The blocks start as the identity: their last projections are zero.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -19,46 +19,44 @@ from numpy.typing import NDArray
 from mlxspec.device.ops import exp
 from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import TargetModel
-from mlxspec.train.acceptance import LOOKAHEAD, chain_figures, chain_matches
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
+from mlxspec.train.objective import (
+    LOOKAHEAD,
+    Material,
+    Objective,
+    capture_layers,
+    chain_figures,
+    chain_matches,
+)
+from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 
 
-class ExitObjective:
+class ExitObjective(Objective):
     """Trains an exit for one target."""
+
+    recipe = Recipe("exit", tokens=300_000)
 
     def __init__(
         self,
         model: TargetModel,
-        target_ids: mx.array,
+        target_ids: mx.array,  # (n,) int32 tokens that can be drafted
         *,
-        layer: int,
-        num_blocks: int = 1,
+        layer: int,  # the layer whose input state the exit uses
+        num_blocks: int = 1,  # residual blocks
         intermediate_size: int | None = None,
         threshold: float = DEFAULT_THRESHOLD,
-        state_weight: float = 0.2,
+        state_weight: float = 0.2,  # weight of the squared distance to the target's own final state
     ) -> None:
         """Make an untrained exit (see `fit_lens`); the target does not change.
 
-        Args:
-            model: The target.
-            target_ids: (n,) int32 tokens that can be drafted.
-            layer: The layer whose input state the exit uses.
-            num_blocks: Residual blocks.
-            intermediate_size: Width inside a block; None for that of the target's MLPs, or the
-                usual one if the target's config has none.
-            threshold: Confidence below which drafting stops, written into the exit's config.
-            state_weight: Weight of the squared distance to the target's own final state.
-
-        Raises:
-            ValueError: A number is out of range.
-            UnsupportedOperationError: The layers of the target run only as a whole.
+        The width inside a block is by default that of the target's MLPs. Drafting stops where the
+        confidence is below the threshold, which is written into the exit's config.
         """
         model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
         width = inner_width(model) if intermediate_size is None else intermediate_size
@@ -79,11 +77,19 @@ class ExitObjective:
         self._target_ids, self._state_weight = target_ids, state_weight
         self._head = reduced_head(model, target_ids)
 
+    @classmethod
+    def build(cls, material: Material, **options: Any) -> Self:
+        layers = capture_layers(material.model.config.num_hidden_layers)
+        options = {"layer": layers[len(layers) // 2], **options}
+        shard = material.first_shard([options["layer"]])
+        objective = cls(material.model, material.ids, **options)
+        objective.fit_lens(shard)  # one shard has enough tokens, see there
+        return objective
+
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens to the least-squares map from the exit's states to the target's final ones.
 
-        Ten thousand tokens are enough, and more do no harm. The blocks do not change. Raises
-        `ValueError` if there is no assistant token.
+        Ten thousand tokens are enough, and more do no harm. The blocks do not change.
         """
         D = self.network.config.hidden_size
         squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))
@@ -92,7 +98,7 @@ class ExitObjective:
             rows = np.flatnonzero(features.mask[1:])
             states = np.array(self.network.input_norm(self._entering(features, rows)))
             inputs = np.pad(states, [(0, 0), (0, 1)], constant_values=1.0)
-            truth = np.array(dense_rows(features.final, rows))
+            truth = np.array(features.final_at(rows))
             squares += inputs.T @ inputs
             products += inputs.T @ truth
             final, count = final + float(np.square(truth).sum()), count + truth.size
@@ -106,26 +112,23 @@ class ExitObjective:
         mx.eval(self.network.parameters())
 
     def loss(self, features: Features) -> mx.array:
-        """Return the loss summed over the assistant tokens of one conversation."""
         rows = np.flatnonzero(features.mask[1:])
         if len(rows) == 0:
             return mx.array(0.0)
         hidden = self.network(self._entering(features, rows))
-        truth = dense_rows(features.final, rows)
+        truth = features.final_at(rows)
         probs = target_probs(truth, self._head)
         distance = mx.square(hidden - truth).mean(axis=-1).sum() / mx.square(truth).mean()
         return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return the config and the tensors of the file; see `Objective`."""
         return asdict(self.network.config), self.network.tensors
 
-    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
-        """Return the acceptance of greedy chains along the target's own text.
+    def evaluate(self, conversations: Sequence[Features]) -> dict[str, Any]:
+        """Return also three shares of all assistant tokens.
 
-        Besides the figures of `chain_figures` there are three shares of all assistant tokens:
-        "agreement", where the exit's most probable token is the target's; "sure", where its
-        confidence reaches the threshold; and "agreement_when_sure", among the sure ones.
+        "agreement": the exit's most probable token is the target's; "sure": its confidence reaches
+        the threshold; "agreement_when_sure", among the sure ones.
         """
         matches, agrees, confidences = [], [], []
         for features in conversations:
@@ -139,17 +142,14 @@ class ExitObjective:
             hits = (drafted == features.tokens[rows + 1])[is_greedy]
             matches.append(chain_matches(rows[is_greedy], [hits] * LOOKAHEAD))
         figures = chain_figures(matches)
-        agree, is_sure = np.concatenate(agrees), np.concatenate(confidences) >= self._threshold
+        agree = np.concatenate(agrees)
+        is_sure = np.concatenate(confidences) >= self.network.config.threshold
         return {
             **figures,
             "agreement": round(float(agree.mean()), 4),
             "sure": round(float(is_sure.mean()), 4),
             "agreement_when_sure": round(float(agree[is_sure].sum() / max(is_sure.sum(), 1)), 4),
         }
-
-    @property
-    def _threshold(self) -> float:
-        return self.network.config.threshold
 
     def _guesses(
         self, features: Features, rows: NDArray[np.intp]
@@ -161,4 +161,4 @@ class ExitObjective:
         return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
-        return dense_rows(features.entering[self.network.config.layer], rows)
+        return features.entering_at(self.network.config.layer, rows)

@@ -16,7 +16,7 @@ import numpy as np
 from mlxspec.models import Model, TargetModel
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import compute_features
-from mlxspec.train.weights import dense
+from mlxspec.train.reduced_head import dense
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")

@@ -8,7 +8,7 @@ token t+1 (Medusa-1, Cai et al. 2024, https://arxiv.org/abs/2401.10774).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import mlx.core as mx
 import numpy as np
@@ -17,40 +17,36 @@ from numpy.typing import NDArray
 
 from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.models import TargetModel
-from mlxspec.train.acceptance import chain_figures, runs
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
+from mlxspec.train.objective import Material, Objective, chain_figures, runs
+from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head
-from mlxspec.train.weights import dense_rows
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
 
 
-class MedusaObjective:
+class MedusaObjective(Objective):
     """Trains heads for one target."""
+
+    recipe = Recipe("medusa", tokens=1_000_000, batch_tokens=512, learning_rate=4e-3)
 
     def __init__(
         self,
         model: TargetModel,
-        target_ids: mx.array,
+        target_ids: mx.array,  # (draft_vocab,) int32 tokens that can be drafted
         *,
-        num_heads: int = 4,
-        num_blocks: int = 2,
-        decay: float = 0.8,
+        num_heads: int = 4,  # number of heads, and so the depth of a draft
+        num_blocks: int = 2,  # residual blocks of each head
+        decay: float = 0.8,  # weight of each head relative to the one before
         labels: Literal["law", "token"] = "law",
     ) -> None:
         """Make heads whose blocks add nothing yet; the target does not change.
 
-        Args:
-            model: The target.
-            target_ids: (draft_vocab,) int32 tokens that can be drafted.
-            num_heads: Number of heads, and so the depth of a draft; 1 or more.
-            num_blocks: Residual blocks of each head, 1 or more.
-            decay: Weight of each head relative to the one before.
-            labels: "law" for the target's distribution over the tokens that can be drafted, or
-                "token" for the token that was written, if it can be drafted.
+        The labels are "law", the target's distribution over the tokens that can be drafted, or
+        "token", the token that was written, if it can be drafted.
         """
         if min(num_heads, num_blocks) < 1:
             raise ValueError(
@@ -67,12 +63,15 @@ class MedusaObjective:
         self._target_ids, self._decay, self._labels = target_ids, decay, labels
         self._head = reduced_head(model, target_ids)
 
+    @classmethod
+    def build(cls, material: Material, **options: Any) -> Self:
+        return cls(material.model, material.ids, **options)
+
     def loss(self, features: Features) -> mx.array:
-        """Return the loss summed over the assistant tokens of one conversation."""
         positions = np.flatnonzero(features.mask[2:])  # i: token i + 2 is the assistant's
         if len(positions) == 0:
             return mx.array(0.0)
-        hidden = dense_rows(features.final, positions)
+        hidden = features.final_at(positions)
         probs, is_labelled = self._labels_of(features, positions)
         total, weight = mx.array(0.0), 1.0
         for ahead, head in enumerate(self.network.heads):
@@ -89,23 +88,19 @@ class MedusaObjective:
     ) -> tuple[mx.array, NDArray[np.bool_]]:
         """Return (n, draft_vocab) probabilities of tokens `places` + 2, and which rows have any."""
         if self._labels == "law":
-            final = dense_rows(features.final, places + 1)
-            return target_probs(final, self._head), np.ones(len(places), np.bool_)
+            probs = target_probs(features.final_at(places + 1), self._head)
+            return probs, np.ones(len(places), np.bool_)
         written = mx.array(features.tokens[places + 2])[:, None] == self._target_ids
         return written.astype(mx.float32), np.array(written.any(axis=1))
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return the config and the tensors of the file; see `Objective`."""
-        return (
-            {**self.network.config, "accuracies": figures["accuracies"]},
-            self.network.tensors,
-        )
+        config = {**self.network.config, "accuracies": figures["accuracies"]}
+        return config, self.network.tensors
 
-    def evaluate(self, conversations: Sequence[Features]) -> Mapping[str, Any]:
-        """Return the acceptance of greedy chains along the target's own text.
+    def evaluate(self, conversations: Sequence[Features]) -> dict[str, Any]:
+        """Return also "accuracies", by which draft trees are chosen.
 
-        Besides the figures of `chain_figures` there are "accuracies": per head, the share of
-        positions where its token of each rank is right. Draft trees are chosen by these.
+        They are, per head, the share of positions where its token of each rank is right.
         """
         ranks = [self._ranks(features) for features in conversations]
         figures = chain_figures([one == 0 for one in ranks])
@@ -121,7 +116,7 @@ class MedusaObjective:
         starts = positions[runs(positions, len(heads) - 1)]
         ranks = np.zeros((len(heads), len(starts)), np.int64)
         if len(starts):
-            hidden = dense_rows(features.final, starts)
+            hidden = features.final_at(starts)
             for ahead, head in enumerate(heads):
                 best, _ = top_tokens(self._head.logits(head(hidden)), NUM_RANKS)
                 guesses = np.array(self._target_ids[best])

@@ -4,18 +4,27 @@ A row is the mean of the distributions after all occurrences of a context. Its w
 the divergence from the prediction of the shorter contexts, times the number of occurrences. The
 rows with the most worth per byte fill the allowed size. (Entropy-based pruning of backoff models,
 Stolcke 1998, https://arxiv.org/abs/cs/0006025)
+
+With features of a conversation, the target's most probable next tokens follow a context, with their
+probabilities. Without features, the token that the target wrote follows, with probability 1. That
+is one sample: less exact, but it needs no forward, and samples of much text are worth more than
+exact probabilities of little text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.drafters.table.drafter import STORED_PRIOR
 from mlxspec.drafters.table.file import row_bytes, token_type
-from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, has_begun, shorten
-from mlxspec.train.methods.occurrences import Occurrences
+from mlxspec.drafters.table.rows import MAX_ORDER, StoredRows, has_begun, pack, shorten
+from mlxspec.errors import MlxspecError
+from mlxspec.train.data.corpus import Conversation
+from mlxspec.train.features import read_shard
 
 DEFAULT_MAX_BYTES = 5_000_000
 
@@ -27,44 +36,87 @@ _NOTHING = 0.01  # a floor: tokens with lower probabilities count as unpredicted
 _DISCOUNT = 0.5  # subtracted from the occurrences: a count overstates how often a row recurs
 
 
+# ---- contexts and what follows them -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Contexts in texts, and the tokens that follow them."""
+
+    contexts: NDArray[np.int64]  # (n,) int64 packed contexts of up to three tokens
+    tokens: NDArray[np.int32]  # (n, k) int32 next tokens, distinct in each row
+    probs: NDArray[np.float32]  # (n, k) float32 probabilities
+
+
+def observe(
+    conversations: Sequence[Conversation], shards: Iterable[Path] = ()
+) -> list[Occurrences]:
+    """Return the occurrences in each text of a corpus, without held-out conversations.
+
+    `shards` are files of features; their conversations that are not in the corpus are ignored.
+    Raises `MlxspecError` if no conversation is left.
+    """
+    unseen = {c.tokens.tobytes(): c for c in conversations if not c.is_heldout}
+    found: list[Occurrences] = []
+    for shard in shards:
+        for text in read_shard(shard):
+            if unseen.pop(text.tokens.tobytes(), None) is not None:
+                found.append(_occurrences(text, text.top_tokens, text.top_probs))
+    for conversation in unseen.values():
+        written = np.roll(conversation.tokens, -1)[:, None]
+        found.append(_occurrences(conversation, written, np.ones(written.shape)))
+    found = [one for one in found if len(one.contexts)]
+    if not found:
+        raise MlxspecError(
+            "there is no text to make a table from: all conversations are held out, or there is "
+            "none; make some with `mlxspec train data`"
+        )
+    return sorted(found, key=lambda one: one.tokens.shape[1])
+
+
+def _occurrences(
+    text: Conversation, following: NDArray[np.int32], probs: NDArray[Any]
+) -> Occurrences:
+    """Return the occurrences before tokens of the assistant; (n, k) tokens follow each of (n,)."""
+    before = np.flatnonzero(text.mask[1:])
+    contexts = _contexts(text.tokens)[before]
+    return Occurrences(contexts, following[before], probs[before].astype(np.float32))
+
+
+def _contexts(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the (n,) contexts that end at each of (n,) tokens of one text."""
+    begun = np.concatenate([np.full(MAX_ORDER - 1, -1), tokens])  # -1: before the start of the text
+    return pack(np.lib.stride_tricks.sliding_window_view(begun, MAX_ORDER))
+
+
+# ---- the rows of a file -------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class _Means:
     """The mean row of every context of one length, rare ones included.
 
     Attributes:
-        contexts: (n,) int64, ascending.
-        counts: (n,) occurrences.
         keys: (entries,) int64, ascending: index of the context times vocabulary size, plus token.
-        probs: (entries,) mean probabilities.
     """
 
-    contexts: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    contexts: NDArray[np.int64]  # (n,) int64, ascending
+    counts: NDArray[np.int64]  # (n,) occurrences
     keys: NDArray[np.int64]
-    probs: NDArray[np.float32]
+    probs: NDArray[np.float32]  # (entries,) mean probabilities
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Rows of one order that the file could hold, the most probable entries first.
+    """Rows of one order that the file could hold, the most probable entries first."""
 
-    Attributes:
-        contexts: (n,) int64, ascending.
-        counts: (n,) occurrences.
-        rows: (entries,) index of the row of each entry, ascending.
-        tokens: (entries,) int64.
-        probs: (entries,) mean probabilities.
-        worth: (n,) worth of each row, see above.
-        cost: (n,) bytes of each row.
-    """
-
-    contexts: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    probs: NDArray[np.float32]
-    worth: NDArray[np.float64]
-    cost: NDArray[np.int64]
+    contexts: NDArray[np.int64]  # (n,) int64, ascending
+    counts: NDArray[np.int64]  # (n,) occurrences
+    rows: NDArray[np.int64]  # (entries,) index of the row of each entry, ascending
+    tokens: NDArray[np.int64]  # (entries,) int64
+    probs: NDArray[np.float32]  # (entries,) mean probabilities
+    worth: NDArray[np.float64]  # (n,) worth of each row, see above
+    cost: NDArray[np.int64]  # (n,) bytes of each row
 
 
 def build_table(

@@ -64,11 +64,6 @@ def test_the_shards_of_a_folder_are_read_in_order_and_nothing_else(tmp_path):
     assert [same(c, FIRST) for c in loaded] == [True, False, False]
 
 
-def test_a_folder_without_shards_is_refused(tmp_path):
-    with pytest.raises(MlxspecError, match="make a corpus with `mlxspec train data`"):
-        load_corpus(tmp_path, VOCAB)
-
-
 def test_spans_are_the_answers():
     both = conversation([1] * 8, [0, 1, 1, 0, 0, 3, 3, 3])
     assert both.spans() == [(1, 3), (5, 8)]
@@ -114,50 +109,34 @@ def test_a_token_outside_the_vocabulary_is_refused(tmp_path, token):
         load_corpus(tmp_path / "a.safetensors", VOCAB)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tensors here"])
+@pytest.mark.parametrize("content", [b"", b"no tensors here", None])
 def test_what_is_no_corpus_is_refused(tmp_path, content):
     path = tmp_path / "a.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(MlxspecError, match="not a corpus that can be read"):
+    if content is None:
+        mx.save_safetensors(str(path), {"weight": mx.zeros((2, 2), mx.bfloat16)})
+    else:
+        path.write_bytes(content)
+    with pytest.raises(MlxspecError, match=r"a\.safetensors"):
         load_corpus(path, VOCAB)
 
 
 def test_a_missing_corpus_says_how_to_make_one(tmp_path):
-    with pytest.raises(MlxspecError, match=r"no corpus at .*: make one with `mlxspec train data`"):
-        load_corpus(tmp_path / "none", VOCAB)
+    for path in (tmp_path / "none", tmp_path):  # the second is a folder without shards
+        with pytest.raises(MlxspecError, match="mlxspec train data"):
+            load_corpus(path, VOCAB)
 
 
-def test_a_file_of_weights_is_refused(tmp_path):
-    path = tmp_path / "model.safetensors"
-    mx.save_safetensors(str(path), {"weight": mx.zeros((2, 2), mx.bfloat16)})
-    with pytest.raises(MlxspecError, match="not a corpus"):
-        load_corpus(path, VOCAB)
-
-
-def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_write_leaves_what_was_there(tmp_path, monkeypatch, error):
     path = tmp_path / "a.safetensors"
     save_corpus(path, [FIRST])
 
     def break_off(target, arrays, metadata):
         Path(target).write_bytes(b"half")
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(mx, "save_safetensors", break_off)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else MlxspecError):
         save_corpus(path, [SECOND])
     assert same(load_corpus(path, VOCAB)[0], FIRST)
-
-
-def test_a_full_disk_is_an_error_of_ours_and_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "a.safetensors"
-    save_corpus(path, [FIRST])
-
-    def break_off(target, arrays, metadata):
-        Path(target).write_bytes(b"half")
-        raise RuntimeError("[write] Unable to write 40 bytes to file.")
-
-    monkeypatch.setattr(mx, "save_safetensors", break_off)
-    with pytest.raises(MlxspecError, match=r"cannot write .*a\.safetensors: .*Unable to write"):
-        save_corpus(path, [SECOND])
-    assert same(load_corpus(path, VOCAB)[0], FIRST)
-    assert list(tmp_path.iterdir()) == [path]
+    assert error is KeyboardInterrupt or list(tmp_path.iterdir()) == [path]

@@ -68,6 +68,8 @@ def test_there_are_as_many_tokens_as_asked_for(whole):
     assert progress.num_tokens == sum(len(c.tokens) for c in conversations) >= 250
     assert progress.num_conversations == len(conversations)
     assert progress.num_new_tokens == progress.num_tokens
+    assert {int(conversation.mask.max()) for conversation in conversations} == {1, 2, 3}
+    assert len(files(folder)) > 3
 
 
 def test_every_conversation_is_a_chat_and_the_mask_covers_the_answers(whole):
@@ -97,11 +99,6 @@ def test_greedy_answers_are_what_the_target_would_say(whole):
     assert count > 2
 
 
-def test_all_kinds_of_answers_occur(whole):
-    found = {int(conversation.mask.max()) for conversation in corpus(whole[0])}
-    assert found == {1, 2, 3}
-
-
 def test_prompts_of_a_file_are_answered_while_they_last(tmp_path):
     lines = ["a" + second + third for second in "bcde" for third in "abc"]
     settings = replace(SETTINGS, prompts=prompts_file(tmp_path, lines), num_tokens=300)
@@ -129,10 +126,6 @@ def test_doubles_are_dropped(tmp_path):
 
 
 # ---- interrupted, resumed, enlarged --------------------------------------------------------
-
-
-def test_there_are_several_shards(whole):
-    assert len(files(whole[0])) > 3
 
 
 def test_the_same_seed_gives_the_same_files(whole, tmp_path):
@@ -190,14 +183,23 @@ def test_a_whole_corpus_is_counted_and_left_alone(whole):
     assert reported[-1] == progress == replace(whole[1], num_new_tokens=0, dropped={})
 
 
-def test_a_corpus_made_in_another_way_is_not_continued(whole):
-    with pytest.raises(MlxspecError, match="max_answer_tokens is 12, not 9"):
-        make_corpus(TARGET, whole[0], replace(SETTINGS, max_answer_tokens=9))
+@pytest.mark.parametrize(
+    ("target", "settings", "message"),
+    [
+        (TARGET, replace(SETTINGS, max_answer_tokens=9), "max_answer_tokens is 12, not 9"),
+        (replace(TARGET, name="other"), SETTINGS, "target is toy, not other"),
+    ],
+)
+def test_a_corpus_made_in_another_way_is_not_continued(whole, target, settings, message):
+    with pytest.raises(MlxspecError, match=message):
+        make_corpus(target, whole[0], settings)
 
 
-def test_a_corpus_of_another_target_is_not_continued(whole):
-    with pytest.raises(MlxspecError, match="target is toy, not other"):
-        make_corpus(replace(TARGET, name="other"), whole[0], SETTINGS)
+@pytest.mark.parametrize("content", ["{", "3"])
+def test_settings_that_say_nothing_are_refused(tmp_path, content):
+    (tmp_path / "corpus.json").write_text(content)
+    with pytest.raises(MlxspecError, match="cannot be read"):
+        make_corpus(TARGET, tmp_path, SETTINGS)
 
 
 def test_another_prompt_file_is_noticed(tmp_path):
@@ -206,13 +208,6 @@ def test_another_prompt_file_is_noticed(tmp_path):
     prompts_file(tmp_path, ["abd"])
     with pytest.raises(MlxspecError, match="prompts is"):
         make_corpus(TARGET, tmp_path / "out", settings)
-
-
-@pytest.mark.parametrize("content", ["{", "3"])
-def test_settings_that_say_nothing_are_refused(tmp_path, content):
-    (tmp_path / "corpus.json").write_text(content)
-    with pytest.raises(MlxspecError, match="cannot be read"):
-        make_corpus(TARGET, tmp_path, SETTINGS)
 
 
 def test_the_settings_are_readable(whole):

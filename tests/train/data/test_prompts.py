@@ -91,11 +91,9 @@ def test_a_line_that_is_no_json_is_named(tmp_path):
             read_prompts(write(tmp_path, "p.jsonl", line))
 
 
-def test_an_empty_file_is_refused(tmp_path):
+def test_a_file_without_prompts_is_refused(tmp_path):
     with pytest.raises(MlxspecError, match="is empty"):
         read_prompts(write(tmp_path, "p.txt", "\n  \n"))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(MlxspecError, match="cannot be read"):
-        read_prompts(tmp_path / "p.txt")
+    for name in ("none.txt", "none.toml"):
+        with pytest.raises(MlxspecError, match="cannot be read"):
+            read_prompts(tmp_path / name)

@@ -12,8 +12,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.params import SamplingParams
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.features import write_shards
-from mlxspec.train.methods.occurrences import Occurrences, observe
-from mlxspec.train.methods.table import build_table
+from mlxspec.train.methods.table import Occurrences, build_table, observe
 from tests.support.tiny import tiny_model
 from tests.support.truth import Target
 
