@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from mlxspec.budget import Budget
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafting.auto import choose_drafter
+from mlxspec.drafting.auto import candidates, choose_drafter
 from mlxspec.drafting.names import check_drafter
-from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
+from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.trial import Trial, Watch, run_trial
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Grammar, SamplingParams

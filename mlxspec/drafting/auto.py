@@ -15,7 +15,8 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
 from mlxspec.drafting.measured import load, machine_key, store
-from mlxspec.drafting.registry import DrafterContext, build_drafter, candidates
+from mlxspec.drafting.names import TRAINED
+from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.drafting.verdict import SAFE, Verdict, conclude
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
@@ -53,34 +54,37 @@ def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time
     kind = setup_words(context.target.cache.describe(), context.limits)
     key = verdict_key(context.fingerprint, context.loaded.weights, kind, context.files)
     before = stored_verdict(key)
-    if (
-        before is not None
-        and before.drafter in candidates(context.files)
-        and not before.is_due(now())
-    ):
-        words = f"{before.words}, measured before"
-        return Choice(before.drafter, words, before.speeds, key)
-    verdict = _measure(context, before, now(), lambda: False)
-    store(key, verdict.as_dict())
-    return _choice_of(verdict, key)
+    is_known = before is not None and before.drafter in candidates(context.files)
+    if before is not None and is_known and not before.is_due(now()):
+        return Choice(before.drafter, f"{before.words}, measured before", before.speeds, key)
+    choice = measure(context, key, now=now)
+    assert choice is not None, "nothing stops this measurement"
+    return choice
 
 
-def choose_again(
+def measure(
     context: DrafterContext,
-    choice: Choice,
-    should_stop: Callable[[], bool],
+    key: str,
+    should_stop: Callable[[], bool] = lambda: False,
     now: Callable[[], float] = time.time,
 ) -> Choice | None:
-    """Measure again for a choice that replies contradict; return None if it was stopped.
+    """Run the laps, store their verdict under a key, and return the choice; None if stopped.
 
     `should_stop` is called before each trial; `now` returns seconds since 1970.
     """
-    before = stored_verdict(choice.key)
-    verdict = _measure(context, before, now(), should_stop)
+    before, at = stored_verdict(key), now()
+    context = _apart(context)
+    names = candidates(context.files)
+    context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
+    built = _build_all(names, context)
+    safe = SAFE if SAFE in built else PLAIN
+    drafters = [name for name in built if name != PLAIN]
+    evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
     if should_stop():
         return None
-    store(choice.key, verdict.as_dict())
-    return _choice_of(verdict, choice.key)
+    verdict = conclude(evidence, safe, at, before, is_sampled=not context.sampling.is_greedy)
+    store(key, verdict.as_dict())
+    return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
 
 
 def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
@@ -127,22 +131,10 @@ def stored_verdict(key: str) -> Verdict | None:
     return Verdict.from_dict(load(key) or {})
 
 
-def _choice_of(verdict: Verdict, key: str) -> Choice:
-    return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
-
-
-def _measure(
-    context: DrafterContext, before: Verdict | None, now: float, should_stop: Callable[[], bool]
-) -> Verdict:
-    """Run the laps and return their verdict, which is invalid if they were stopped."""
-    context = _apart(context)
-    names = candidates(context.files)
-    context.say(f"measuring which drafter is fastest here: {', '.join(names)} ...")
-    built = _build_all(names, context)
-    safe = SAFE if SAFE in built else PLAIN
-    drafters = [name for name in built if name != PLAIN]
-    evidence = run_laps(drafters, _trials(built, context, should_stop), safe=safe)
-    return conclude(evidence, safe, now, before, is_sampled=not context.sampling.is_greedy)
+def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
+    """Return the drafters worth measuring for a target, given its trained drafters."""
+    words = ["none", "pool", *(word for word, kind in TRAINED.items() if kind in files)]
+    return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
 
 
 def _apart(context: DrafterContext) -> DrafterContext:

@@ -9,7 +9,7 @@ from mlxspec.device.turns import building_turn, device_turn
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafting.auto import Choice, choose_again, choose_drafter
+from mlxspec.drafting.auto import Choice, choose_drafter, measure
 from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter, table_memory
@@ -26,20 +26,16 @@ class Prepared:
     """An engine, and how its drafter was chosen.
 
     Attributes:
-        engine: The engine.
-        choice: The chosen drafter, and the reason.
         make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
-        context: The context in which drafters are built.
-        memory: The data that tables learned in earlier runs, or None.
         sampling: The sampling params that the target's authors recommend, by name; only a chat
             starts with them.
     """
 
-    engine: Engine
-    choice: Choice
+    engine: Engine  # the engine
+    choice: Choice  # the chosen drafter, and the reason
     make_drafter: Callable[[], Drafter]
-    context: DrafterContext
-    memory: TableMemory | None = None
+    context: DrafterContext  # the context in which drafters are built
+    memory: TableMemory | None = None  # the data that tables learned in earlier runs, or None
     sampling: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -73,12 +69,8 @@ def _with_drafter(
         if memory is not None:
             engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
-    _give(engine, make_drafter())  # not earlier: a trained drafter needs the engine's target
+    engine.drafter = make_drafter()  # not earlier: a trained drafter needs the engine's target
     return Prepared(engine, choice, make_drafter, context, memory, sampling)
-
-
-def _give(engine: Engine, drafter: Drafter) -> None:
-    engine.drafter = drafter
 
 
 def change_drafter(
@@ -92,17 +84,10 @@ def change_drafter(
     """Give a prepared engine another drafter; target and cache stay.
 
     If the drafter reads hidden states of earlier tokens, the next reply prefills the text again.
-
-    Args:
-        prepared: The engine; after an error, it has its old drafter again.
-        options: The options with which it was prepared, except the drafter and the draft model.
-        on_progress: As in `load`.
-        say: As in `load`.
-        sampling: The sampling params of the replies, which `auto` uses in its measurement.
-
-    Raises:
-        MlxspecError: The drafter was not found, or cannot run.
-        ValueError: The drafter is not known.
+    `options` are those with which the engine was prepared, except the drafter and the draft model;
+    `sampling` is that of the replies, which `auto` uses in its measurement. After an error (a
+    `MlxspecError` if the drafter cannot be had, `ValueError` if it is not known), the engine has
+    its old drafter again.
     """
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     engine = prepared.engine
@@ -114,11 +99,11 @@ def change_drafter(
         sampling=sampling,
     )
     with building_turn():
-        _give(engine, NoDrafter())  # two draft models at once may not fit in memory
+        engine.drafter = NoDrafter()  # two draft models at once may not fit in memory
         try:
             return _with_drafter(context, options, prepared.sampling, prepared.memory)
         except BaseException:
-            _give(engine, prepared.make_drafter())
+            engine.drafter = prepared.make_drafter()
             raise
 
 
@@ -127,19 +112,13 @@ def measure_again(
 ) -> Choice | None:
     """Measure again which drafter is fastest, because replies contradict the choice of `auto`.
 
-    The engine keeps its drafter; `change_drafter` with `auto` switches to the chosen one.
-
-    Args:
-        prepared: The engine; its cache does not change.
-        sampling: The sampling params of the replies, on which the acceptance depends.
-        should_stop: Called before each trial, which takes about a second; True stops.
-
-    Returns:
-        The choice; None if it was stopped.
+    The engine keeps its drafter and its cache; `change_drafter` with `auto` switches to the chosen
+    one. `sampling` is that of the replies, on which the acceptance depends. `should_stop` is called
+    before each trial, which takes about a second; None is returned if it stopped them.
     """
     with device_turn():
         context = replace(prepared.context, sampling=sampling)
-        return choose_again(context, prepared.choice, should_stop)
+        return measure(context, prepared.choice.key, should_stop)
 
 
 def make_drafter_context(
@@ -152,13 +131,8 @@ def make_drafter_context(
 ) -> DrafterContext:
     """Return the context in which drafters are built: an engine without one, and the options.
 
-    Args:
-        loaded: The target.
-        options: Options of its cache and of drafters; the caller chooses the drafter.
-        say: Called with one line of text for the user.
-        budget: Decides how many draft nodes a round verifies; None for a budget that measures what
-            pays here.
-        on_progress: Called with the downloaded bytes and all bytes.
+    The options are those of the target's cache and of drafters; the caller chooses the drafter. A
+    `budget` of None is one that measures what pays here.
     """
     cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
     cache = cache_like(loaded.config, kv_bits=options.kv_bits)

@@ -17,37 +17,27 @@ class ModelEntry:
     """A model that can be chosen.
 
     Attributes:
-        source: The value for `--model`; "default" for the default model.
-        size_gb: GB on the disk; GB of the download if the model is not here.
-        is_here: Whether the model is on this disk.
-        packing: Description of how the weights are stored; "" if that is not known.
-        architecture: The family, or "".
-        context_length: Context length in tokens; 0 if it is not known.
-        memory_gb: GB of memory for weights, and keys and values of `memory_tokens`; or 0.
         memory_tokens: Number of tokens that `memory_gb` includes; 0 if the size of keys and
             values is not known before the model is built.
-        problem: Why the model cannot be chosen, or "".
         drafts: Description of the drafts that it verifies, or that it was not examined yet; "" if
             it is not on this disk or cannot be run.
-        is_bound: Whether `memory_gb` is an upper bound: mlx-lm runs the model.
-        licence: Licence of a model that is offered for download, else "".
         expected_tps: Tokens/s of plain decoding that the memory of this machine allows; None if
             that was not estimated.
     """
 
-    source: str
+    source: str  # the value for `--model`; "default" for the default model
     name: str
-    size_gb: float
-    is_here: bool = True
-    packing: str = ""
-    architecture: str = ""
-    context_length: int = 0
-    memory_gb: float = 0.0
+    size_gb: float  # GB on the disk; GB of the download if the model is not here
+    is_here: bool = True  # whether the model is on this disk
+    packing: str = ""  # description of how the weights are stored; "" if that is not known
+    architecture: str = ""  # the family, or ""
+    context_length: int = 0  # context length in tokens; 0 if it is not known
+    memory_gb: float = 0.0  # GB of memory for weights, and keys and values of `memory_tokens`; or 0
     memory_tokens: int = 0
-    problem: str = ""
+    problem: str = ""  # why the model cannot be chosen, or ""
     drafts: str = ""
-    is_bound: bool = False
-    licence: str = ""
+    is_bound: bool = False  # whether `memory_gb` is an upper bound: mlx-lm runs the model
+    licence: str = ""  # licence of a model that is offered for download, else ""
     expected_tps: float | None = None
 
     def fit_in(self, memory_gb: float) -> Fit:
@@ -62,16 +52,12 @@ class DrafterEntry:
     """A drafter for one target.
 
     Attributes:
-        drafter: The value for `--drafter`.
-        meaning: Description in a few words.
-        problem: Why the drafter cannot draft for the target, or "".
         tokens_per_s: Speed with this target on this machine; None if it was not measured.
-        is_fastest: Whether this is the fastest of all measured drafters.
     """
 
-    drafter: str
+    drafter: str  # the value for `--drafter`
     name: str
-    meaning: str = ""
-    problem: str = ""
+    meaning: str = ""  # description in a few words
+    problem: str = ""  # why the drafter cannot draft for the target, or ""
     tokens_per_s: float | None = None
-    is_fastest: bool = False
+    is_fastest: bool = False  # whether this is the fastest of all measured drafters

@@ -2,11 +2,9 @@
 
 A head that is loaded with a wrong layer convention, or was trained for another model of the same
 sizes, runs without an error and drafts nonsense. Replies stay correct and are only slower, so a
-user would not see it. The acceptance rate of its first draft tokens shows it at once. (Tools that
-write EAGLE-3 heads count layers in two ways: then both are tried.)
+user would not see it. The acceptance rate of its first draft tokens shows it at once.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlxspec.budget import FixedBudget
@@ -19,8 +17,8 @@ MIN_ACCEPTANCE_RATE = 0.05
 with the wrong layers 0.01.
 """
 
+MAX_SECONDS = 3.0
 _TOKENS_PER_PROMPT = 64
-_MAX_SECONDS = 3.0
 _NUM_PROMPTS = 2
 
 
@@ -36,12 +34,8 @@ class Probe:
         """Whether the head drafts better than at random, within the accuracy of so few drafts."""
         return self.acceptance_rate >= MIN_ACCEPTANCE_RATE
 
-    def describe(self) -> str:
-        """Return the result in words."""
-        return f"{self.acceptance_rate:.0%} of {self.rounds} first draft tokens accepted"
 
-
-def probe(engine: Engine, drafter: Drafter, *, max_seconds: float = _MAX_SECONDS) -> Probe:
+def probe(engine: Engine, drafter: Drafter, max_seconds: float = MAX_SECONDS) -> Probe:
     """Return how often the target accepts the first draft token of a head.
 
     `max_seconds` is for all prompts; each prompt has at least one round. The content of the
@@ -61,14 +55,3 @@ def probe(engine: Engine, drafter: Drafter, *, max_seconds: float = _MAX_SECONDS
         rounds += trial.stats["rounds"]
         hits += trial.stats["accepted"]
     return Probe(hits / rounds if rounds else 0.0, rounds)
-
-
-def best_wired(engine: Engine, drafters: Sequence[Drafter]) -> tuple[int, Probe]:
-    """Return the index of the drafter whose first tokens are accepted most often, and its probe.
-
-    The drafters are the same head with each possible layer convention; at least one.
-    """
-    seconds = _MAX_SECONDS / len(drafters)
-    probes = [probe(engine, drafter, max_seconds=seconds) for drafter in drafters]
-    best = max(range(len(drafters)), key=lambda number: probes[number].acceptance_rate)
-    return best, probes[best]

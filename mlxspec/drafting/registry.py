@@ -30,7 +30,7 @@ from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
 from mlxspec.drafting.names import TRAINED, parts_of
-from mlxspec.drafting.probe import MIN_ACCEPTANCE_RATE, best_wired
+from mlxspec.drafting.probe import MAX_SECONDS, MIN_ACCEPTANCE_RATE, probe
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
@@ -70,10 +70,7 @@ class DrafterContext:
     Attributes:
         make_cache: Returns a cache for a draft model, of the same kind as the target's.
         draft_model: Checkpoint that the word "model" names instead of the trained one, or None.
-        lookahead: Longest chain of a draft model.
         exit_threshold: Probability above which an exit continues; None for its stored threshold.
-        sampling: Sampling params of the trials of `auto`.
-        on_progress: Called with the progress of a download.
         conventions: Index of the best layer convention of a head, by source: each is tried once.
     """
 
@@ -81,11 +78,11 @@ class DrafterContext:
     loaded: LoadedModel
     make_cache: Callable[[TargetConfig], Cache]
     draft_model: str | PathLike[str] | None = None
-    lookahead: int = DEFAULT_LOOKAHEAD
+    lookahead: int = DEFAULT_LOOKAHEAD  # longest chain of a draft model
     exit_threshold: float | None = None
     limits: DraftLimits = FREE
-    sampling: SamplingParams = GREEDY
-    on_progress: Progress | None = None
+    sampling: SamplingParams = GREEDY  # sampling params of the trials of `auto`
+    on_progress: Progress | None = None  # called with the progress of a download
     say: Say = lambda line: None
     conventions: dict[str, int] = field(default_factory=dict)
 
@@ -135,27 +132,21 @@ def build_drafter(
     return made
 
 
-def candidates(files: Mapping[str, DrafterFile]) -> list[str]:
-    """Return the drafters worth measuring for a target, given its trained drafters."""
-    words = ["none", "pool", *(word for word, kind in TRAINED.items() if kind in files)]
-    return [*words, "suffix,table,eagle3"] if "eagle3" in files else words
-
-
 def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Drafter:
     if part in _READS_TABLE:
         return HOST_DRAFTERS[part](context.table_rows, memory=memory)
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
     if part == "model" and context.draft_model is not None:
-        return _draft_model(_beside_the_target(context.draft_model, context), context)
+        return _draft_model(context.draft_model, context)
     if part in TRAINED:
         return _from_file(_trained_file(part, context), context)
     place = find_head(part, context.on_progress).path
     file = read_drafter_file(place) if place.is_file() else None
     if file is not None:
         return _from_file(file, context, is_probed=True)
-    if _is_model(place):
-        return _draft_model(_beside_the_target(part, context), context)
+    if place.suffix == ".gguf" if place.is_file() else is_model_folder(place):
+        return _draft_model(part, context)
     return _head(part, context, is_probed=True)
 
 
@@ -176,21 +167,18 @@ def _from_file(file: DrafterFile, context: DrafterContext, *, is_probed: bool = 
             tokenizer = context.loaded.tokenizer.fingerprint
             return TableDrafter.load(file.path, context.target.vocab_size, tokenizer=tokenizer)
         case "draft-model":
-            return _draft_model(load_draft_model_file(file.path, context.loaded.tokenizer), context)
+            return _draft_with(load_draft_model_file(file.path, context.loaded.tokenizer), context)
         case _:
             return _head(str(file.path), context, is_probed=is_probed)
 
 
-def _is_model(path: Path) -> bool:
-    return path.suffix == ".gguf" if path.is_file() else is_model_folder(path)
-
-
-def _beside_the_target(source: str | PathLike[str], context: DrafterContext) -> LoadedModel:
+def _draft_model(source: str | PathLike[str], context: DrafterContext) -> Drafter:
     room = Room(beside=context.loaded.model.nbytes)
-    return load_model(source, room=room, on_progress=context.on_progress)
+    small = load_model(source, room=room, on_progress=context.on_progress)
+    return _draft_with(small, context)
 
 
-def _draft_model(small: LoadedModel, context: DrafterContext) -> Drafter:
+def _draft_with(small: LoadedModel, context: DrafterContext) -> Drafter:
     check_vocabulary(context.loaded, small)
     decoder = Decoder(small.model, context.make_cache(small.config))
     return DraftModelDrafter(decoder, context.target.vocab_size, context.lookahead)
@@ -226,17 +214,24 @@ def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
 def _try_out(
     source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], context: DrafterContext
 ) -> int:
-    """Return the index of the layer convention that drafts best; warn of problems of the head."""
-    best, probe = best_wired(context.engine, drafters)
+    """Return the index of the layer convention that drafts best; warn of problems of the head.
+
+    Tools that write EAGLE-3 heads count layers in two ways: then both are tried.
+    """
+    seconds = MAX_SECONDS / len(drafters)
+    probes = [probe(context.engine, drafter, seconds) for drafter in drafters]
+    best = max(range(len(probes)), key=lambda number: probes[number].acceptance_rate)
+    found = probes[best]
     context.target.reset()
     if head.unknown:
         context.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")
     if head.card.get("note"):
         context.say(f"warning: {source}: {head.card['note']}")
-    if not probe.is_wired:
+    if not found.is_wired:
         context.say(
-            f"warning: {source} fits {context.loaded.name} badly ({probe.describe()}; a working "
-            f"head reaches {MIN_ACCEPTANCE_RATE:.0%} or much more): replies stay correct, but are "
+            f"warning: {source} fits {context.loaded.name} badly ({found.acceptance_rate:.0%} "
+            f"of {found.rounds} first draft tokens accepted; a working head reaches "
+            f"{MIN_ACCEPTANCE_RATE:.0%} or much more): replies stay correct, but are "
             "slow. Check that the head was trained for exactly this model"
         )
     return best

@@ -39,30 +39,22 @@ class Verdict:
 
     Attributes:
         is_settled: Whether the laps decided; False for the safe default until the next measurement.
-        why: What the laps lacked; "" if they decided.
         ratios: Median speed-up over plain decoding, by drafter.
-        speeds: Tokens/s by drafter.
-        spread: By how much equal speeds differed, as a share.
-        laps: Number of laps.
-        at: Time of the measurement, in seconds since 1970.
-        is_sampled: Whether the laps were sampled; False if they were greedy.
         live: Speed-ups of the latest replies with the kind of sampling of the laps.
-        live_unlike: Speed-ups of the other latest replies.
-        num_confirmed: How often laps confirmed the drafter after replies contradicted it.
     """
 
     drafter: str
     is_settled: bool
-    why: str = ""
+    why: str = ""  # what the laps lacked; "" if they decided
     ratios: Mapping[str, float] = field(default_factory=dict)
-    speeds: Mapping[str, float] = field(default_factory=dict)
-    spread: float = 0.0
-    laps: int = 0
-    at: float = 0.0
-    is_sampled: bool = False
+    speeds: Mapping[str, float] = field(default_factory=dict)  # tokens/s by drafter
+    spread: float = 0.0  # by how much equal speeds differed, as a share
+    laps: int = 0  # number of laps
+    at: float = 0.0  # time of the measurement, in seconds since 1970
+    is_sampled: bool = False  # whether the laps were sampled; False if they were greedy
     live: tuple[float, ...] = ()
-    live_unlike: tuple[float, ...] = ()
-    num_confirmed: int = 0
+    live_unlike: tuple[float, ...] = ()  # speed-ups of the other latest replies
+    num_confirmed: int = 0  # how often laps confirmed the drafter after replies contradicted it
 
     def is_due(self, now: float) -> bool:
         """Return whether to measure again, at a time in seconds since 1970."""

@@ -1,52 +1,13 @@
-"""What is kept of measurements, and the trials that they are made of."""
-
-import json
+"""The trials of which measurements are made, and the probe of a head."""
 
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafting import measured
-from mlxspec.drafting.probe import Probe, best_wired, probe
+from mlxspec.drafting.probe import probe
 from mlxspec.measure.trial import PROMPTS, short_trial
 from tests.support.adversaries import AlwaysRight, AlwaysWrong
 from tests.support.tiny import ToyTokenizer, make_engine, tiny_model
 from tests.support.truth import Target
-
-# ---- what is kept ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-def test_what_was_kept_is_recalled_by_its_key(home):
-    measured.store("one", {"drafter": "pool"})
-    measured.store("two", {"drafter": "none"})
-    measured.store("one", {"drafter": "table"})
-    assert measured.load("one") == {"drafter": "table"}
-    assert measured.load("two") == {"drafter": "none"}
-    assert measured.load("three") is None
-    assert {path.name for path in home.iterdir()} == {"measured.json", "measured.lock"}
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"one": 3}', "\udcff"])
-def test_a_damaged_file_is_as_good_as_none(home, content):
-    home.mkdir()
-    (home / "measured.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert measured.load("one") is None
-    measured.store("one", {"drafter": "pool"})
-    assert json.loads((home / "measured.json").read_text()) == {"one": {"drafter": "pool"}}
-
-
-def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(home):
-    home.write_text("a file where the folder should be")
-    measured.store("one", {"drafter": "pool"})
-    assert measured.load("one") is None
-
-
-# ---- trials and probe ------------------------------------------------------------------------
 
 MODEL = tiny_model()
 
@@ -115,19 +76,6 @@ def test_the_probe_of_a_sound_head_is_told_from_that_of_a_badly_wired_one(short)
     assert (right.rounds, wrong.rounds) == (2 * 4, 2 * 7)  # two prompts, two or one token a round
 
 
-def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(short):
-    engine, text = engine_and_text()
-    wrong, right = AlwaysWrong(text), AlwaysRight(text)
-    for ways in ([wrong, right], [right, wrong]):
-        best, result = best_wired(engine, ways)
-        assert ways[best] is right
-        assert result.acceptance_rate == 1.0
-
-
 def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():
     engine, text = engine_and_text()
     assert probe(engine, AlwaysRight(text), max_seconds=0.0).rounds == 2  # one for each prompt
-
-
-def test_the_probe_states_its_figure():
-    assert Probe(0.25, 64).describe() == "25% of 64 first draft tokens accepted"
