@@ -16,8 +16,8 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.admitted import Admission
-from mlxspec.adapted.cache_kinds import refused_caches, relative_error
-from mlxspec.adapted.model import AdaptedModel
+from mlxspec.adapted.cache_kinds import refused_caches
+from mlxspec.adapted.model import AdaptedModel, relative_error
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree

@@ -11,18 +11,14 @@ class Admission:
 
     Attributes:
         support: The drafts that the model can verify; None if even its text differs.
-        reason: Why the model cannot verify more, for display; "" for trees.
-        error: Largest relative error of the supported drafts.
-        seconds: Time of the examination.
-        batches: Whether a forward over several sequences is exact, too.
         refused_caches: The kinds of cache over which the model is not exact, and why.
     """
 
     support: DraftSupport | None
-    reason: str
-    error: float
-    seconds: float
-    batches: bool = False
+    reason: str  # why the model cannot verify more, for display; "" for trees
+    error: float  # largest relative error of the supported drafts
+    seconds: float  # time of the examination
+    batches: bool = False  # whether a forward over several sequences is exact, too
     refused_caches: dict[CacheKind, str] = field(default_factory=dict)
 
     @property

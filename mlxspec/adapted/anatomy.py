@@ -22,24 +22,20 @@ class Anatomy:
     """The parts of one model.
 
     Attributes:
-        layers: The decoder layers, lowest first.
         backbone: The module that calls the layers; its output enters the head. None if the model
             itself calls them.
-        rotations: Modules that rotate rows.
         position_embeddings: Learned embeddings of positions.
-        mixers: Modules with a recurrent state.
         windows: The windows for which the model requests masks.
-        hidden_size: Width of the states.
     """
 
-    layers: list[nn.Module]
+    layers: list[nn.Module]  # the decoder layers, lowest first
     backbone: nn.Module | None = None
-    rotations: list[nn.Module] = field(default_factory=list)
+    rotations: list[nn.Module] = field(default_factory=list)  # modules that rotate rows
     position_embeddings: list[nn.Module] = field(default_factory=list)
-    mixers: list[nn.Module] = field(default_factory=list)
+    mixers: list[nn.Module] = field(default_factory=list)  # modules with a recurrent state
     embedding: nn.Module | None = None
     windows: list[int | None] = field(default_factory=list)
-    hidden_size: int = 0
+    hidden_size: int = 0  # width of the states
 
     @property
     def all_overridden(self) -> list[nn.Module]:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import mlx.core as mx
@@ -32,59 +33,37 @@ class AnyCache(Protocol):
 
 @dataclass
 class Part:
-    """Consecutive layers that run without the others.
+    """Consecutive layers that run without the others."""
 
-    Attributes:
-        layers: Their indices; all other layers return their input.
-        x: (B, L, D) states that enter the first of them.
-        result: (B, L, D) states after the last of them.
-    """
-
-    layers: range
-    x: mx.array
-    result: mx.array | None = None
+    layers: range  # their indices; all other layers return their input
+    x: mx.array  # (B, L, D) states that enter the first of them
+    result: mx.array | None = None  # (B, L, D) states after the last of them
 
 
 class Current(threading.local):
-    """The forward in progress of one adapted model, in one thread.
+    """The forward in progress of one adapted model, in one thread; idle, it has these values.
 
     Another thread may call the model at the same time, as mlx-lm does; there, no forward of ours is
     in progress.
-
-    Attributes:
-        offset: Position of the first row if rows are contiguous; else of the root.
-        counted: Number of rows before those that were staged last. It is less than `offset` if a
-            cache has evicted rows; None before a layer has staged its rows.
-        positions: (L,) or (B, L) int32 position of each row; None if rows are contiguous.
-        folded: (B, L) of a forward whose rows run as B*L sequences of one row; else None.
-        masks: The attention mask of each layer window.
-        rows: The rows of the level that a recurrent layer computes now; None for all rows.
-        capture: Layers whose entering states are kept.
-        entering: Those states, (B, L, D) by layer.
-        final: (B, L, D) output of the backbone, once it is known.
-        replay: A result that the backbone returns instead of running.
-        part: The layers that run; None for all.
-        packing: How the rows that attention gets are packed; None if they are plain.
-        angles: Rotations that several layers share, and the positions they were computed from.
     """
 
+    is_running = False
     cache: AnyCache
-
-    def __init__(self) -> None:
-        self.is_running = False
-        self.offset = 0
-        self.counted: int | None = None
-        self.positions: mx.array | None = None
-        self.folded: tuple[int, int] | None = None
-        self.masks: Masks = {}
-        self.rows: Sequence[Row] | None = None
-        self.capture: frozenset[int] = frozenset()
-        self.entering: dict[int, mx.array] = {}
-        self.final: mx.array | None = None
-        self.replay: mx.array | None = None
-        self.part: Part | None = None
-        self.packing: Quantization | None = None
-        self.angles: dict[AnglesKey, tuple[Angles, int | mx.array]] = {}
+    offset = 0  # position of the first row if rows are contiguous; else of the root
+    # Rows before those staged last, less than `offset` if a cache has evicted rows; None at first.
+    counted: int | None = None
+    positions: mx.array | None = None  # (L,) or (B, L) int32 of each row; None if contiguous
+    folded: tuple[int, int] | None = None  # (B, L) if rows run as B*L sequences of one row
+    masks: Masks = MappingProxyType({})  # the attention mask of each layer window
+    rows: Sequence[Row] | None = None  # of the level that a recurrent layer computes; None for all
+    capture: frozenset[int] = frozenset()  # layers whose entering states are kept
+    entering: dict[int, mx.array]  # those states, (B, L, D) by layer
+    final: mx.array | None = None  # (B, L, D) output of the backbone, once it is known
+    replay: mx.array | None = None  # a result that the backbone returns instead of running
+    part: Part | None = None  # the layers that run; None for all
+    packing: Quantization | None = None  # of the rows that attention gets; None if they are plain
+    # Rotations that several layers share, and the positions they were computed from.
+    angles: dict[AnglesKey, tuple[Angles, int | mx.array]]
 
     @property
     def is_ours(self) -> bool:
@@ -104,19 +83,18 @@ class Current(threading.local):
         positions: int | mx.array,
         offset: int,
         masks: Masks,
+        *,
         capture: Sequence[int] = (),
         part: Part | None = None,
         folded: tuple[int, int] | None = None,
+        packing: Quantization | None = None,
     ) -> Iterator[None]:
         """Set these for one forward, and clear them afterwards."""
-        self.cache, self.offset, self.masks = cache, offset, masks
+        self.is_running, self.cache, self.offset, self.masks = True, cache, offset, masks
         self.positions = None if isinstance(positions, int) else positions
-        self.capture, self.entering, self.final = frozenset(capture), {}, None
-        self.is_running, self.part, self.folded, self.counted = True, part, folded, None
+        self.capture, self.entering, self.angles = frozenset(capture), {}, {}
+        self.part, self.folded, self.packing = part, folded, packing
         try:
             yield
         finally:
-            self.is_running, self.positions, self.masks = False, None, {}
-            self.entering, self.final, self.part, self.folded = {}, None, None, None
-            self.packing = None
-            self.angles.clear()
+            vars(self).clear()  # those of this thread: it is idle again

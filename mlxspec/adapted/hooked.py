@@ -7,7 +7,7 @@ instance. The head needs no name: it is the model with the backbone replaced by 
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,10 +17,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
 from mlxspec.adapted.current import AnyCache, Current, Part
-from mlxspec.adapted.layers import catch, watch
 from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
-from mlxspec.adapted.override import mark, places, restore
+from mlxspec.adapted.override import Undo, first_array, mark, override, places, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.adapted.products import faster_products
 from mlxspec.device.packed import Quantization
@@ -44,11 +43,7 @@ class HookedModel:
     dtype: mx.Dtype
 
     def __init__(self, source: nn.Module) -> None:
-        """Find the parts of a model and override them.
-
-        Raises:
-            UnsupportedModelError: A kind of its caches is not known, or it cannot run.
-        """
+        """Find the parts of a model and override them."""
         self.source = source
         self._current = Current()
         self.plan = LeafPlan(self._current)
@@ -101,15 +96,17 @@ class HookedModel:
         Returns:
             (B, L, D) output of the backbone, or of the model if it has none, and (B, L, D) states
                 that enter the captured layers. B and L are B*L and 1 if rows are folded.
-
-        Raises:
-            UnsupportedOperationError: The code of the model does not call a captured layer.
         """
         offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
         rows = tokens if folded is None else tokens.reshape(-1, 1)
         try:
-            with self._current.run(cache, positions, offset, masks, capture, part, folded):
-                self._current.packing = packing
+            with self._current.run(
+                *(cache, positions, offset, masks),
+                capture=capture,
+                part=part,
+                folded=folded,
+                packing=packing,
+            ):
                 result: mx.array = self.source(rows, cache=self._leaves)
                 final = result if self.parts.backbone is None else self._current.final
                 captured = [self._entering(layer) for layer in capture]
@@ -167,11 +164,11 @@ class HookedModel:
         undo += [position_embedding(module, current) for module in parts.position_embeddings]
         undo += [branch(module, current) for module in parts.mixers]
         undo += [
-            watch(layer, index, current, is_last=index == last)
+            _watch(layer, index, current, is_last=index == last)
             for index, layer in enumerate(parts.layers)
         ]
         if parts.backbone is not None:
-            undo.append(catch(parts.backbone, current))
+            undo.append(_catch(parts.backbone, current))
         self._undo = undo
         self._finalizer = weakref.finalize(self, restore, undo)
         self._finalizer.atexit = False
@@ -191,3 +188,39 @@ class HookedModel:
             if holder[key] is not part:
                 return name
         return ""
+
+
+def _watch(layer: nn.Module, index: int, current: Current, *, is_last: bool) -> Undo:
+    """Make a layer keep the states that enter it, and the last layer those that leave it."""
+
+    def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        part = current.part
+        if part is not None:
+            x = part.x if index == part.layers.start else args[0]
+            if index not in part.layers:
+                return x
+            args = (x, *args[1:])
+        if index in current.capture:
+            current.entering[index] = first_array([*args, *kwargs.values()])
+        result = call(*args, **kwargs)
+        if part is not None and index == part.layers[-1]:
+            part.result = result
+        if is_last and index + 1 in current.capture:
+            current.entering[index + 1] = result[0] if isinstance(result, tuple) else result
+        return result
+
+    return override(layer, around)
+
+
+def _catch(backbone: nn.Module, current: Current) -> Undo:
+    """Make the backbone keep its result, or return a given one instead of running."""
+
+    def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if current.replay is not None:
+            return current.replay
+        result = call(*args, **kwargs)
+        if current.is_running:
+            current.final = result
+        return result
+
+    return override(backbone, around)

@@ -233,11 +233,7 @@ class LeafPlan:
         return tuple(None if window is None else longest[window] for window in windows)
 
     def leaf(self, cache: Any) -> Any:
-        """Return a leaf that replaces a cache of mlx-lm.
-
-        Raises:
-            UnsupportedModelError: The cache is of an unknown kind.
-        """
+        """Return a leaf that replaces a cache of mlx-lm."""
         if isinstance(cache, CacheList):
             return LeafList([self.leaf(part) for part in cache.caches])
         if isinstance(cache, ArraysCache):

@@ -37,8 +37,8 @@ def branch(module: nn.Module, current: Current) -> Undo:
             flat = [sequence * L + row - first for sequence, row in rows]
             order.extend(flat)
             outputs.append(_level(call, rows, flat, current, args, kwargs))
-        back = mx.array(_inverse(order), mx.int32)
-        return _zip_map(lambda parts: _joined(parts, back, shape), outputs)
+        back = mx.array(sorted(range(len(order)), key=order.__getitem__), mx.int32)
+        return tree_map(lambda *parts: _joined(parts, back, shape), *outputs)
 
     return override(module, around)
 
@@ -88,21 +88,9 @@ def _cut(value: mx.array, flat: list[int], L: int) -> mx.array:
     return value[at : at + 1, : value.shape[1] - (L - 1 - at)]
 
 
-def _joined(parts: list[Any], back: mx.array, shape: tuple[int, ...]) -> Any:
+def _joined(parts: tuple[Any, ...], back: mx.array, shape: tuple[int, ...]) -> Any:
+    """Return the outputs of all levels as rows in their own order."""
     if not isinstance(parts[0], mx.array):
         return parts[0]
     rows = mx.concatenate(parts)[back]
     return rows.reshape(*shape, *rows.shape[2:])
-
-
-def _inverse(order: list[int]) -> list[int]:
-    back = [0] * len(order)
-    for at, row in enumerate(order):
-        back[row] = at
-    return back
-
-
-def _zip_map(join: Callable[[list[Any]], Any], outputs: list[Any]) -> Any:
-    if isinstance(outputs[0], tuple):
-        return tuple(_zip_map(join, list(parts)) for parts in zip(*outputs, strict=True))
-    return join(outputs)

@@ -14,10 +14,10 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from mlxspec.adapted.alone import SAME, LayersAlone, largest_error
 from mlxspec.adapted.anatomy import MasksAsked
 from mlxspec.adapted.current import AnyCache, Part
 from mlxspec.adapted.hooked import HookedModel
+from mlxspec.device.backend import values
 from mlxspec.device.packed import Quantization
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
@@ -25,7 +25,8 @@ from mlxspec.kv.masks import Masks
 from mlxspec.models import CacheKind, DraftSupport
 
 _MARK = "adapted_by_mlxspec"
-_SAME_HALF = 3e-2  # replaces `SAME` in half precision
+_SAME = 1e-3  # parts repeat exactly the operations of the whole
+_SAME_HALF = 3e-2  # replaces it in half precision
 _FAR = 1 << 16  # a position far from 0, so that its use becomes visible
 _ROUNDING = 8  # multiple of the rounding error of two neighbours
 _LEAST_ERROR = 1e-5
@@ -43,11 +44,7 @@ class AdaptedModel:
     """
 
     def __init__(self, source: nn.Module, eos_token_ids: Sequence[int] = ()) -> None:
-        """Adapt a model; its instances are changed while this object lives, its classes never.
-
-        Raises:
-            UnsupportedModelError: A kind of its caches is not known, or it cannot run.
-        """
+        """Adapt a model; its instances are changed while this object lives, its classes never."""
         self.source = source
         self.draft_support: DraftSupport = "tree"
         self.supports_batches = True
@@ -60,7 +57,8 @@ class AdaptedModel:
         self.config = self._hooked.config(eos_token_ids)
         self._folds = False
         self._folds = self._reads_positions()
-        self._alone = LayersAlone(self._hooked, self.config, folds=self._folds)
+        parts_fail = self._hooked.parts.backbone is None or self.config.num_states or self._folds
+        self._runs_in_parts = False if parts_fail else None  # None: not examined yet
 
     # ---- running ---------------------------------------------------------------------------
 
@@ -134,18 +132,38 @@ class AdaptedModel:
         """Run consecutive layers, as `mlxspec.models.Model.run_layers` does.
 
         All other layers return their input. The first call checks that the parts of this model, run
-        in sequence, equal the whole.
-
-        Raises:
-            UnsupportedOperationError: They do not, or a layer has a recurrent state.
+        in sequence, equal the whole: a model may pass on more than the states.
         """
-        self._alone.check()
-        return self._alone.run(Part(layers, x), cache, positions, masks, capture)
+        self._check_parts()
+        return self._part(Part(layers, x), cache, positions, masks, capture)
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
-        self._alone.check()
-        return self._alone.norm(x)
+        self._check_parts()
+        return self._norm(x)
+
+    def _part(
+        self,
+        part: Part,
+        cache: AnyCache,
+        positions: int | mx.array,
+        masks: Masks,
+        capture: Sequence[int] = (),
+    ) -> tuple[mx.array, list[mx.array]]:
+        tokens = mx.zeros(part.x.shape[:2], mx.int32)
+        _, captured = self._hooked.forward(
+            tokens, cache, positions, masks, capture=capture, part=part
+        )
+        assert part.result is not None
+        return part.result, captured
+
+    def _norm(self, x: mx.array) -> mx.array:
+        rows = x.reshape(1, -1, x.shape[-1])
+        # No layer runs, so no row is staged; the masks are requested but not used.
+        tokens, empty = mx.zeros(rows.shape[:2], mx.int32), Cache.for_model(self.config)
+        part = Part(range(0), rows)
+        final, _ = self._hooked.forward(tokens, empty, 0, MasksAsked(), part=part)
+        return final.reshape(x.shape)
 
     @staticmethod
     def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
@@ -177,7 +195,8 @@ class AdaptedModel:
     @property
     def nbytes(self) -> int:
         """Bytes of all parameters."""
-        return sum(array.nbytes for _, array in _arrays(self.source))
+        flat: Any = tree_flatten(self.source.parameters())
+        return sum(array.nbytes for _, array in flat)
 
     # ---- finding out -----------------------------------------------------------------------
 
@@ -204,8 +223,31 @@ class AdaptedModel:
             final, _ = self.hidden_states(tokens, cache, positions, masks)
             logits.append(self.logits(final).astype(mx.float32))
             mx.eval(logits)  # sequentially: ranks that share it would not agree on an order
-        own, folded = logits
-        return float(mx.max(mx.abs(own - folded)) / (mx.max(mx.abs(folded)) + 1e-9))
+        return relative_error(*logits)
+
+    def _check_parts(self) -> None:
+        if self._runs_in_parts is None:
+            self._runs_in_parts = self._are_parts_the_whole()
+        if not self._runs_in_parts:
+            raise UnsupportedOperationError(
+                "the layers of this model run as a whole only, so no early exit can draft for it: "
+                "choose another drafter, such as 'pool', 'medusa' or 'eagle3'"
+            )
+
+    def _are_parts_the_whole(self) -> bool:
+        tokens, masks = mx.array([[3, 2]], mx.int32), MasksAsked()
+        number, embedding = self.config.num_hidden_layers, self._hooked.parts.embedding
+        if embedding is None:
+            return False
+        whole, _ = self._hooked.forward(tokens, Cache.for_model(self.config), 0, masks)
+        cache, x = Cache.for_model(self.config), embedding(tokens)
+        try:
+            for layers in (range(number // 2), range(number // 2, number)):
+                x, _ = self._part(Part(layers, x), cache, 0, masks)
+            parts = self._norm(x)
+        except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return False  # a layer takes or returns more than its states
+        return relative_error(parts, whole) < _SAME
 
     def _packing_for(self, cache: AnyCache) -> Quantization | None:
         """Return how the rows that attention gets are packed; None if it needs plain ones.
@@ -234,10 +276,12 @@ class AdaptedModel:
         except Exception:  # third-party code that gets a triple instead of an array
             return False
         plain, packed = found
-        most = SAME if self.dtype == mx.float32 else _SAME_HALF
-        return largest_error(packed, plain) < most
+        most = _SAME if self.dtype == mx.float32 else _SAME_HALF
+        return relative_error(packed, plain) < most
 
 
-def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:
-    flat: Any = tree_flatten(model.parameters())
-    return list(flat)
+def relative_error(got: mx.array, want: mx.array) -> float:
+    """Return the largest difference, relative to the largest number of `want`."""
+    got, want = got.astype(mx.float32), want.astype(mx.float32)
+    error: float = values(mx.abs(got - want).max() / mx.abs(want).max())
+    return error

@@ -30,51 +30,28 @@ def test_there_are_goldens_of_four_families():
 
 
 @EACH
-def test_a_text_gives_the_logits_of_hugging_face(name):
+def test_a_text_whole_or_in_parts_gives_the_logits_of_hugging_face(name):
     golden = load_adapted_golden(name)
     assert_close(text_logits(golden.model, golden.tokens), golden.logits)
-
-
-@EACH
-def test_a_text_in_two_chunks_gives_the_logits_of_hugging_face(name):
-    golden = load_adapted_golden(name)
     decoder = Decoder(golden.model)
-    decoder.observe(golden.tokens[:9])
-    decoder.observe(golden.tokens[9:-1])
-    assert_close(decoder.next_logits(), golden.logits[-2])
-    decoder.observe(golden.tokens[-1:])
-    assert_close(decoder.next_logits(), golden.logits[-1])
+    for end in (9, len(golden.tokens) - 2, len(golden.tokens) - 1, len(golden.tokens)):
+        decoder.observe(golden.tokens[len(decoder) : end])
+        assert_close(decoder.next_logits(), golden.logits[end - 1])
 
 
 @EACH
-def test_token_by_token_gives_the_logits_of_hugging_face(name):
-    golden = load_adapted_golden(name)
-    decoder = Decoder(golden.model)
-    for token, expected in zip(golden.tokens, golden.logits, strict=True):
-        decoder.observe([token])
-        assert_close(decoder.next_logits(), expected)
-
-
-@EACH
-def test_every_node_of_a_tree_has_the_logits_of_hugging_face_on_its_path(name):
-    golden = load_adapted_golden(name)
-    decoder = Decoder(golden.model)
-    decoder.observe(golden.tokens)
-    assert_close(decoder.tree_logits(golden.tree), golden.tree_logits)
-
-
-@EACH
-def test_the_nodes_of_a_tree_may_come_branch_by_branch(name):
+def test_every_node_of_a_tree_in_any_order_has_the_logits_of_hugging_face_on_its_path(name):
     golden = load_adapted_golden(name)
     tokens, parents = golden.tree.tokens.tolist(), golden.tree.parents.tolist()
     order = sorted(range(len(tokens)), key=lambda node: path_to(parents, node))
     at = {node: index for index, node in enumerate(order)} | {-1: -1}
-    tree = DraftTree.from_lists(
+    by_branch = DraftTree.from_lists(
         [tokens[node] for node in order], [at[parents[node]] for node in order]
     )
     decoder = Decoder(golden.model)
     decoder.observe(golden.tokens)
-    assert_close(decoder.tree_logits(tree), golden.tree_logits[order])
+    assert_close(decoder.tree_logits(golden.tree), golden.tree_logits)
+    assert_close(decoder.tree_logits(by_branch), golden.tree_logits[order])
 
 
 @EACH

@@ -53,13 +53,13 @@ def test_the_zoo_has_at_least_75_types_with_trees_and_95_with_drafts():
 
 
 def each_type():
-    """All types that are run here; slow are those whose row says what three others' say."""
+    """All types that are run here; slow are those whose row says what another one says."""
     seen = Counter()
     for name in SETTINGS:
         if name not in NOT_RUN:
             kind = ROWS[name].partition(" | ")[2]
             seen[kind] += 1
-            is_quick = seen[kind] <= 3 or name in WELL_KNOWN
+            is_quick = seen[kind] == 1 or name in WELL_KNOWN
             yield pytest.param(name, marks=() if is_quick else pytest.mark.slow)
 
 
