@@ -99,9 +99,6 @@ class Model(nn.Module):
         Returns:
             The final norm's output (B, L, D), and the captured states (B, L, D) in the order of
             `capture`.
-
-        Raises:
-            ValueError: `capture` has a layer that does not exist.
         """
         everything = range(self.config.num_hidden_layers)
         x = self.embed(tokens)
@@ -123,9 +120,6 @@ class Model(nn.Module):
         Other arguments are as in `hidden_states`; `capture` has indices among `layers`, or the one
         after the last for its output. Returns the (B, L, D) output of the last of these layers,
         before the norm, and the captured states.
-
-        Raises:
-            ValueError: `capture` has a layer outside `layers`.
         """
         if any(not layers.start <= index <= layers.stop for index in capture):
             raise ValueError(

@@ -22,12 +22,7 @@ def read_rope_theta(fields: Fields) -> float:
 
 
 def read_rope_scaling(fields: Fields, max_position_embeddings: int) -> Mapping[str, Any] | None:
-    """Return `rope_type` and its numbers, or None for the unscaled embedding.
-
-    Raises:
-        UnsupportedModelError: The kind is unknown, a number is missing or out of range, only a
-            part of each head is rotated, or layers differ.
-    """
+    """Return `rope_type` and its numbers, or None for the unscaled embedding."""
     settings = _settings(fields)
     kind = settings.text("rope_type", settings.text("type", "default"))
     if kind not in ROPE_TYPES:

@@ -37,12 +37,7 @@ class SummedLinear(nn.Module):
 
 
 def shard(model: Model, group: mx.distributed.Group) -> None:
-    """Keep this rank's part of every layer; call it before the weights are evaluated.
-
-    Raises:
-        UnsupportedModelError: There are more ranks than groups of heads, or the cut would go
-            through a block of quantised weights.
-    """
+    """Keep this rank's part of every layer; call it before the weights are evaluated."""
     config, size = model.config, group.size()
     groups = config.num_key_value_heads
     if size > groups:

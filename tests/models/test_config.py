@@ -76,37 +76,33 @@ def test_reads_a_published_config():
     )
 
 
-def test_missing_keys_of_llama_take_the_defaults_of_hugging_face():
-    config = read(LLAMA)
-    assert (config.num_key_value_heads, config.head_dim) == (4, 8)
-    assert (config.max_position_embeddings, config.rms_norm_eps) == (2048, 1e-6)
-    assert (config.rope_theta, config.rope_scaling) == (10000.0, None)
-    assert not any((config.attention_bias, config.output_bias, config.mlp_bias))
+NO_BIAS = (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "heads", "context", "windows", "biases"),
+    [
+        ("llama", {}, 4, 2048, (None,) * 3, NO_BIAS),
+        ("mistral", {"num_attention_heads": 16}, 8, 131072, (4096,) * 3, NO_BIAS),
+        ("qwen2", {"num_attention_heads": 64, "hidden_size": 128}, 32, 32768, (None,) * 3, None),
+        ("llama", {"attention_bias": True}, 4, 2048, (None,) * 3, (True, True, False)),
+    ],
+)
+def test_missing_keys_take_the_defaults_of_hugging_face(
+    family, changes, heads, context, windows, biases
+):
+    config = read(LLAMA, model_type=family, **changes)
+    assert (config.num_key_value_heads, config.max_position_embeddings) == (heads, context)
+    assert config.layer_windows == windows
+    found = (config.attention_bias, config.output_bias, config.mlp_bias)
+    assert found == (biases or (True, False, False))
+    assert (config.rms_norm_eps, config.rope_theta, config.rope_scaling) == (1e-6, 1e4, None)
     assert not config.tie_word_embeddings
-
-
-def test_missing_keys_of_mistral_take_the_defaults_of_hugging_face():
-    config = read(LLAMA, model_type="mistral", num_attention_heads=16)
-    assert config.num_key_value_heads == 8
-    assert config.max_position_embeddings == 131072
-    assert config.layer_windows == (4096,) * 3
-
-
-def test_missing_keys_of_qwen2_take_the_defaults_of_hugging_face():
-    config = read(LLAMA, model_type="qwen2", num_attention_heads=64, hidden_size=128)
-    assert (config.num_key_value_heads, config.max_position_embeddings) == (32, 32768)
-    assert config.layer_windows == (None,) * 3
-    assert (config.attention_bias, config.output_bias, config.mlp_bias) == (True, False, False)
 
 
 @pytest.mark.parametrize("base", [LLAMA, MISTRAL, QWEN2])
 def test_null_key_value_heads_mean_one_per_query_head(base):
     assert read(base, num_key_value_heads=None).num_key_value_heads == 4
-
-
-def test_the_attention_bias_of_llama_reaches_the_output_projection():
-    config = read(LLAMA, attention_bias=True)
-    assert (config.attention_bias, config.output_bias, config.mlp_bias) == (True, True, False)
 
 
 @pytest.mark.parametrize("key", ["head_dim", "rope_scaling", "rope_theta", "rms_norm_eps"])

@@ -57,20 +57,19 @@ def test_a_complete_checkpoint_is_put_in(tmp_path):
     assert mx.array_equal(logits_of(model), logits_of(random_model(tiny_config())))
 
 
-def test_names_a_missing_tensor():
-    tensors = arrays()
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    assert "lacks model.layers.1.mlp.up_proj.weight:" in refusal_of(tensors)
-
-
-def test_names_a_tensor_too_many():
-    tensors = arrays() | {"model.layers.0.self_attn.q_norm.weight": mx.zeros(8)}
-    assert "holds model.layers.0.self_attn.q_norm.weight, which" in refusal_of(tensors)
-
-
-def test_names_a_misshapen_tensor():
-    tensors = arrays() | {"model.norm.weight": mx.zeros(31)}
-    assert "holds model.norm.weight (31,), not (32,)" in refusal_of(tensors)
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("model.layers.1.mlp.up_proj.weight", None, "lacks {name}:"),
+        ("lm_head.weight", None, "lacks {name}"),
+        ("model.layers.0.self_attn.q_norm.weight", mx.zeros(8), "holds {name}, which"),
+        ("model.norm.weight", mx.zeros(31), "holds {name} (31,), not (32,)"),
+    ],
+)
+def test_a_tensor_that_lacks_or_does_not_fit_is_named(name, array, message):
+    tensors = {key: held for key, held in arrays().items() if key != name}
+    tensors |= {} if array is None else {name: array}
+    assert message.format(name=name) in refusal_of(tensors)
 
 
 def test_counts_what_it_does_not_name():
@@ -79,21 +78,14 @@ def test_counts_what_it_does_not_name():
     assert "and 17 more" in message
 
 
-def test_tables_of_frequencies_are_ignored():
-    table = {"model.layers.0.self_attn.rotary_emb.inv_freq": mx.zeros(4)}
-    assert load_weights(empty_model(), arrays() | table) == "float32"
-
-
-def test_a_head_beside_a_tied_embedding_is_ignored():
-    config = tiny_config(tie_word_embeddings=True)
-    head = {"lm_head.weight": mx.zeros((24, 32))}
-    assert load_weights(empty_model(config), arrays(config) | head) == "float32"
-
-
-def test_a_missing_head_is_named_where_it_is_not_tied():
-    tensors = arrays()
-    del tensors["lm_head.weight"]
-    assert "lacks lm_head.weight" in refusal_of(tensors)
+@pytest.mark.parametrize(
+    ("name", "tied"),
+    [("model.layers.0.self_attn.rotary_emb.inv_freq", False), ("lm_head.weight", True)],
+)
+def test_tables_of_frequencies_and_a_head_beside_a_tied_embedding_are_ignored(name, tied):
+    config = tiny_config(tie_word_embeddings=tied)
+    more = {name: mx.zeros((24, 32))}
+    assert load_weights(empty_model(config), arrays(config) | more) == "float32"
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
