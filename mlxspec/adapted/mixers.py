@@ -55,7 +55,8 @@ def _level(
     given = [*args, *kwargs.values()]
     shape = first_array(given).shape[:2]
     B, L = current.folded or shape
-    attends = any(isinstance(leaf, RowsLeaf) for leaf in _leaves(given))
+    lists = [one for one in given if isinstance(one, LeafList)]
+    attends = any(isinstance(leaf, RowsLeaf) for one in lists for leaf in one.caches)
 
     def pick(value: Any) -> Any:
         if not isinstance(value, mx.array):
@@ -72,10 +73,6 @@ def _level(
         return call(*tree_map(pick, list(args)), **tree_map(pick, kwargs))
     finally:
         current.rows, current.positions = None, positions
-
-
-def _leaves(given: list[Any]) -> list[Any]:
-    return [leaf for one in given if isinstance(one, LeafList) for leaf in one.caches]
 
 
 def _cut(value: mx.array, flat: list[int], L: int) -> mx.array:

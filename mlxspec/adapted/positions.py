@@ -32,7 +32,8 @@ def rotates(module: nn.Module) -> bool:
 
 def position_rotation(module: nn.Module, current: Current) -> Undo:
     """Make a rotary module use the positions of the forward in progress."""
-    is_plain = _can_share(module)  # before the override, which changes the type
+    # Before the override, which changes the type.
+    is_plain = type(module) is nn.RoPE and not module.traditional and backend.is_cpu()
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions
@@ -85,11 +86,6 @@ def position_embedding(module: nn.Module, current: Current) -> Undo:
         return call(counted - (current.offset + mx.arange(L)) + positions)
 
     return override(module, around)
-
-
-def _can_share(module: nn.Module) -> bool:
-    """Return whether a rotary module follows plain RoPE and runs on a CPU."""
-    return type(module) is nn.RoPE and not module.traditional and backend.is_cpu()
 
 
 @dataclass(frozen=True)

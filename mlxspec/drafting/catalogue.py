@@ -99,6 +99,9 @@ def model_entry(model: LocalModel) -> ModelEntry:
         return ModelEntry(model.source, model.name, model.size_gb, problem=model.problem)
     config = profile.config
     num_tokens = counted_tokens(config)
+    drafts = drafts_in_words("tree") if profile.is_exact else _NOT_EXAMINED
+    if model.admission is not None:
+        drafts = model.admission.words
     context = config.max_position_embeddings
     return ModelEntry(
         model.source,
@@ -110,15 +113,9 @@ def model_entry(model: LocalModel) -> ModelEntry:
         memory_gb=profile.memory_bytes(num_tokens) / backend.GB,
         memory_tokens=num_tokens,
         problem="" if profile.has_chat_template else _NO_CHAT,
-        drafts=_drafts(model, profile),
+        drafts=drafts,
         is_bound=not profile.is_exact,
     )
-
-
-def _drafts(model: LocalModel, profile: ModelProfile) -> str:
-    if profile.is_exact:
-        return drafts_in_words("tree")
-    return model.admission.words if model.admission is not None else _NOT_EXAMINED
 
 
 class DrafterFinder:
@@ -149,7 +146,11 @@ class DrafterFinder:
             *self._models(others, target, tokenizer),
             *_heads(others, target),
         ]
-        return sorted(entries, key=_rank)
+        # `auto` first, then by measured speed, and drafters with a problem last
+        return sorted(
+            entries,
+            key=lambda one: (one.drafter != "auto", bool(one.problem), -(one.tokens_per_s or 0.0)),
+        )
 
     def forget_verdict(self, source: str, options: Options | None = None) -> None:
         """Delete the verdict for a model, so that `auto` measures at the next load.
@@ -257,8 +258,3 @@ def _entry(
 
 def _untrained() -> Sequence[str]:
     return [word for word in _MEANINGS if word in HOST]
-
-
-def _rank(entry: DrafterEntry) -> tuple[bool, bool, float]:
-    """Sort `auto` first, then by measured speed, and drafters with a problem last."""
-    return entry.drafter != "auto", bool(entry.problem), -(entry.tokens_per_s or 0.0)

@@ -46,8 +46,13 @@ def load_weights(
             as stated.
     """
     wanted = dict(tree_flatten(model.parameters()))
-    tied = not any(name.startswith("lm_head.") for name in wanted)
-    kept = {name: array for name, array in tensors.items() if not _is_ignored(name, tied)}
+    is_tied = not any(name.startswith("lm_head.") for name in wanted)
+    kept = {
+        name: array
+        for name, array in tensors.items()
+        if not name.endswith("rotary_emb.inv_freq")
+        and not (is_tied and name.startswith("lm_head."))
+    }
     stored = _stored_words(kept, quantization)
     if dtype is None:
         dtype = embedding_dtype(kept) if backend.keeps_weights_as_stored() else mx.float32
@@ -99,10 +104,6 @@ def embedding_dtype(tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
     scales = tensors.get(f"{_EMBEDDING}scales", tensors.get(f"{_EMBEDDING}weight"))
     is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)
     return scales.dtype if scales is not None and is_float else None
-
-
-def _is_ignored(name: str, tied: bool) -> bool:
-    return name.endswith("rotary_emb.inv_freq") or (tied and name.startswith("lm_head."))
 
 
 def _triples(tensors: Mapping[str, mx.array]) -> list[str]:

@@ -11,7 +11,7 @@ One shard is one safetensors file: `tokens`, `offsets` and `assistant_mask` as i
 of `top_*` are zero where the next token is not the assistant's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -187,13 +187,14 @@ def read_shard(path: Path) -> Iterator[Features]:
     """Yield the conversations of a shard; raises `MlxspecError` if it is damaged or no shard."""
     arrays, spans = _read_arrays(path)
     host = {name: np.array(arrays[name]) for name in _ROWS if name != "final"}
+    layers = [int(name.removeprefix(_ENTERING)) for name in arrays if name.startswith(_ENTERING)]
     for start, end in spans:
         yield Features(
             host["tokens"][start:end].astype(np.int32),
             host["assistant_mask"][start:end],
             path.name.startswith("heldout"),
             arrays["final"][start:end],
-            {layer: arrays[f"{_ENTERING}{layer}"][start:end] for layer in _layers(arrays)},
+            {layer: arrays[f"{_ENTERING}{layer}"][start:end] for layer in layers},
             host["top_tokens"][start:end].astype(np.int32),
             host["top_probs"][start:end],
         )
@@ -225,10 +226,6 @@ def _read_arrays(path: Path) -> tuple[dict[str, mx.array], list[tuple[int, int]]
     if lengths - {len(arrays["tokens"])}:
         raise MlxspecError(f"{path} is a damaged shard of features: make it again")
     return arrays, spans
-
-
-def _layers(arrays: Iterable[str]) -> list[int]:
-    return [int(name.removeprefix(_ENTERING)) for name in arrays if name.startswith(_ENTERING)]
 
 
 def _top(
