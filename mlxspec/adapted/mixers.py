@@ -89,5 +89,5 @@ def _joined(parts: tuple[Any, ...], back: mx.array, shape: tuple[int, ...]) -> A
     """Return the outputs of all levels as rows in their own order."""
     if not isinstance(parts[0], mx.array):
         return parts[0]
-    rows = mx.concatenate(parts)[back]
+    rows = mx.concatenate(list(parts))[back]
     return rows.reshape(*shape, *rows.shape[2:])
