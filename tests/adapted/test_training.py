@@ -12,8 +12,6 @@ import mlx.utils
 import numpy as np
 import pytest
 from mlx import nn
-from mlxspec.train.kinds import KINDS, capture_layers
-from mlxspec.train.weights import flat
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
