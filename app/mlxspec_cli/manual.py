@@ -7,11 +7,19 @@ from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS, Command
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
-from mlxspec_app.settings.keys.chats import HISTORY, LIST
-from mlxspec_app.settings.keys.models import MODELS
 from mlxspec_app.settings.keys.names import key_list
-from mlxspec_app.settings.keys.recordings import RACE, REPLAY, WATCH
+from mlxspec_app.settings.keys.tables import (
+    CHAT,
+    FIND,
+    HISTORY,
+    LIST,
+    MODELS,
+    PROMPT_KEYS,
+    RACE,
+    REPLAY,
+    TRANSCRIPT,
+    WATCH,
+)
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.values import value_of
 from mlxspec_cli.parser import commands_of

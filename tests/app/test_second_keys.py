@@ -9,9 +9,7 @@ from mlxspec_app.commands import COMMANDS
 from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.settings import SettingsScreen
-from mlxspec_app.settings.keys.chat import CHAT, TRANSCRIPT
-from mlxspec_app.settings.keys.chats import LIST
-from mlxspec_app.settings.keys.recordings import RACE, REPLAY
+from mlxspec_app.settings.keys.tables import CHAT, LIST, RACE, REPLAY, TRANSCRIPT
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.tree_panel import TreePanel

@@ -15,7 +15,7 @@ from tests.house.sources import sources, tree_of
 _FOLDERS = ("app/mlxspec_cli", "app/mlxspec_app", "mlxspec")
 _NOT_FOR_USERS = ("app/mlxspec_app/bench",)
 _WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? +\W?[A-Za-z{]")
-_LABELS = {"Binding": 2, "Part": 0, "Definition": 0, "View": 1, "Key": 1}
+_LABELS = {"_shown": 3, "_hidden": 3, "Binding": 2, "Part": 0, "Definition": 0, "View": 1, "Key": 1}
 """Calls with an argument that is shown even if it is one word."""
 _NO_WORDS = re.compile(
     r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|DROP|WITH|WHERE|BEGIN|ALTER) "  # queries

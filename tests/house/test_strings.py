@@ -66,7 +66,7 @@ def test_words_of_every_kind_are_found():
     path = "app/mlxspec_app/commands.py"
     said = strings()
     assert Said(path, "", "start a new chat") in said  # an argument of a table
-    assert Said("app/mlxspec_app/settings/keys/chat.py", "", "Help") in said  # a key of one word
+    assert Said("app/mlxspec_app/settings/keys/tables.py", "", "Help") in said  # a key of one word
     assert any("tokens/s" in each.text and "{…}" in each.text for each in said)  # with a value
     assert not any("height: auto" in each.text for each in said)  # a style sheet
     assert not any(each.text.startswith("Return ") for each in said)  # a docstring

@@ -16,8 +16,8 @@ from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.settings.keys.chat import CHAT
 from mlxspec_app.settings.keys.names import shown_keys
+from mlxspec_app.settings.keys.tables import CHAT
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.welcome import loading_rows

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.settings.keys.chats import HISTORY, SEARCH
+from mlxspec_app.settings.keys.tables import HISTORY, SEARCH
 from mlxspec_app.store.entries import ChosenChat, Entry
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.pages import ChatPages

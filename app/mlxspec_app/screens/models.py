@@ -23,7 +23,7 @@ from mlxspec_app.picker.model_rows import drafter_facts, fetch_news, load_news, 
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.file import SettingsError
-from mlxspec_app.settings.keys.models import MODELS
+from mlxspec_app.settings.keys.tables import MODELS
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.lists.choice_list import ChoiceList

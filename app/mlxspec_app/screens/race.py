@@ -20,7 +20,7 @@ from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.names import key_list
-from mlxspec_app.settings.keys.recordings import RACE
+from mlxspec_app.settings.keys.tables import RACE
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.transcript import Transcript

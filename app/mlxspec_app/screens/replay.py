@@ -16,7 +16,7 @@ from mlxspec_app.screens.dialogs import GoToScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
-from mlxspec_app.settings.keys.recordings import REPLAY
+from mlxspec_app.settings.keys.tables import REPLAY
 from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
 from mlxspec_app.widgets.playback.scrubber import Scrubber
 from mlxspec_app.widgets.playback.transport import Transport

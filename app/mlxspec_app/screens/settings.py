@@ -15,10 +15,10 @@ from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings
-from mlxspec_app.settings.file import KEYS, Settings
+from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
-from mlxspec_app.settings.rules import Rule, Value
-from mlxspec_app.settings.values import read_typed, rule_of, value_of
+from mlxspec_app.settings.rules import KEYS, Rule, Value, rule_of
+from mlxspec_app.settings.values import read_typed, value_of
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.ink_sample import InkSample

@@ -11,7 +11,7 @@ from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.watching import WatchSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
-from mlxspec_app.settings.keys.recordings import WATCH
+from mlxspec_app.settings.keys.tables import WATCH
 from mlxspec_app.widgets.lists.watched_replies import WatchedReplies
 
 

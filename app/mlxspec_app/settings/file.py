@@ -6,20 +6,27 @@ and the allowed ones. Entries that this version does not define stay in the file
 
 import tomllib
 from collections.abc import Collection, Mapping, MutableMapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlxspec.errors import MlxspecError
 from mlxspec.text_files import read_text
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import DEFAULT_VIEW
-from mlxspec_app.settings.rules import KEY_LIST, SAMPLING, ContextPolicy, Value, rules
+from mlxspec_app.settings.rules import (
+    KEY_LIST,
+    KEYS,
+    SAMPLING,
+    ContextPolicy,
+    Value,
+    checked,
+    rules,
+)
 from mlxspec_app.user.private import make_private_folder
 from mlxspec_app.user.whole_file import replace_file
 
 _HEADER = "# Settings of mlxspec. Anything not set has its default.\n"
-KEYS = "keys"
 
 
 class SettingsError(MlxspecError):
@@ -28,18 +35,10 @@ class SettingsError(MlxspecError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings in the file.
+    """The settings in the file; their rules say what they mean.
 
-    Attributes:
-        theme: "" for the default theme.
-        ink: The ink of the X-ray at the start of a chat.
-        frame_rate: Frames per second; 0 chooses by the connection.
-        reduced_motion: Whether nothing moves or blinks.
-        ascii_glyphs: Whether the signs around the text are ASCII only.
-        model: "" for the default model.
-        learn: Whether what the table drafter learns from chats is stored.
-        sampling: Sampling params by name; a missing one has its default.
-        keys: Keys of an action by the id of its binding, separated by commas.
+    `theme` and `model` are "" for the default ones. `sampling` lacks params that have their
+    default. `keys` has the keys of an action, separated by commas, by the id of its binding.
     """
 
     theme: str = ""
@@ -56,14 +55,8 @@ class Settings:
     keys: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SettingsRead:
-    """The content of a settings file.
-
-    Attributes:
-        settings: Missing and wrong values have their defaults.
-        notices: The problems of the file, a sentence each.
-    """
+class SettingsRead(NamedTuple):
+    """The settings of a file, wrong values replaced by defaults, and a sentence on each problem."""
 
     settings: Settings
     notices: tuple[str, ...] = ()
@@ -85,11 +78,13 @@ def read_settings(
         return SettingsRead(Settings(), (f"{path} cannot be read: {reason}; defaults are used",))
     except (ValueError, RecursionError) as error:
         return SettingsRead(Settings(), (f"{path} is not TOML: {error}; defaults are used",))
-    allowed = {**rules(themes), **{f"{KEYS}.{name}": KEY_LIST for name in key_ids}}
+    allowed = rules(themes)
     values: dict[str, Value] = {}
     notices = []
     for name, value in entries.items():
-        rule = allowed.get(name) or (KEY_LIST if _is_free_key(name, key_ids) else None)
+        table, _, rest = name.partition(".")
+        is_key = table == KEYS and rest and (rest in key_ids or not key_ids)
+        rule = KEY_LIST if is_key else allowed.get(name)
         if rule is None:
             notices.append(f"{path.name}: {name} is not a setting of this version")
             continue
@@ -116,11 +111,14 @@ def change_settings(
     import tomlkit  # late: only a change of a setting needs it
     from tomlkit.exceptions import TOMLKitError
 
-    checked = {name: _checked(name, value, themes) for name, value in changes.items()}
+    try:
+        values = {name: checked(name, value, themes) for name, value in changes.items()}
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     try:
         source = read_text(path) if path.exists() else _HEADER
         document = tomlkit.parse(source)
-        for name, value in checked.items():
+        for name, value in values.items():
             _set_entry(document, name, value)
         make_private_folder(path.resolve().parent)
         replace_file(path, tomlkit.dumps(document).encode())
@@ -143,29 +141,15 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _is_free_key(name: str, key_ids: Collection[str]) -> bool:
-    return not key_ids and name.startswith(f"{KEYS}.")
-
-
 def _settings(values: Mapping[str, Any]) -> Settings:
-    top = {item.name for item in fields(Settings)}
-    tables: dict[str, dict[str, Any]] = {SAMPLING: {}, KEYS: {}}
+    tables: dict[str, Any] = {SAMPLING: {}, KEYS: {}}
     for name, value in values.items():
         table, _, rest = name.partition(".")
         if rest:
             tables[table][rest] = value
-    plain = {name: value for name, value in values.items() if name in top}
-    return Settings(**plain, sampling=tables[SAMPLING], keys=tables[KEYS])
-
-
-def _checked(name: str, value: Value | None, themes: Collection[str]) -> Value | None:
-    rule = KEY_LIST if name.startswith(f"{KEYS}.") else rules(themes).get(name)
-    if rule is None:
-        raise SettingsError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
-    try:
-        return None if value is None else rule.read(value)
-    except ValueError as error:
-        raise SettingsError(f"{name} {error}") from error
+        else:
+            tables[name] = value
+    return Settings(**tables)
 
 
 def _set_entry(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:

@@ -28,13 +28,9 @@ _TOO_LARGE = 2**63
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one setting.
+    """The rule of one setting; `allowed` says in words which values `fits` accepts.
 
-    Attributes:
-        allowed: The allowed values in words.
-        fits: Returns whether a value of this type is allowed.
-        choices: All allowed values, if they are a list; else empty.
-        examples: Some of the allowed values, which the keys cycle through; may be empty.
+    `choices` has all of them if they are a list, `examples` some that the keys cycle through.
     """
 
     kind: type[bool] | type[int] | type[float] | type[str]
@@ -45,11 +41,7 @@ class Rule:
     examples: tuple[str, ...] = ()
 
     def read(self, value: object) -> Value:
-        """Return the value, converted to the type of the setting.
-
-        Raises:
-            ValueError: The value is not allowed.
-        """
+        """Return the value in the type of the setting; raises ValueError if it is not allowed."""
         fits_toml = type(value) is not int or abs(value) < _TOO_LARGE
         if self.kind is float and type(value) is int and fits_toml:
             value = float(value)
@@ -79,7 +71,7 @@ KEY_LIST = Rule(
     "the keys of an action",
     lambda value: re.fullmatch(r"[^\s,]+(,[^\s,]+)*", value) is not None,
 )
-SAMPLING = "sampling"
+KEYS, SAMPLING = "keys", "sampling"
 DEFAULTS: dict[str, Value] = {
     **{name: row.default for name, row in STORED.items() if name.startswith(f"{SAMPLING}.")},
     **{f"{SAMPLING}.{name}": value for name, value in CHAT_DEFAULTS.items()},
@@ -164,3 +156,26 @@ def sections(themes: Collection[str] = ()) -> dict[str, dict[str, Rule]]:
 def rules(themes: Collection[str] = ()) -> dict[str, Rule]:
     """Return the rules of all settings except keys, by dotted name."""
     return {name: rule for section in sections(themes).values() for name, rule in section.items()}
+
+
+def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
+    """Return the rule of a setting by dotted name, such as "sampling.top_p" or "keys.chat.stop".
+
+    Empty `themes` allow every name. Raises ValueError if there is no such setting.
+    """
+    rule = KEY_LIST if name.startswith(f"{KEYS}.") else rules(themes).get(name)
+    if rule is None:
+        raise ValueError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
+    return rule
+
+
+def checked(name: str, value: Value | None, themes: Collection[str] = ()) -> Value | None:
+    """Return a value of a setting in its type; None, for its default, is always allowed.
+
+    Raises ValueError if there is no such setting, or if it cannot have this value.
+    """
+    rule = rule_of(name, themes)
+    try:
+        return None if value is None else rule.read(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from error

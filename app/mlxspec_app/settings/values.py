@@ -3,22 +3,8 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from mlxspec_app.settings.file import KEYS, Settings
-from mlxspec_app.settings.rules import DEFAULTS, KEY_LIST, SAMPLING, Rule, Value, rules
-
-
-def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
-    """Return the rule of a setting by dotted name, such as "sampling.top_p" or "keys.chat.stop".
-
-    Empty `themes` allow every name.
-
-    Raises:
-        ValueError: There is no such setting.
-    """
-    rule = KEY_LIST if name.startswith(f"{KEYS}.") else rules(themes).get(name)
-    if rule is None:
-        raise ValueError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
-    return rule
+from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.rules import DEFAULTS, KEYS, SAMPLING, Rule, Value, checked
 
 
 def value_of(settings: Settings, name: str) -> Value | None:
@@ -35,17 +21,8 @@ def value_of(settings: Settings, name: str) -> Value | None:
 def with_value(
     settings: Settings, name: str, value: Value | None, themes: Collection[str] = ()
 ) -> Settings:
-    """Return the settings with one of them changed; None sets its default.
-
-    Raises:
-        ValueError: There is no such setting, or it cannot have this value.
-    """
-    rule = rule_of(name, themes)
-    if value is not None:
-        try:
-            value = rule.read(value)
-        except ValueError as error:
-            raise ValueError(f"{name} {error}") from error
+    """Return the settings with one of them changed, as `checked` allows; None sets its default."""
+    value = checked(name, value, themes)
     table, _, rest = name.partition(".")
     if table in (KEYS, SAMPLING):
         chosen = {key: held for key, held in getattr(settings, table).items() if key != rest}
@@ -56,11 +33,7 @@ def with_value(
 
 
 def read_typed(rule: Rule, text: str) -> Value:
-    """Convert typed text to a value of a setting.
-
-    Raises:
-        ValueError: The value is not allowed.
-    """
+    """Convert typed text to a value of a setting; raises ValueError if it is not allowed."""
     text = text.strip()
     if rule.kind in (int, float):
         try:

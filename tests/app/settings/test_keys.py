@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec_app.settings.keys.chat import CHAT
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.tables import CHAT
 
 
 def test_a_free_key_can_be_used():

@@ -30,9 +30,8 @@ from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.chat import CHAT, FIND, PROMPT_KEYS, TRANSCRIPT
-from mlxspec_app.settings.keys.chats import HISTORY, LIST
 from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.tables import CHAT, FIND, HISTORY, LIST, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.user.editor import EditorError, edit_text

@@ -5,15 +5,21 @@ action whose chosen key is not usable keeps its default key.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from textual.binding import Binding
 from textual.keys import key_to_character
 
-from mlxspec_app.settings.keys.chat import CHAT, FIND, TRANSCRIPT
-from mlxspec_app.settings.keys.chats import HISTORY
-from mlxspec_app.settings.keys.models import MODELS
-from mlxspec_app.settings.keys.recordings import RACE, REPLAY, WATCH
+from mlxspec_app.settings.keys.tables import (
+    CHAT,
+    FIND,
+    HISTORY,
+    MODELS,
+    RACE,
+    REPLAY,
+    TRANSCRIPT,
+    WATCH,
+)
 
 _SCREENS: dict[str, tuple[Binding, ...]] = {
     "chat": (*CHAT, *TRANSCRIPT),
@@ -27,17 +33,11 @@ _SCREENS: dict[str, tuple[Binding, ...]] = {
 _OF_PROMPT = ("enter", "tab", "up", "down", "left", "right", "backspace", "delete", "space")
 
 
-@dataclass(frozen=True)
-class KeyChoices:
-    """The result of checking the chosen keys.
-
-    Attributes:
-        keys: The usable ones, by the id of their binding.
-        troubles: What is wrong with the others, one sentence each.
-    """
+class KeyChoices(NamedTuple):
+    """The usable keys by the id of their binding, and a sentence on each of the others."""
 
     keys: dict[str, str]
-    troubles: tuple[str, ...] = ()
+    troubles: tuple[str, ...]
 
 
 def all_bindings() -> dict[str, Binding]:
@@ -51,59 +51,39 @@ def usable_keys(chosen: Mapping[str, str]) -> KeyChoices:
 
     `chosen` holds keys separated by commas, by the id of a binding.
     """
-    known = all_bindings()
+    known, typed_into = all_bindings(), {binding.id for binding in CHAT}
     keys: dict[str, str] = {}
     troubles = []
     for name, wanted in chosen.items():
+        needed = [key for key in wanted.split(",") if name in typed_into and _is_for_typing(key)]
         if name not in known:
             troubles.append(f"keys: {name} is not the id of an action; F5 lists them")
-            continue
-        typed = [key for key in wanted.split(",") if _is_for_typing(name, key)]
-        if typed:
-            troubles.append(f"keys: {name} cannot be {typed[0]}, which the prompt needs")
-            continue
-        keys[name] = wanted
+        elif needed:
+            troubles.append(f"keys: {name} cannot be {needed[0]}, which the prompt needs")
+        else:
+            keys[name] = wanted
     while (clash := _find_clash(keys)) is not None:
-        troubles.append(clash.describe(known[clash.name].key))
-        del keys[clash.name]
+        name, reason = clash
+        troubles.append(f"keys: {reason}; {name} stays on {known[name].key}")
+        del keys[name]
     return KeyChoices(keys, tuple(troubles))
 
 
-@dataclass(frozen=True)
-class _Clash:
-    """A chosen key that another action of the screen uses already."""
-
-    name: str
-    key: str
-    other: str
-    screen: str
-
-    def describe(self, usual: str) -> str:
-        return (
-            f"keys: {self.key} is {self.other} in the {self.screen} already; {self.name} stays "
-            f"on {usual}"
-        )
-
-
-def _find_clash(chosen: Mapping[str, str]) -> _Clash | None:
+def _find_clash(chosen: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the id of an action whose chosen key is taken, and which one has it."""
+    order = {name: number for number, name in enumerate(chosen)}
     for screen, table in _SCREENS.items():
         owners: dict[str, str] = {}
         # default keys first: a chosen key must give way to them
-        for binding in sorted(table, key=lambda binding: _rank(chosen, binding.id or "")):
+        for binding in sorted(table, key=lambda binding: order.get(binding.id or "", -1)):
             name = binding.id or ""
             for key in chosen.get(name, binding.key).split(","):
                 owner = owners.setdefault(key_to_character(key) or key, name)
                 if owner != name:
-                    return _Clash(name, key, owner, screen)
+                    return name, f"{key} is {owner} in the {screen} already"
     return None
 
 
-def _rank(chosen: Mapping[str, str], name: str) -> int:
-    return list(chosen).index(name) + 1 if name in chosen else 0
-
-
-def _is_for_typing(name: str, key: str) -> bool:
-    """Return whether the chat's prompt needs a key for typing."""
+def _is_for_typing(key: str) -> bool:
     character = key_to_character(key)
-    is_of_prompt = key in _OF_PROMPT or (character is not None and character.isprintable())
-    return is_of_prompt and name in {binding.id for binding in CHAT}
+    return key in _OF_PROMPT or (character is not None and character.isprintable())

@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Label
 
 from mlxspec_app.conversation.finding import Hit
-from mlxspec_app.settings.keys.chat import FIND
+from mlxspec_app.settings.keys.tables import FIND
 
 
 class FindField(Input):

@@ -31,7 +31,7 @@ from mlxspec_app.conversation.token_cursor import (
 )
 from mlxspec_app.conversation.token_facts import TokenFacts, facts_of, round_of
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
-from mlxspec_app.settings.keys.chat import TRANSCRIPT
+from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.reply_footer import ReplyFooter

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from mlxspec_app.settings.keys.chats import LIST
+from mlxspec_app.settings.keys.tables import LIST
 from mlxspec_app.store.entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
 
 _PREFIX = "chat-list--"
