@@ -129,6 +129,6 @@ def recorder(tmp_path):
 
 def test_the_prompt_is_kept_with_the_chat_and_in_its_traces(recorder, tmp_path):
     record(recorder, BRIEF, exchange("Hello", "Hi"))
-    assert recorder.writer.reader.chat(recorder.chat).system == "Be brief."
+    assert recorder.writer.chat(recorder.chat).system == "Be brief."
     trace = tmp_path / "traces" / path(recorder)[-1].generation.trace
     assert list(read_trace(trace)) == [BRIEF, *exchange("Hello", "Hi")]

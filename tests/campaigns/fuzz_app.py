@@ -21,7 +21,7 @@ from mlxspec_app.store.writer import Writer
 from tests.campaigns.fuzz_damage import damaged, damaged_json, hostile_value
 from tests.support.question_file import save_questions
 from tests.support.settings_files import FULL
-from tests.support.store_files import exchange, open_writer, say
+from tests.support.store_files import exchange, messages_of, open_writer, say
 
 
 class SettingsTarget:
@@ -133,23 +133,20 @@ class StoreTarget:
             connection.close()
 
     def _use(self, writer: Writer, folder: Path) -> None:
-        reader = writer.reader
-        reader.count()
-        reader.search('hello "good day"')
-        reader.recent_turns()
-        for summary in reader.recent():
-            reader.chat(summary.id)
-            messages = reader.messages(summary.id)
-            restore(reader.path(summary.id), folder / "traces")
-            for message in messages:
-                reader.siblings(message.id)
-                reader.versions_to(message.id)
+        writer.count()
+        writer.search('hello "good day"')
+        writer.recent_turns()
+        for summary in writer.recent():
+            writer.chat(summary.id)
+            restore(writer.path(summary.id), folder / "traces")
+            for message in messages_of(writer, summary.id):
+                writer.siblings(message.id)
         chat = writer.new_chat("new")
         last = writer.add_message(chat, None, "user", "still there?")
         writer.fork(last)
         writer.rename(chat, "renamed")
-        writer.bin.delete(chat)
-        writer.bin.purge()
+        writer.delete(chat)
+        writer.purge()
 
 
 _COLUMNS = {

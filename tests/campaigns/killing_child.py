@@ -154,18 +154,18 @@ class Chat:
         tell("renamed", chat=number, title=title)
 
     def delete(self) -> None:
-        chats = self.ask(lambda recorder: [row.id for row in recorder.writer.reader.recent()])
+        chats = self.ask(lambda recorder: [row.id for row in recorder.writer.recent()])
         now = self.ask(lambda recorder: recorder.chat)
         others = [number for number in chats if number != now]
         if not others:
             return
         number = self.draw.choice(others)
         tell("deleting", chat=number)
-        self.ask(lambda recorder: recorder.writer.bin.delete(number))
+        self.ask(lambda recorder: recorder.writer.delete(number))
         tell("deleted", chat=number)
         if self.draw.random() < 0.5:
             tell("undeleting", chat=number)
-            self.ask(lambda recorder: recorder.writer.bin.undelete(number))
+            self.ask(lambda recorder: recorder.writer.undelete(number))
             tell("undeleted", chat=number)
 
     def setting(self) -> None:

@@ -103,7 +103,7 @@ class Chatting:
         elif step == "new":
             self.do(NewChat())
         elif step == "open":
-            chats = self.recorder.writer.reader.recent()
+            chats = self.recorder.writer.recent()
             if chats:
                 self.open(find_chat(self.recorder, chats[number % len(chats)].id))
         elif step == "version" and shown:

@@ -41,13 +41,25 @@ def open_reader(path):
 
 def say(writer, chat, *texts):
     """Add turns of user and assistant in alternation; return their numbers."""
-    leaf = writer.reader.chat(chat).leaf
+    leaf = writer.chat(chat).leaf
     roles = ("user", "assistant")
     added = []
     for number, text in enumerate(texts):
         leaf = writer.add_message(chat, leaf, roles[number % 2], text)
         added.append(leaf)
     return added
+
+
+def edit(writer, message, text):
+    """Add another version of a message and return its number."""
+    this = writer.message(message)
+    return writer.add_message(this.chat, this.parent, this.role, text)
+
+
+def messages_of(reader, chat):
+    """All messages of a chat on all branches, parents before children."""
+    numbers = reader._rows("SELECT id FROM message WHERE chat = ? ORDER BY id", (chat,))
+    return [reader.message(number) for (number,) in numbers]
 
 
 def texts_of(messages):
@@ -80,12 +92,12 @@ def record(recorder, *groups):
 
 
 def path(recorder):
-    return recorder.writer.reader.path(recorder.chat)
+    return recorder.writer.path(recorder.chat)
 
 
 def current(writer, chat):
-    return texts_of(writer.reader.path(chat))
+    return texts_of(writer.path(chat))
 
 
 def recent_titles(writer):
-    return [chat.title for chat in writer.reader.recent()]
+    return [chat.title for chat in writer.recent()]

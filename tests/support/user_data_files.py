@@ -104,6 +104,6 @@ def kept_texts(folder, chat):
     """The conversation of a chat as the next start loads it."""
     writer = open_writer(folder / "chats.sqlite3")
     try:
-        return [message.text for message in writer.reader.path(chat)]
+        return [message.text for message in writer.path(chat)]
     finally:
         writer.close()

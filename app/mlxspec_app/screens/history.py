@@ -14,9 +14,8 @@ from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.tables import HISTORY, SEARCH
-from mlxspec_app.store.entries import ChosenChat, Entry
+from mlxspec_app.store.entries import ChatPages, ChosenChat, Entry
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.pages import ChatPages
 from mlxspec_app.store.queries import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
@@ -148,7 +147,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     def action_delete(self) -> None:
         entry = self.query_one(ChatList).entry
         if entry is not None:
-            self._change(lambda recorder: recorder.writer.bin.delete(entry.chat))
+            self._change(lambda recorder: recorder.writer.delete(entry.chat))
             self._deleted.append(entry)
             self._on_deleted(entry.chat)
             said = f"{safe_line(entry.title)} · u restores it"
@@ -157,7 +156,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     def action_undelete(self) -> None:
         if self._deleted:
             entry = self._deleted.pop()
-            self._change(lambda recorder: recorder.writer.bin.undelete(entry.chat))
+            self._change(lambda recorder: recorder.writer.undelete(entry.chat))
 
     def action_fork(self) -> None:
         entry = self.query_one(ChatList).entry

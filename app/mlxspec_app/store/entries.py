@@ -1,20 +1,24 @@
-"""Rows of the list of chats: the text of each entry, cut to a width.
+"""Entries of the list of chats, read from the store, and the text of their rows.
 
 An entry is a chat, or a message that a search found. It has two rows: the title with its age at the
 right, and below it the start of the last message or the words around the match.
 """
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import asyncio
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from mlxspec_app.conversation.figures import Part, fitting
-from mlxspec_app.store.records import ChatSummary, SearchHit
 from mlxspec_app.store.search_text import SnippetPart
 from mlxspec_app.text.ages import ago
 from mlxspec_app.text.safe_text import safe_line
 
+if TYPE_CHECKING:
+    from mlxspec_app.store.thread import StoreThread
+
+PAGE = 100  # chats in one read
 ROWS_PER_ENTRY = 2
 UNTITLED = "(no title)"
 Style = Literal["title", "note", "snippet", "match"]
@@ -32,14 +36,10 @@ class Piece(NamedTuple):
     style: Style
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A chat, or one of its messages that a search found.
+class Entry(NamedTuple):
+    """A chat, or one of its messages that a search found: the number of that, else None.
 
-    Attributes:
-        notes: Text at the right end of the title's row.
-        snippet: Text below the title.
-        message: Number of the message that was found, or None.
+    `notes` stand at the right end of the title's row, `snippet` below the title.
     """
 
     chat: int
@@ -49,30 +49,69 @@ class Entry:
     message: int | None = None
 
 
-@dataclass(frozen=True)
-class ChosenChat:
-    """The chat that the user chose.
-
-    Attributes:
-        chat: None for a new one.
-        message: Number of the message to show, or None for the end.
-    """
+class ChosenChat(NamedTuple):
+    """The chat that the user chose, or None for a new one; the message to show, or None."""
 
     chat: int | None
     message: int | None = None
 
 
-def entry_of(chat: ChatSummary, now: float) -> Entry:
-    """Return the entry of a chat; `now` is in seconds since 1970."""
-    messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
-    notes = (Part(messages, 1), Part(ago(chat.updated, now)))
-    return Entry(chat.id, chat.title, notes, (SnippetPart(chat.snippet, is_match=False),))
+class ChatPages:
+    """Reads entries: the newest chats, a page at a time, or hits; may raise `StoreError`.
 
+    Attributes:
+        query: Words to search for; "" for all chats.
+        is_whole: Whether `entries` are complete.
+        is_stale: Whether `entries` belong to an earlier query.
+    """
 
-def entry_of_hit(hit: SearchHit, now: float) -> Entry:
-    """Return the entry of a search hit; `now` is in seconds since 1970."""
-    notes = (Part(_SPEAKERS[hit.role], 1), Part(ago(hit.created, now)))
-    return Entry(hit.chat, hit.title, notes, hit.snippet, hit.message)
+    def __init__(self, store: "StoreThread", query: str = "") -> None:
+        self.query = query
+        self.entries: list[Entry] = []
+        self.is_whole = False
+        self.is_stale = True
+        self._store = store
+        self._num_requested = PAGE
+
+    def set_query(self, query: str) -> None:
+        self.query, self._num_requested, self.is_stale = query, PAGE, True
+
+    async def read(self) -> None:
+        """Read as many pages as before again."""
+        if self.query.strip():
+            self.entries, self.is_whole = await self._hits(self.query), True
+        else:
+            self.entries = await self._page(self._num_requested, 0)
+            self.is_whole = len(self.entries) < self._num_requested
+        self.is_stale = False
+
+    async def read_next(self) -> None:
+        if self.is_whole:
+            return
+        page = await self._page(PAGE, len(self.entries))
+        # A change moves a chat to the top and pushes the others into the next page: skip those.
+        listed = {entry.chat for entry in self.entries}
+        self.entries += [entry for entry in page if entry.chat not in listed]
+        self.is_whole = len(page) < PAGE
+        self._num_requested += PAGE
+
+    async def _hits(self, query: str) -> list[Entry]:
+        answer = self._store.submit(lambda recorder: recorder.writer.search(query))
+        entries, now = [], time.time()
+        for hit in await asyncio.wrap_future(answer):
+            notes = (Part(_SPEAKERS[hit.role], 1), Part(ago(hit.created, now)))
+            entries.append(Entry(hit.chat, hit.title, notes, hit.snippet, hit.message))
+        return entries
+
+    async def _page(self, limit: int, offset: int) -> list[Entry]:
+        answer = self._store.submit(lambda recorder: recorder.writer.recent(limit, offset))
+        entries, now = [], time.time()
+        for chat in await asyncio.wrap_future(answer):
+            messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
+            notes = (Part(messages, 1), Part(ago(chat.updated, now)))
+            snippet = (SnippetPart(chat.snippet, is_match=False),)
+            entries.append(Entry(chat.id, chat.title, notes, snippet))
+        return entries
 
 
 def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
@@ -99,17 +138,14 @@ def snippet_row(entry: Entry, width: int) -> list[Piece]:
     left = width - len(_INDENT)
     for part in entry.snippet:
         text = safe_line(part.text)
-        pieces.append(Piece(_within(text, left), "match" if part.is_match else "snippet"))
-        left -= cell_len(pieces[-1].text)
+        shown = text if cell_len(text) <= left else _cropped(text, left)
+        pieces.append(Piece(shown, "match" if part.is_match else "snippet"))
+        left -= cell_len(shown)
     return [*pieces, Piece(" " * left, "snippet")]
 
 
-def _within(text: str, cells: int) -> str:
-    """Return the text cut to at most `cells` cells, with a sign if text is missing."""
-    return text if cell_len(text) <= cells else _cropped(text, cells)
-
-
 def _cropped(text: str, cells: int) -> str:
+    """Return the text in exactly so many cells, with a sign if it is longer."""
     if cell_len(text) <= cells:
         return set_cell_size(text, cells)
     return set_cell_size(text, cells - 1) + "…" if cells > 0 else ""

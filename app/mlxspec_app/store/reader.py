@@ -1,10 +1,8 @@
-"""Reads the store: the list of chats, a chat from its first message to its leaf, siblings.
-
-A reader with its own connection sees what the writer has committed.
-"""
+"""Reads the store: the list of chats, a chat from its first message to its leaf, siblings."""
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlxspec_app.store.columns import json_object, seed_of, time_of
@@ -15,7 +13,6 @@ from mlxspec_app.store.records import (
     Generation,
     SearchHit,
     StoredMessage,
-    Version,
 )
 from mlxspec_app.store.search_text import MARK_END, MARK_START, match_expression, snippet_parts
 
@@ -32,7 +29,7 @@ _SUMMARIES = f"""
     WHERE deleted IS NULL ORDER BY updated DESC, chat.id DESC LIMIT ? OFFSET ?
 """
 _MESSAGES = f"""
-    SELECT message.id, chat, parent, role, state, {WHOLE_TEXT}, created,
+    SELECT message.id, chat, parent, role, state, {WHOLE_TEXT},
            (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
             AND other.parent IS message.parent AND other.id <= message.id),
            (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
@@ -46,13 +43,6 @@ _UPWARDS = """
         SELECT parent FROM message JOIN above ON id = node WHERE parent IS NOT NULL
     )
 """
-_VERSIONS = """
-    SELECT (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
-            AND other.parent IS message.parent AND other.id <= message.id),
-           (SELECT count(*) FROM message AS other WHERE other.chat = message.chat
-            AND other.parent IS message.parent)
-    FROM message WHERE id IN (SELECT node FROM above) ORDER BY id
-"""
 # Order by rank alone and put the index in the outer loop: then FTS5 itself sorts, and it makes
 # snippets for the returned rows only, not for every match.
 _SEARCH = """
@@ -64,7 +54,10 @@ _SEARCH = """
 
 
 class Reader:
-    """Queries to the store, for one thread. Each method may raise `StoreError`."""
+    """Queries to the store, for one thread. Each method may raise `StoreError`.
+
+    It raises `GoneError` if the chat or the message that it asks for is not in the store.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Read through a connection; `close` closes it."""
@@ -83,46 +76,25 @@ class Reader:
 
     def count(self) -> int:
         """Return the number of chats, without deleted ones."""
-        number: int = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL", ())[0][0]
+        number: int = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL")[0][0]
         return number
 
     def chat(self, chat: int) -> Chat:
-        """Return a chat; a deleted one too, until it is purged.
-
-        Raises:
-            GoneError: No chat has that number.
-        """
-        rows = self._rows(
-            "SELECT id, title, created, updated, system, settings, leaf FROM chat WHERE id = ?",
-            (chat,),
-        )
+        """Return a chat; a deleted one too, until it is purged."""
+        rows = self._rows("SELECT title, system, settings, leaf FROM chat WHERE id = ?", (chat,))
         if not rows:
             raise GoneError(f"chat {chat} is no longer in the store")
-        number, title, created, updated, system, settings, leaf = rows[0]
-        times = time_of(created), time_of(updated)
-        return Chat(number, title, *times, system, json_object(settings), leaf)
+        title, system, settings, leaf = rows[0]
+        return Chat(chat, title, system, json_object(settings), leaf)
 
     def message(self, message: int) -> StoredMessage:
-        """Return one message.
-
-        Raises:
-            GoneError: No message has that number.
-        """
         found = self._messages("WHERE message.id = ?", (message,))
         if not found:
             raise GoneError(f"message {message} is no longer in the store")
         return found[0]
 
-    def messages(self, chat: int) -> list[StoredMessage]:
-        """Return all messages of a chat on all branches, parents before children."""
-        return self._messages("WHERE chat = ? ORDER BY message.id", (chat,))
-
     def path(self, chat: int) -> list[StoredMessage]:
-        """Return the current branch of a chat: from the first message to the leaf.
-
-        Raises:
-            GoneError: No chat has that number.
-        """
+        """Return the current branch of a chat: from the first message to the leaf."""
         leaf = self.chat(chat).leaf
         return [] if leaf is None else self.path_to(leaf)
 
@@ -146,10 +118,6 @@ class Reader:
         where = "WHERE chat = ? AND parent IS ? ORDER BY message.id"
         return self._messages(where, (this.chat, this.parent))
 
-    def versions_to(self, message: int) -> list[Version]:
-        """Return the version of each message from the first of a chat to this one."""
-        return [Version(*row) for row in self._rows(_UPWARDS + _VERSIONS, (message,))]
-
     def search(self, query: str, limit: int = 50) -> list[SearchHit]:
         """Return the messages that contain every word of `query`, the best matches first.
 
@@ -168,44 +136,23 @@ class Reader:
     def _messages(
         self, where: str, values: tuple[Any, ...], before: str = ""
     ) -> list[StoredMessage]:
-        return [_message(row) for row in self._rows(before + _MESSAGES + where, values)]
+        return [_message(*row) for row in self._rows(before + _MESSAGES + where, values)]
 
-    def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise explain(error) from error
 
 
-def _message(row: Sequence[Any]) -> StoredMessage:
-    number, chat, parent, role, state, text, created, sibling, num_siblings, *rest = row
-    generation = _generation(rest) if rest[0] is not None else None
-    return StoredMessage(
-        number,
-        chat,
-        parent,
-        role,
-        state,
-        text,
-        time_of(created),
-        sibling,
-        num_siblings,
-        generation,
-    )
-
-
-def _generation(row: Sequence[Any]) -> Generation:
-    target, drafter, settings, seed, stats, reason, error, trace = row
-    return Generation(
-        target,
-        drafter,
-        json_object(settings),
-        seed_of(seed),
-        json_object(stats),
-        reason,
-        error,
-        trace,
-    )
+def _message(*row: Any) -> StoredMessage:
+    """Return a message from its row: eight columns, then eight of its generation."""
+    message = StoredMessage(*row[:8])
+    target, drafter, settings, seed, stats, *rest = row[8:]
+    if target is None:
+        return message
+    figures = json_object(settings), seed_of(seed), json_object(stats)
+    return replace(message, generation=Generation(target, drafter, *figures, *rest))
 
 
 def _one_line(text: str) -> str:

@@ -64,11 +64,7 @@ class Recorder:
         self._repeats_turn = False
 
     def apply(self, event: Event | SessionEvent) -> None:
-        """Write an event; after an error nothing has changed, and the caller can retry.
-
-        Raises:
-            StoreError: The store cannot be written.
-        """
+        """Write an event; after a `StoreError` nothing has changed, and the caller can retry."""
         match event:
             case TurnStarted(role="system"):
                 self._set_system(event.text)
@@ -101,24 +97,16 @@ class Recorder:
         self._point_to(None, None)
 
     def path(self) -> list[StoredMessage]:
-        """Return the stored messages of the conversation on the screen.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
-        return [] if self.leaf is None else self.writer.reader.path_to(self.leaf)
+        """Return the stored messages of the conversation on the screen."""
+        return [] if self.leaf is None else self.writer.path_to(self.leaf)
 
     def close(self) -> None:
-        """End an open reply as stopped, purge deleted chats, and close the store.
-
-        Raises:
-            StoreError: The store cannot be written; it is closed all the same.
-        """
+        """End an open reply as stopped, purge deleted chats, and close the store, in any case."""
         try:
             self._finish("partial", reason="cancelled")
             if self.is_alone:
                 self.writer.note_lost_endings()
-            unused = self.writer.bin.purge()
+            unused = self.writer.purge()
             if self._traces is not None:
                 self._traces.end()
                 self._traces.remove(unused)
@@ -144,7 +132,7 @@ class Recorder:
         self._turn, self._repeats_turn = event, False
 
     def _begin(self, event: GenerationStarted) -> None:
-        self._settle()  # an earlier reply without an end stays as it is
+        self._finish("partial")  # an earlier reply without an end stays as it is
         self._ended = None
         settings = {k: v for k, v in asdict(event).items() if k not in _OWN_COLUMNS}
         with self.writer.transaction():
@@ -152,15 +140,12 @@ class Recorder:
             parent = self.leaf if chat == self.chat else None
             generation = Generation(event.target, event.drafter, settings, event.seed)
             reply = self.writer.begin_reply(chat, parent, generation)
-            self._begin_trace(reply)
+            if self._traces is not None:
+                before = [TurnStarted("system", self.system)] if self.system else []
+                before += [self._turn] if self._turn is not None else []
+                self.writer.set_trace(reply, self._traces.begin(reply, before))
         self.chat, self.leaf, self._reply = chat, reply, reply
         self._repeats_turn = False
-
-    def _begin_trace(self, reply: int) -> None:
-        if self._traces is not None:
-            prompt = [TurnStarted("system", self.system)] if self.system else []
-            turn = [self._turn] if self._turn is not None else []
-            self.writer.set_trace(reply, self._traces.begin(reply, [*prompt, *turn]))
 
     def _extend(self, text: str) -> None:
         if self._reply is None or not text:
@@ -203,29 +188,26 @@ class Recorder:
             self.leaf, self._reply = reply, reply
             self._finish("failed", error=error)
 
-    def _settle(self) -> None:
-        self._finish("partial")
-
     def _discard(self) -> None:
-        self._settle()
+        self._finish("partial")
         if self.leaf is not None and self._leaf_role() == "assistant":
-            self.leaf = self.writer.reader.message(self.leaf).parent
+            self.leaf = self.writer.message(self.leaf).parent
         self._repeats_turn = True
 
     def _cut(self, num_turns: int) -> None:
-        self._settle()
+        self._finish("partial")
         turns = [message for message in self.path() if message.role == "user"]
         if num_turns < len(turns):
             self._point_to(self.chat, turns[num_turns].parent)
 
     def _leaf_role(self) -> Role | None:
-        return None if self.leaf is None else self.writer.reader.message(self.leaf).role
+        return None if self.leaf is None else self.writer.message(self.leaf).role
 
     def _chat_to_write(self) -> int:
         """Return the chat; a new one if there is none yet, or if another window removed it."""
         if self.chat is not None:
             try:
-                return self.writer.reader.chat(self.chat).id
+                return self.writer.chat(self.chat).id
             except GoneError:
                 self.new_chat()
         return self.writer.new_chat("", self.system, self.settings)

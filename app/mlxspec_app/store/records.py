@@ -1,7 +1,10 @@
-"""Records that the store returns: chats, messages, replies and search hits."""
+"""Records that the store returns: chats, messages, replies and search hits.
+
+Times are seconds since 1970, UTC. Each chat and each message has a number in the store, its `id`.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mlxspec_app.store.search_text import SnippetPart
 
@@ -21,18 +24,14 @@ COMPARISON = "comparison"
 
 @dataclass(frozen=True)
 class Chat:
-    """A chat without its messages; times are seconds since 1970, UTC.
+    """A chat without its messages.
 
-    Attributes:
-        title: From the user, or the start of the first message.
-        updated: Time of the last message or the last rename.
-        leaf: Last message of the current branch; None while the chat is empty.
+    `title` is from the user, or the start of the first message. `leaf` is the last message of the
+    current branch, None while the chat is empty.
     """
 
     id: int
     title: str
-    created: float
-    updated: float
     system: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     leaf: int | None = None
@@ -40,12 +39,9 @@ class Chat:
 
 @dataclass(frozen=True)
 class ChatSummary:
-    """A row of the list of chats.
+    """A row of the list of chats; `snippet` is the start of the last message, on one line.
 
-    Attributes:
-        updated: Seconds since 1970, UTC.
-        num_messages: From the first to the leaf.
-        snippet: Start of the last message, on one line.
+    `num_messages` counts from the first to the leaf.
     """
 
     id: int
@@ -61,7 +57,6 @@ class Generation:
 
     Attributes:
         settings: The other fields of `GenerationStarted`: device, cache, sampling and so on.
-        seed: None if unknown.
         stats: Empty while the reply is being written and after a failure.
         reason: Why the reply ended, or None.
         error: Message of the error that ended the reply, or "".
@@ -83,10 +78,9 @@ class StoredMessage:
     """A message in the tree of its chat.
 
     Attributes:
-        id: Number in the store; larger than the number of the parent.
-        parent: Number of the previous message on the branch; None for a first message.
-        created: Seconds since 1970, UTC.
-        sibling: Index among the messages with the same parent, from 1.
+        id: Larger than the number of the parent.
+        parent: The previous message on the branch; None for a first message.
+        sibling: Index among the messages with the same parent, from 1, the oldest first.
         num_siblings: Number of messages with the same parent, itself included.
         generation: None for a message of the user.
     """
@@ -97,7 +91,6 @@ class StoredMessage:
     role: Role
     state: MessageState
     text: str
-    created: float
     sibling: int = 1
     num_siblings: int = 1
     generation: Generation | None = None
@@ -105,12 +98,9 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A message that a search found.
+    """A message that a search found, which may be on another than the current branch.
 
-    Attributes:
-        message: Number of the message, which may be on another than the current branch.
-        created: Seconds since 1970, UTC.
-        snippet: The words around the match.
+    `snippet` has the words around the match.
     """
 
     chat: int
@@ -123,19 +113,13 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class Version:
-    """Which of several alternatives a message is: edits of a turn, or replies to it.
-
-    Attributes:
-        number: Index of the message among its siblings, from 1, the oldest first.
-        count: Number of siblings, itself included.
-    """
+    """Which of several alternatives a message is, from 1: edits of a turn, or replies to it."""
 
     number: int
     count: int
 
 
-@dataclass(frozen=True)
-class StoredChat:
+class StoredChat(NamedTuple):
     """A chat, and the messages of its current branch from the first to the leaf."""
 
     chat: Chat
@@ -146,10 +130,8 @@ class StoredChat:
 class Standing:
     """What the store has recorded of the conversation on the screen.
 
-    Attributes:
-        chat: None before the first message.
-        versions: Version of each message that has more than one, by the message's index in the
-            conversation, from 0.
+    `chat` is None before the first message. `versions` has the version of each message that has
+    more than one, by the message's index in the conversation, from 0.
     """
 
     chat: int | None = None
@@ -157,13 +139,10 @@ class Standing:
     versions: dict[int, Version] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Overview:
-    """Summary of the store for the welcome screen.
+class Overview(NamedTuple):
+    """The number of chats, the one that was changed last, and whether it ends in a cut-off reply.
 
-    Attributes:
-        last: The chat that was changed last, or None.
-        is_cut_off: Whether `last` ends in a reply that neither the model nor the user ended.
+    A reply was cut off if neither the model nor the user ended it.
     """
 
     num_chats: int

@@ -18,8 +18,8 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.store.columns import storable
 from mlxspec_app.store.records import COMPARISON, LOST_ENDING, Generation, StoredMessage
-from mlxspec_app.store.transaction import storable
 
 CUT_OFF = "the app ended in the middle of this reply"
 _BROKE_OFF = "the reply was cut off"

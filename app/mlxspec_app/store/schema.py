@@ -24,8 +24,7 @@ def scripts() -> tuple[str, ...]:
 def version_of(connection: sqlite3.Connection) -> int:
     """Return the number of scripts that were run on a file; the file does not change.
 
-    Raises:
-        StoreError: The file is a database of another program, or of a newer version.
+    A database of another program, or of a newer version, is a `StoreError`.
     """
     version = _pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -45,11 +44,8 @@ def version_of(connection: sqlite3.Connection) -> int:
 def migrate(connection: sqlite3.Connection, version: int | None = None) -> None:
     """Run the scripts that a file lacks, up to `version`; None for the newest.
 
-    `connection` needs the SQL function `spaced`.
-
-    Raises:
-        sqlite3.Error: A script failed; the effect of the scripts before it stays.
-        StoreError: The file is a database of another program, or of a newer version.
+    `connection` needs the SQL function `spaced`. If a script fails, the effect of those before it
+    stays.
     """
     done = version_of(connection)
     for number, script in enumerate(scripts()[done:version], done + 1):

@@ -6,7 +6,7 @@ them as a phrase.
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MARK_START, MARK_END = "\x02", "\x03"
 MAX_WORDS = 32  # FTS5 limits the depth of an expression
@@ -18,8 +18,7 @@ _HARMFUL = re.compile("[\x00\x02\x03\ud800-\udfff]")
 _PHRASE_OR_WORD = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 
-@dataclass(frozen=True)
-class SnippetPart:
+class SnippetPart(NamedTuple):
     """A part of a snippet; `is_match` says whether it matches the query."""
 
     text: str

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 from mlxspec.trace.events import Event
 from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
-from mlxspec_app.store.opening import open_for_writing
-from mlxspec_app.store.presence import present
+from mlxspec_app.store.opening import open_for_writing, present
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
@@ -36,13 +35,15 @@ class _Query:
     run: Callable[[Recorder], Any]
     answer: "Future[Any]"
 
+    def answer_from(self, recorder: Recorder) -> None:
+        if self.answer.set_running_or_notify_cancel():
+            try:
+                self.answer.set_result(self.run(recorder))
+            except Exception as error:  # the thread's edge: whoever reads the future raises it
+                self.answer.set_exception(error)
 
-@dataclass(frozen=True)
-class _NoNews:
-    """No event came for `RETRY_S` while others waited to be written."""
 
-
-_Item = Event | SessionEvent | _Query | _NoNews
+_Item = Event | SessionEvent | _Query
 
 
 class StoreThread:
@@ -113,23 +114,30 @@ class StoreThread:
             self._refuse(StoreError(f"the chat store failed: {type(error).__name__}: {error}"))
 
     def _serve(self, recorder: Recorder) -> None:
-        self._tidy(recorder)
-        while (item := self._next()) is not None:
+        try:
+            recorder.writer.fold_pieces()
+        except DamagedStoreError:
+            raise
+        except StoreError as error:
+            self._retry_later(error)
+        while (item := self._next(recorder)) is not None:
             if isinstance(item, _Query):
                 self._write(recorder)
-                _answer(item, recorder)
-                continue
-            if not isinstance(item, _NoNews):
+                item.answer_from(recorder)
+            else:
                 self._waiting.append(item)
-            if self._retry_at is None or self._clock() >= self._retry_at:
-                self._write(recorder)
+                self._write_if_due(recorder)
         self._write(recorder)
 
-    def _next(self) -> _Item | None:
-        try:
-            return self._queue.get(timeout=RETRY_S if self._waiting else None)
-        except queue.Empty:
-            return _NoNews()
+    def _next(self, recorder: Recorder) -> _Item | None:
+        while True:
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=RETRY_S if self._waiting else None)
+            self._write_if_due(recorder)  # no news, but events wait
+
+    def _write_if_due(self, recorder: Recorder) -> None:
+        if self._retry_at is None or self._clock() >= self._retry_at:
+            self._write(recorder)
 
     def _leave(self, recorder: Recorder) -> None:
         if self._waiting:
@@ -138,14 +146,6 @@ class StoreThread:
             recorder.close()
         except StoreError as error:
             self._notify(str(error))
-
-    def _tidy(self, recorder: Recorder) -> None:
-        try:
-            recorder.writer.fold_pieces()
-        except DamagedStoreError:
-            raise
-        except StoreError as error:
-            self._retry_later(error)
 
     def _write(self, recorder: Recorder) -> None:
         while self._waiting:
@@ -173,12 +173,3 @@ class StoreThread:
         while (item := self._queue.get()) is not None:
             if isinstance(item, _Query) and item.answer.set_running_or_notify_cancel():
                 item.answer.set_exception(error)
-
-
-def _answer(query: _Query, recorder: Recorder) -> None:
-    if not query.answer.set_running_or_notify_cancel():
-        return
-    try:
-        query.answer.set_result(query.run(recorder))
-    except Exception as error:  # the thread's edge: the caller raises it when it reads the future
-        query.answer.set_exception(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.user.private import make_private_file, make_private_folder
+from mlxspec_app.user.files import make_private_file, make_private_folder
 
 
 class ReplyTraces:

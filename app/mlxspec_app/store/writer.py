@@ -1,23 +1,24 @@
 """Changes the store: chats, their trees of messages, and replies while they are written.
 
 A message is never overwritten. An edit or another answer adds a sibling, and the leaf of the chat
-gives the current branch. Each method is one transaction. It may raise `StoreError`, and
-`GoneError` if the chat or the message is not in the store.
+gives the current branch. A deleted chat is hidden at once and removed when the session ends. Each
+method is one transaction. It may raise `StoreError`, and `GoneError` if the chat or the message is
+not in the store.
 """
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mlxspec_app.store.bin import Bin, check_found
+from mlxspec_app.store.columns import storable, to_json, transaction
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
 from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role
-from mlxspec_app.store.transaction import storable, to_json, transaction
 from mlxspec_app.text.titles import title_of
 
+UNDO_S = 24 * 3600.0  # how long a deleted chat stays if its own session could not purge it
 _STEP_S = 0.001  # at least this time between two changes: the list sorts by it
 
 _FORKED_MESSAGE = """
@@ -36,15 +37,15 @@ _NEWEST_BELOW = """
     )
     SELECT max(node) FROM below
 """
+_TRACES = "SELECT trace FROM generation JOIN message ON id = message WHERE chat = ?"
+_FOLD = f"""
+    UPDATE message SET text = {WHOLE_TEXT}
+    WHERE id = ? AND EXISTS (SELECT 1 FROM piece WHERE piece.message = message.id)
+"""
 
 
-class Writer:
-    """The one writer of a process.
-
-    Attributes:
-        reader: Reads through the same connection.
-        bin: Deletes chats.
-    """
+class Writer(Reader):
+    """The one writer of a process."""
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time
@@ -53,13 +54,9 @@ class Writer:
 
         `clock` returns seconds since 1970.
         """
-        self.reader = Reader(connection)
-        self.bin = Bin(connection, clock)
-        self._connection = connection
+        super().__init__(connection)
         self._clock = clock
-
-    def close(self) -> None:
-        self._connection.close()
+        self._deleted: set[int] = set()  # the chats that this session deleted
 
     def transaction(self) -> AbstractContextManager[None]:
         """Return a context in which several changes are one transaction."""
@@ -73,33 +70,60 @@ class Writer:
         """Add an empty chat; without a title, the first message gives it one."""
         now = self._now()
         prompt = None if system is None else storable(system)
-        with self.transaction():
-            cursor = self._connection.execute(
-                "INSERT INTO chat (title, created, updated, system, settings) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (storable(title), now, now, prompt, to_json(settings or {})),
-            )
-        return _new_id(cursor)
+        return self._add(
+            "INSERT INTO chat (title, created, updated, system, settings) VALUES (?, ?, ?, ?, ?)",
+            (storable(title), now, now, prompt, to_json(settings or {})),
+        )
 
     def rename(self, chat: int, title: str) -> None:
         """Set the title of a chat, stripped of white space."""
-        self._set(chat, "title", storable(title.strip()))
+        values = storable(title.strip()), self._now(), chat
+        self._change(f"chat {chat}", "UPDATE chat SET title = ?, updated = ? WHERE id = ?", values)
 
     def set_system(self, chat: int, system: str | None) -> None:
-        self._set(chat, "system", None if system is None else storable(system))
+        values = None if system is None else storable(system), self._now(), chat
+        self._change(f"chat {chat}", "UPDATE chat SET system = ?, updated = ? WHERE id = ?", values)
 
     def fork(self, message: int) -> int:
         """Copy the conversation up to a message to a new chat and return its number."""
         with self.transaction():
-            source = self.reader.chat(self.reader.message(message).chat)
+            source = self.chat(self.message(message).chat)
             chat = self.new_chat(source.title, source.system, source.settings)
             parent: int | None = None
-            for original in self.reader.path_to(message):
-                values = (chat, parent, original.text, original.id)
-                parent = _new_id(self._connection.execute(_FORKED_MESSAGE, values))
-                self._connection.execute(_FORKED_GENERATION, (parent, original.id))
-            self._connection.execute("UPDATE chat SET leaf = ? WHERE id = ?", (parent, chat))
+            for original in self.path_to(message):
+                parent = self._add(_FORKED_MESSAGE, (chat, parent, original.text, original.id))
+                self._run(_FORKED_GENERATION, (parent, original.id))
+            self._change(f"chat {chat}", "UPDATE chat SET leaf = ? WHERE id = ?", (parent, chat))
         return chat
+
+    def delete(self, chat: int) -> None:
+        """Hide a chat; until `purge`, `undelete` restores it."""
+        self._change(
+            f"chat {chat}", "UPDATE chat SET deleted = ? WHERE id = ?", (self._clock(), chat)
+        )
+        self._deleted.add(chat)
+
+    def undelete(self, chat: int) -> None:
+        self._change(f"chat {chat}", "UPDATE chat SET deleted = NULL WHERE id = ?", (chat,))
+        self._deleted.discard(chat)
+
+    def purge(self) -> list[str]:
+        """Remove the chats that this session deleted, and those deleted more than a day ago.
+
+        Returns the names of the traces to which no reply refers any more.
+        """
+        with self.transaction():
+            oldest = self._clock() - UNDO_S
+            stale = self._rows("SELECT id FROM chat WHERE deleted < ?", (oldest,))
+            traces: set[str] = set()
+            for chat in self._deleted | {number for (number,) in stale}:
+                traces |= {trace for (trace,) in self._rows(_TRACES, (chat,)) if trace}
+                self._run("DELETE FROM chat WHERE id = ? AND deleted IS NOT NULL", (chat,))
+            # A fork refers to the traces of its original: only those without a reply may go.
+            is_used = "SELECT 1 FROM generation WHERE trace = ? LIMIT 1"
+            unused = sorted(trace for trace in traces if not self._rows(is_used, (trace,)))
+        self._deleted.clear()
+        return unused
 
     # ---- messages ---------------------------------------------------------------------------
 
@@ -118,33 +142,25 @@ class Writer:
         text, now = storable(text), self._now()
         with self.transaction():
             depth = 1 if parent is None else self._depth(parent) + 1
-            cursor = self._connection.execute(
+            message = self._add(
                 "INSERT INTO message (chat, parent, depth, role, state, text, created) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (chat, parent, depth, role, state, text, now),
             )
-            message = _new_id(cursor)
-            title = title_of(text) if role == "user" else ""
-            self._connection.execute(
+            self._run(
                 "UPDATE chat SET leaf = ?, updated = ?, title = iif(title = '', ?, title), "
                 "deleted = NULL WHERE id = ?",
-                (message, now, title, chat),
+                (message, now, title_of(text) if role == "user" else "", chat),
             )
         return message
-
-    def edit(self, message: int, text: str) -> int:
-        """Add a sibling with another text, make it the leaf and return its number."""
-        with self.transaction():
-            this = self.reader.message(message)
-            return self.add_message(this.chat, this.parent, this.role, text)
 
     def switch_to(self, message: int) -> int:
         """Switch the chat to the branch of a message; return the newest leaf below it."""
         with self.transaction():
-            chat = self.reader.message(message).chat
-            row = self._connection.execute(_NEWEST_BELOW, (message, chat)).fetchone()
-            leaf: int = row[0]  # a child has a larger number, so the largest one has no child
-            self._connection.execute("UPDATE chat SET leaf = ? WHERE id = ?", (leaf, chat))
+            chat = self.message(message).chat
+            # a child has a larger number, so the largest one has no child
+            leaf: int = self._rows(_NEWEST_BELOW, (message, chat))[0][0]
+            self._change(f"chat {chat}", "UPDATE chat SET leaf = ? WHERE id = ?", (leaf, chat))
         return leaf
 
     # ---- replies ----------------------------------------------------------------------------
@@ -153,16 +169,15 @@ class Writer:
         """Add an empty reply, `partial` until `finish_reply`, and make it the leaf."""
         with self.transaction():
             message = self.add_message(chat, parent, "assistant", "", "partial")
-            # As text: a seed may exceed the 64 bits of SQLite's integers.
-            seed = None if generation.seed is None else str(generation.seed)
-            self._connection.execute(
+            self._run(
                 "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     message,
                     storable(generation.target),
                     storable(generation.drafter),
                     to_json(generation.settings),
-                    seed,
+                    # As text: a seed may exceed the 64 bits of SQLite's integers.
+                    None if generation.seed is None else str(generation.seed),
                     to_json(generation.stats),
                     generation.reason,
                     storable(generation.error),
@@ -172,19 +187,15 @@ class Writer:
         return message
 
     def set_trace(self, message: int, name: str) -> None:
-        with self.transaction():
-            self._connection.execute(
-                "UPDATE generation SET trace = ? WHERE message = ?", (name, message)
-            )
+        self._run("UPDATE generation SET trace = ? WHERE message = ?", (name, message))
 
     def extend_reply(self, message: int, text: str) -> None:
         """Append text to a reply; the text is safe however the process ends."""
-        with self.transaction():
-            self._connection.execute(
-                "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
-                "FROM piece WHERE message = ?",
-                (message, storable(text), message),
-            )
+        self._run(
+            "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
+            "FROM piece WHERE message = ?",
+            (message, storable(text), message),
+        )
 
     def finish_reply(
         self,
@@ -195,30 +206,24 @@ class Writer:
         error: str = "",
     ) -> None:
         with self.transaction():
-            self._fold(message)
-            self._connection.execute("UPDATE message SET state = ? WHERE id = ?", (state, message))
-            self._connection.execute(
+            self._fold([message])
+            self._run("UPDATE message SET state = ? WHERE id = ?", (state, message))
+            self._run(
                 "UPDATE generation SET reason = ?, stats = ?, error = ? WHERE message = ?",
                 (reason, to_json(stats or {}), storable(error), message),
             )
-            self._connection.execute(
+            self._run(
                 "UPDATE chat SET updated = ? WHERE id = (SELECT chat FROM message WHERE id = ?)",
                 (self._now(), message),
             )
 
     def add_figures(self, message: int, figures: Mapping[str, Any]) -> None:
-        """Add figures to a reply, which may have ended already.
-
-        Raises:
-            GoneError: The reply is no longer in the store.
-        """
-        with self.transaction():
-            cursor = self._connection.execute(
-                "UPDATE generation SET stats = json_patch(stats, ?) WHERE message = ?",
-                (to_json(figures), message),
-            )
-            if not cursor.rowcount:
-                raise GoneError(f"message {message} is no longer in the store")
+        """Add figures to a reply, which may have ended already."""
+        self._change(
+            f"message {message}",
+            "UPDATE generation SET stats = json_patch(stats, ?) WHERE message = ?",
+            (to_json(figures), message),
+        )
 
     def fold_pieces(self) -> None:
         """Append the pieces of unfinished replies to their texts.
@@ -226,53 +231,46 @@ class Writer:
         A reply that another process is still writing is safe: its later pieces follow the text.
         """
         with self.transaction():
-            rows = self._connection.execute("SELECT DISTINCT message FROM piece").fetchall()
-            for row in rows:
-                self._fold(row[0])
+            self._fold([message for (message,) in self._rows("SELECT DISTINCT message FROM piece")])
 
     def note_lost_endings(self) -> None:
         """Give replies without an end a reason, so that the user is notified of them only once."""
-        with self.transaction():
-            self._connection.execute(
-                "UPDATE generation SET reason = ? WHERE reason IS NULL "
-                "AND message IN (SELECT id FROM message WHERE state = 'partial')",
-                (LOST_ENDING,),
-            )
+        self._run(
+            "UPDATE generation SET reason = ? WHERE reason IS NULL "
+            "AND message IN (SELECT id FROM message WHERE state = 'partial')",
+            (LOST_ENDING,),
+        )
 
     # ---- parts ------------------------------------------------------------------------------
 
-    def _fold(self, message: int) -> None:
-        self._connection.execute(
-            f"UPDATE message SET text = {WHOLE_TEXT} "
-            "WHERE id = ? AND EXISTS (SELECT 1 FROM piece WHERE piece.message = message.id)",
-            (message,),
-        )
-        self._connection.execute("DELETE FROM piece WHERE message = ?", (message,))
-
-    def _set(self, chat: int, column: str, value: str | None) -> None:
+    def _run(self, sql: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
         with self.transaction():
-            cursor = self._connection.execute(
-                f"UPDATE chat SET {column} = ?, updated = ? WHERE id = ?",
-                (value, self._now(), chat),
-            )
-            check_found(cursor, chat)
+            return self._connection.execute(sql, values)
+
+    def _add(self, sql: str, values: tuple[Any, ...]) -> int:
+        """Insert a row and return its number."""
+        number = self._run(sql, values).lastrowid
+        assert number is not None
+        return number
+
+    def _change(self, what: str, sql: str, values: tuple[Any, ...]) -> None:
+        """Change the row of a chat or a message, which must exist."""
+        if not self._run(sql, values).rowcount:
+            raise GoneError(f"{what} is no longer in the store")
+
+    def _fold(self, messages: Iterable[int]) -> None:
+        for message in messages:
+            self._run(_FOLD, (message,))
+            self._run("DELETE FROM piece WHERE message = ?", (message,))
 
     def _now(self) -> float:
         """Return a time later than every change before it: the clock may be set back."""
-        row = self._connection.execute("SELECT max(updated) FROM chat").fetchone()
-        last: float = row[0] or 0.0
+        last: float = self._rows("SELECT coalesce(max(updated), 0) FROM chat")[0][0]
         return max(self._clock(), last + _STEP_S)
 
     def _depth(self, message: int) -> int:
-        row = self._connection.execute(
-            "SELECT depth FROM message WHERE id = ?", (message,)
-        ).fetchone()
-        if row is None:
+        rows = self._rows("SELECT depth FROM message WHERE id = ?", (message,))
+        if not rows:
             raise GoneError(f"message {message} is no longer in the store")
-        depth: int = row[0]
+        depth: int = rows[0][0]
         return depth
-
-
-def _new_id(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid

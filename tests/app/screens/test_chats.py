@@ -19,7 +19,7 @@ def refuse(recorder):
 async def test_what_is_said_is_kept_and_its_title_shown(talk):
     await talk.begin(exchange("Hello", "Hi"))
     assert talk.page.prompt.chat == "Hello"
-    path = talk.recorder.writer.reader.path(talk.recorder.chat)
+    path = talk.recorder.writer.path(talk.recorder.chat)
     assert [message.text for message in path] == ["Hello", "Hi"]
 
 
@@ -44,7 +44,7 @@ async def test_a_reply_that_is_being_written_is_stopped_and_kept_first(talk):
     assert talk.session.orders == [Stop()]
     await talk.hear(GenerationFinished(1.0, "cancelled"))
     assert await talk.opened() == ["One", "1"]
-    assert talk.recorder.writer.reader.path(2)[-1].text == "2"
+    assert talk.recorder.writer.path(2)[-1].text == "2"
 
 
 async def test_waiting_messages_come_back_as_another_chat_is_gone_to(talk):
@@ -77,7 +77,7 @@ async def test_why_a_chat_cannot_be_had_is_said_once_and_all_stays_as_it_is(talk
 
 async def test_the_message_that_was_looked_for_is_shown(talk):
     await talk.begin(exchange("One", "1"), exchange("Two", "2"), ChatCleared())
-    wanted = talk.recorder.writer.reader.path(1)[1].id
+    wanted = talk.recorder.writer.path(1)[1].id
     talk.chats.open_found(lambda recorder: find_chat(recorder, 1, wanted), wanted)
     await talk.opened()
     assert [message.text for message in talk.page.transcript.seen] == ["1"]
@@ -133,7 +133,7 @@ async def test_a_chat_of_the_list_goes_on_unless_it_is_on_the_screen(talk):
 
 async def test_a_message_of_the_chat_on_the_screen_is_gone_to_as_well(talk):
     await talk.begin(exchange("One", "1"), exchange("Two", "2"))
-    first = talk.recorder.writer.reader.path(1)[0].id
+    first = talk.recorder.writer.path(1)[0].id
     talk.chats.follow_choice(ChosenChat(1, first))
     await talk.opened()
     assert talk.page.transcript.seen[-1].text == "One"

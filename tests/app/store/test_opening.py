@@ -10,7 +10,7 @@ from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.schema import migrate, scripts
 from mlxspec_app.store.search_text import spaced
-from tests.support.store_files import open_reader, open_writer, say, texts_of
+from tests.support.store_files import messages_of, open_reader, open_writer, say, texts_of
 
 PAGE = 4096
 
@@ -32,6 +32,18 @@ def filled(path):
 def schema(connection):
     rows = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")
     return [(kind, name, re.sub(r"\s+", " ", sql or "")) for kind, name, sql in rows]
+
+
+def set_aside(path):
+    """Open a damaged store; return the copy beside the new and empty one."""
+    notices = []
+    connection = open_for_writing(path, notices.append)
+    assert connection.execute("SELECT count(*) FROM chat").fetchone() == (0,)
+    connection.close()
+    (aside,) = path.parent.glob("chats-damaged-*.sqlite3")
+    assert len(notices) == 1
+    assert str(aside) in notices[0]
+    return aside
 
 
 def raw(path):
@@ -87,24 +99,20 @@ def test_a_script_that_fails_leaves_the_version_before(path, monkeypatch):
     connection.close()
 
 
-def test_a_store_of_a_newer_version_is_refused_and_left_alone(path):
-    filled(path)
-    connection = raw(path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"has version 99 and this .* up to \d+: update mlxspec"):
-        open_for_writing(path, pytest.fail)
-    assert path.read_bytes() == before
-
-
-def test_a_database_of_another_program_is_refused_and_left_alone(path):
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"{scripts()[0]}; PRAGMA user_version = 99", r"version 99 and this .* up to \d+: update"),
+        ("CREATE TABLE bookmarks (url)", "a database of another program"),
+    ],
+)
+def test_a_newer_store_and_one_of_another_program_are_refused_and_left_alone(path, script, reason):
     path.parent.mkdir()
     connection = raw(path)
-    connection.execute("CREATE TABLE bookmarks (url)")
+    connection.executescript(script)
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="a database of another program"):
+    with pytest.raises(StoreError, match=reason):
         open_for_writing(path, pytest.fail)
     assert path.read_bytes() == before
 
@@ -131,14 +139,7 @@ def test_a_damaged_store_is_set_aside_and_a_new_one_begun(path, damage):
     filled(path)
     damage(path)
     damaged = path.read_bytes()
-    notices = []
-    connection = open_for_writing(path, notices.append)
-    assert connection.execute("SELECT count(*) FROM chat").fetchone() == (0,)
-    connection.close()
-    (aside,) = path.parent.glob("chats-damaged-*.sqlite3")
-    assert aside.read_bytes() == damaged
-    assert len(notices) == 1
-    assert str(aside) in notices[0]
+    assert set_aside(path).read_bytes() == damaged
 
 
 def test_all_files_of_a_damaged_store_that_is_in_use_are_set_aside(path):
@@ -146,13 +147,9 @@ def test_all_files_of_a_damaged_store_that_is_in_use_are_set_aside(path):
     running = open_writer(path)
     say(running, running.new_chat(), "the last message")
     overwrite(path, 3 * PAGE, b"\xff" * 10 * PAGE)
-    notices = []
-    connection = open_for_writing(path, notices.append)
-    assert connection.execute("SELECT count(*) FROM chat").fetchone() == (0,)
+    set_aside(path)
     (log,) = path.parent.glob("chats-damaged-*-wal")
     assert b"the last message" in log.read_bytes()
-    assert len(notices) == 1
-    connection.close()
     running.close()
 
 
@@ -199,14 +196,14 @@ def test_a_path_with_odd_characters_works(tmp_path):
 
 def test_nothing_comes_between_what_a_change_reads_and_what_it_writes(path):
     ours, theirs = open_writer(path), open_writer(path)
-    theirs.reader._connection.execute("PRAGMA busy_timeout = 0")
+    theirs._connection.execute("PRAGMA busy_timeout = 0")
     with ours.transaction():
-        assert ours.reader.recent() == []
+        assert ours.recent() == []
         with pytest.raises(StoreError, match="locked by another program"):
             theirs.new_chat("Theirs")
         ours.new_chat("Ours")
     theirs.new_chat("Theirs")
-    assert [chat.title for chat in ours.reader.recent()] == ["Theirs", "Ours"]
+    assert [chat.title for chat in ours.recent()] == ["Theirs", "Ours"]
     ours.close()
     theirs.close()
 
@@ -262,12 +259,7 @@ def test_a_store_of_other_tables_is_set_aside_and_a_new_one_begun(path, script):
     connection = raw(path)
     connection.executescript(f"PRAGMA foreign_keys = OFF; {script}")
     connection.close()
-    notices = []
-    opened = open_for_writing(path, notices.append)
-    assert len(notices) == 1
-    assert "was damaged: it is now" in notices[0]
-    assert opened.execute("SELECT count(*) FROM chat").fetchone() == (0,)
-    opened.close()
+    set_aside(path)
 
 
 def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
@@ -281,9 +273,8 @@ def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
     )
     connection.close()
     with open_reader(path) as reader:
-        chat, (_, reply, *_) = reader.chat(1), reader.messages(1)
-        assert (chat.created, chat.updated, chat.settings) == (0.0, 0.0, {})
-        assert (reply.created, reply.generation.seed) == (0.0, None)
+        chat, (_, reply, *_) = reader.chat(1), messages_of(reader, 1)
+        assert (chat.settings, reply.generation.seed) == ({}, None)
         assert (reply.generation.settings, reply.generation.stats) == ({}, {})
         assert reader.recent()[0].updated == reader.search("message")[0].created == 0.0
         assert reader.path(1)

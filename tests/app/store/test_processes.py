@@ -66,14 +66,14 @@ def test_a_killed_process_leaves_the_reply_as_far_as_it_was_written(tmp_path):
         seen = ROUNDS_BEFORE_THE_KILL + len(process.stdout.read().splitlines())
     assert process.returncode == -signal.SIGKILL
     writer = open_writer(path)
-    turn, reply = writer.reader.path(1)
+    turn, reply = writer.path(1)
     assert (turn.text, turn.state) == ("Hello", "finished")
     assert (reply.state, reply.generation.target) == ("partial", "target")
     kept = reply.text.count("<")
     assert reply.text == "".join(f"<{r}>" for r in range(1, kept + 1))
     assert kept >= seen  # at most the round that was being written is lost
     say(writer, 1, "Go on")
-    assert texts_of(writer.reader.path(1))[::2] == ["Hello", "Go on"]
+    assert texts_of(writer.path(1))[::2] == ["Hello", "Go on"]
     writer.close()
 
 
@@ -88,12 +88,12 @@ def test_two_processes_write_to_one_store_at_once(tmp_path):
             process.stdin.flush()
     assert [process.returncode for process in both] == [0, 0]
     writer = open_writer(path)
-    chats = writer.reader.recent()
+    chats = writer.recent()
     assert {chat.title for chat in chats} == {"ours", "theirs"}
     for chat in chats:
-        said = texts_of(writer.reader.path(chat.id))
+        said = texts_of(writer.path(chat.id))
         assert said == [f"{chat.title} {number}" for number in range(100)]
-    assert len(writer.reader.search("theirs", limit=500)) == 100
+    assert len(writer.search("theirs", limit=500)) == 100
     writer.close()
 
 

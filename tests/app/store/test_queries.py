@@ -5,7 +5,7 @@ import pytest
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.conversation.session import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.presence import present
+from mlxspec_app.store.opening import present
 from mlxspec_app.store.queries import (
     find_chat,
     find_last,
@@ -74,16 +74,16 @@ def test_a_reply_that_is_about_to_be_written_again_has_no_standing(recorder):
 
 def test_a_message_off_the_path_is_found_on_its_branch(recorder):
     record(recorder, exchange("One", "1"), exchange("Two", "2"), ChatCut(1), exchange("Zwei", "3"))
-    hit = recorder.writer.reader.search("two")[0]
+    hit = recorder.writer.search("two")[0]
     found = find_chat(recorder, hit.chat, hit.message)
     assert texts_of(found.path) == ["One", "1", "Two", "2"]
 
 
 def test_a_message_on_the_path_is_found_without_leaving_the_branch(recorder):
     record(recorder, exchange("One", "1"), exchange("Two", "2"), ChatCut(1), exchange("Zwei", "3"))
-    second = recorder.writer.reader.search("two")[0]
+    second = recorder.writer.search("two")[0]
     find_chat(recorder, second.chat, second.message)
-    first = recorder.writer.reader.search("one")[0]
+    first = recorder.writer.search("one")[0]
     assert texts_of(find_chat(recorder, first.chat, first.message).path)[2] == "Two"
 
 
@@ -106,8 +106,8 @@ def test_a_fork_is_a_chat_of_its_own_with_a_title_of_its_own(recorder):
     assert texts_of(fork.path) == ["One", "1"]
     assert fork.chat.title == "One · fork"
     again = fork_chat(recorder, fork.chat.id)
-    assert recorder.writer.reader.chat(again).title == "One · fork"
-    assert texts_of(recorder.writer.reader.path(recorder.chat)) == ["One", "1", "Two", "2"]
+    assert recorder.writer.chat(again).title == "One · fork"
+    assert texts_of(recorder.writer.path(recorder.chat)) == ["One", "1", "Two", "2"]
 
 
 def test_what_the_store_does_not_hold_cannot_be_forked(recorder):
@@ -127,7 +127,7 @@ def test_a_reply_is_told_of_once_and_stays_cut_off(tmp_path):
         assert overview(later).is_cut_off is is_cut_off
         later.close()
     last = open_writer(path)
-    assert last.reader.message(2).generation.reason == "lost"
+    assert last.message(2).generation.reason == "lost"
     last.close()
 
 
@@ -140,7 +140,7 @@ def test_a_reply_that_another_process_may_be_writing_is_not_called_cut_off(tmp_p
         ours = Recorder(open_writer(path), is_alone=is_second)
         assert not overview(ours).is_cut_off
         ours.close()
-    assert theirs.writer.reader.message(2).generation.reason is None
+    assert theirs.writer.message(2).generation.reason is None
     with present(path) as is_alone:
         assert is_alone
     theirs.writer.close()

@@ -32,7 +32,7 @@ def reply_of(recorder, folder):
 
 
 def stored(state="finished", text=TEXT, **generation):
-    return StoredMessage(2, 1, 1, "assistant", state, text, 0.0, 1, 1, Generation(**generation))
+    return StoredMessage(2, 1, 1, "assistant", state, text, 1, 1, Generation(**generation))
 
 
 def recalled(*args, folder=Path("nowhere"), **options):
@@ -117,7 +117,7 @@ def test_the_ratio_to_plain_decoding_is_stored_with_the_reply(recorder, tmp_path
 def test_a_forked_reply_keeps_its_ratio(recorder, tmp_path):
     record(recorder, make_fake.chat(), COMPARED)
     chat = recorder.writer.fork(path(recorder)[-1].id)
-    messages = recorder.writer.reader.path_to(recorder.writer.reader.chat(chat).leaf)
+    messages = recorder.writer.path_to(recorder.writer.chat(chat).leaf)
     assert restore(messages, tmp_path)[-1].measured == COMPARED
 
 
@@ -131,10 +131,10 @@ def test_a_reply_of_an_older_store_has_no_ratio(kept):
 
 def test_a_ratio_that_comes_after_the_chat_was_deleted_is_dropped(recorder):
     record(recorder, exchange("Hello", "Hi"))
-    recorder.writer.bin.delete(recorder.chat)
-    recorder.writer.bin.purge()
+    recorder.writer.delete(recorder.chat)
+    recorder.writer.purge()
     record(recorder, COMPARED)
-    assert recorder.writer.reader.recent() == []
+    assert recorder.writer.recent() == []
 
 
 def test_a_failed_reply_keeps_its_error(recorder, tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.search_text import match_expression, snippet_parts, spaced
-from tests.support.store_files import open_writer, say
+from tests.support.store_files import edit, open_writer, say
 
 EXAMPLES = settings(max_examples=150)
 
@@ -26,7 +26,7 @@ def writer(tmp_path_factory):
 
 
 def found(writer, query):
-    return sorted(hit.title for hit in writer.reader.search(query))
+    return sorted(hit.title for hit in writer.search(query))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_finds_words_by_their_beginning_and_phrases_as_a_whole(writer, query, ti
     ["", " ", '"', '""', "'", "*", "(", "-", "🙂", "\x00", "…", '" "', ":", "^", "+", "\\", "?"],
 )
 def test_a_query_without_a_word_finds_nothing(writer, query):
-    assert writer.reader.search(query) == []
+    assert writer.search(query) == []
 
 
 @pytest.mark.parametrize("operator", ["AND", "OR", "NOT", "NEAR(a b)", "text:", "-", "^"])
@@ -73,7 +73,7 @@ def test_an_operator_is_a_word_like_others(writer, operator):
     st.text(max_size=30) | st.text(alphabet="\"'*()^-+:{}\x00 aAND世é\u200b\ud800\x02", max_size=40)
 )
 def test_nothing_typed_is_an_error(writer, query):
-    writer.reader.search(query)
+    writer.search(query)
 
 
 def test_more_words_than_an_expression_can_hold_are_no_error(writer):
@@ -88,14 +88,14 @@ def test_a_snippet_gives_back_the_text_that_the_index_was_given(text):
 
 
 def test_the_better_match_comes_first(writer):
-    hits = writer.reader.search("list")
+    hits = writer.search("list")
     assert [hit.title for hit in hits] == ["Korean", "Sorting"]
 
 
 def test_a_snippet_marks_what_was_found_on_one_line(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     (message,) = say(writer, writer.new_chat("x"), "Before\nthe 投機的 end")
-    (hit,) = writer.reader.search("the 機的")
+    (hit,) = writer.search("the 機的")
     assert [(part.text, part.is_match) for part in hit.snippet] == [
         ("Before ", False),
         ("the", True),
@@ -110,7 +110,7 @@ def test_a_snippet_marks_what_was_found_on_one_line(tmp_path):
 def test_a_long_message_is_cut_around_the_match(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     say(writer, writer.new_chat(), "word " * 200 + "needle " + "word " * 200)
-    (hit,) = writer.reader.search("needle")
+    (hit,) = writer.search("needle")
     text = "".join(part.text for part in hit.snippet)
     assert "needle" in text
     assert len(text) < 120
@@ -134,14 +134,14 @@ def test_branches_that_were_left_are_found_and_deleted_chats_are_not(tmp_path):
     writer = open_writer(tmp_path / "chats.sqlite3")
     chat = writer.new_chat("Chat")
     (first,) = say(writer, chat, "needle")
-    writer.edit(first, "pin")
+    edit(writer, first, "pin")
     assert found(writer, "needle") == ["Chat"]
-    writer.bin.delete(chat)
+    writer.delete(chat)
     assert found(writer, "needle") == []
-    writer.bin.undelete(chat)
+    writer.undelete(chat)
     assert found(writer, "needle") == ["Chat"]
-    writer.bin.delete(chat)
-    writer.bin.purge()
+    writer.delete(chat)
+    writer.purge()
     assert found(writer, "pin") == []
     writer.close()
 

@@ -66,11 +66,11 @@ def record(thread, events):
 
 
 def kept(thread):
-    return texts_of(ask(thread, lambda recorder: recorder.writer.reader.path(recorder.chat)))
+    return texts_of(ask(thread, lambda recorder: recorder.writer.path(recorder.chat)))
 
 
 def execute(thread, sql):
-    ask(thread, lambda recorder: recorder.writer.reader._connection.execute(sql).fetchall())
+    ask(thread, lambda recorder: recorder.writer._connection.execute(sql).fetchall())
 
 
 def test_keeps_what_is_recorded(thread, notices):
@@ -86,7 +86,7 @@ def test_a_question_is_answered_after_what_was_recorded_before(thread):
 
 def test_an_error_is_raised_where_the_answer_is_awaited(thread):
     with pytest.raises(StoreError, match="chat 99 is no longer in the store"):
-        ask(thread, lambda recorder: recorder.writer.reader.chat(99))
+        ask(thread, lambda recorder: recorder.writer.chat(99))
     record(thread, exchange("Hello", "Hi"))
     assert kept(thread) == ["Hello", "Hi"]
 
@@ -221,7 +221,7 @@ def test_a_store_that_gets_damaged_is_said_to_be(make, tmp_path, notices):
         file.write(b"\xff" * path.stat().st_size)
     execute(thread, "PRAGMA shrink_memory")
     with pytest.raises(StoreError, match="damaged"):
-        ask(thread, lambda recorder: recorder.writer.reader.message(1))
+        ask(thread, lambda recorder: recorder.writer.message(1))
     record(thread, exchange("Hello", "Hi"))
     with pytest.raises(StoreError, match="damaged"):
         ask(thread, lambda recorder: None)
@@ -252,5 +252,5 @@ def test_pieces_left_by_a_killed_process_are_text_after_the_next_start(make, tmp
     writer.close()
     thread = make()
     thread.start()
-    hits = ask(thread, lambda recorder: recorder.writer.reader.search("needle"))
+    hits = ask(thread, lambda recorder: recorder.writer.search("needle"))
     assert [hit.title for hit in hits] == ["Chat"]

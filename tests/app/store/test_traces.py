@@ -40,7 +40,7 @@ def test_traces_go_with_their_chat(tmp_path):
     deleted = recorder.chat
     record(recorder, ChatCleared(), exchange("Other", "Yes"))
     kept = path(recorder)[-1].generation.trace
-    recorder.writer.bin.delete(deleted)
+    recorder.writer.delete(deleted)
     recorder.close()
     assert [trace.name for trace in (tmp_path / "traces").iterdir()] == [kept]
 

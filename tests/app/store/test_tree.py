@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from mlxspec_app.store.records import Generation
-from tests.support.store_files import open_writer
+from tests.support.store_files import edit, messages_of, open_writer
 
 WORDS = ("alpha", "beta", "gamma", "délta", "世界")
 PICK = st.integers(min_value=0, max_value=10**6)
@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
     def edit(self, number, text):
         message = self.pick_message(number)
         said = self.said[message]
-        self.add(self.writer.edit(message, text), said.chat, said.parent, text)
+        self.add(edit(self.writer, message, text), said.chat, said.parent, text)
 
     @precondition(lambda self: self.has_messages())
     @rule(number=PICK)
@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
         message = self.pick_message(number)
         chat = self.writer.fork(message)
         parent = None
-        copies = self.writer.reader.messages(chat)
+        copies = messages_of(self.writer, chat)
         for original, copy in zip(self.ancestry(message), copies, strict=True):
             self.add(copy.id, chat, parent, self.said[original].text)
             parent = copy.id
@@ -130,19 +130,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=PICK)
     def delete(self, number):
         chat = self.pick(number, self.shown())
-        self.writer.bin.delete(chat)
+        self.writer.delete(chat)
         self.deleted.add(chat)
 
     @precondition(lambda self: self.deleted)
     @rule(number=PICK)
     def undelete(self, number):
         chat = self.pick(number, sorted(self.deleted))
-        self.writer.bin.undelete(chat)
+        self.writer.undelete(chat)
         self.deleted.discard(chat)
 
     @rule()
     def end_the_session_and_start_again(self):
-        self.writer.bin.purge()
+        self.writer.purge()
         self.writer.close()
         for chat in self.deleted:
             del self.leaves[chat]
@@ -161,18 +161,18 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def every_chat_is_the_tree_it_should_be(self):
         for chat, leaf in self.leaves.items():
-            kept = {m.id: m for m in self.writer.reader.messages(chat)}
+            kept = {m.id: m for m in messages_of(self.writer, chat)}
             expected = {m: said for m, said in self.said.items() if said.chat == chat}
             assert {m: k.text for m, k in kept.items()} == {m: s.text for m, s in expected.items()}
             assert {m: k.parent for m, k in kept.items()} == {
                 m: s.parent for m, s in expected.items()
             }
-            path = [message.id for message in self.writer.reader.path(chat)]
+            path = [message.id for message in self.writer.path(chat)]
             assert path == ([] if leaf is None else self.ancestry(leaf))
 
     @invariant()
     def the_list_shows_what_is_not_deleted(self):
-        counts = {chat.id: chat.num_messages for chat in self.writer.reader.recent(1_000)}
+        counts = {chat.id: chat.num_messages for chat in self.writer.recent(1_000)}
         assert counts == {
             chat: 0 if self.leaves[chat] is None else len(self.ancestry(self.leaves[chat]))
             for chat in self.shown()
@@ -181,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def search_finds_what_is_there_and_nothing_else(self):
         for word in WORDS:
-            found = {hit.message for hit in self.writer.reader.search(word, 1_000)}
+            found = {hit.message for hit in self.writer.search(word, 1_000)}
             there = {m for m, s in self.said.items() if word in s.text and s.chat in self.shown()}
             still_written = set(self.open_replies())
             assert found - still_written == there - still_written

@@ -6,8 +6,7 @@ import pytest
 
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation
-from mlxspec_app.text.titles import title_of
-from tests.support.store_files import current, open_writer, recent_titles, say, texts_of
+from tests.support.store_files import current, edit, open_writer, recent_titles, say
 
 
 @pytest.fixture
@@ -20,41 +19,13 @@ def writer(tmp_path):
 # ---- chats ---------------------------------------------------------------------------------
 
 
-def test_a_chat_keeps_what_was_said_in_order(writer):
-    chat = writer.new_chat()
-    say(writer, chat, "Hello", "Hi there", "Bye")
-    messages = writer.reader.path(chat)
-    assert texts_of(messages) == ["Hello", "Hi there", "Bye"]
-    assert [message.role for message in messages] == ["user", "assistant", "user"]
-
-
 def test_a_chat_keeps_its_system_prompt_and_settings(writer):
     chat = writer.new_chat("Plans", "Be brief", {"temperature": 0.5})
-    kept = writer.reader.chat(chat)
+    kept = writer.chat(chat)
     assert (kept.title, kept.system, kept.settings) == ("Plans", "Be brief", {"temperature": 0.5})
     writer.set_system(chat, None)
-    kept = writer.reader.chat(chat)
+    kept = writer.chat(chat)
     assert (kept.system, kept.settings) == (None, {"temperature": 0.5})
-
-
-def test_an_untitled_chat_is_called_by_its_first_message(writer):
-    chat = writer.new_chat()
-    say(writer, chat, "\n  Write a   sort\nin Rust", "Sure", "Another question")
-    assert writer.reader.chat(chat).title == "Write a sort"
-
-
-def test_a_title_of_a_long_message_is_cut():
-    title = title_of("word " * 50)
-    assert len(title) <= 60
-    assert title.endswith("…")
-
-
-def test_a_given_title_stays(writer):
-    chat = writer.new_chat("Mine")
-    say(writer, chat, "Hello")
-    assert writer.reader.chat(chat).title == "Mine"
-    writer.rename(chat, "  Ours ")
-    assert writer.reader.chat(chat).title == "Ours"
 
 
 def test_the_chat_said_in_last_is_listed_first(writer):
@@ -62,7 +33,7 @@ def test_the_chat_said_in_last_is_listed_first(writer):
     assert recent_titles(writer) == ["second", "first"]
     say(writer, first, "Hello")
     assert recent_titles(writer) == ["first", "second"]
-    assert [chat.id for chat in writer.reader.recent(limit=1, offset=1)] == [second]
+    assert [chat.id for chat in writer.recent(limit=1, offset=1)] == [second]
 
 
 def test_the_end_of_a_reply_moves_its_chat_up(writer):
@@ -73,6 +44,22 @@ def test_the_end_of_a_reply_moves_its_chat_up(writer):
     assert recent_titles(writer) == ["second", "first"]
     writer.finish_reply(reply, "finished", "stop")
     assert recent_titles(writer) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("\n  Write a   sort\nin Rust", "Write a sort"),
+        ("word " * 50, "word " * 11 + "word…"),
+    ],
+)
+def test_an_untitled_chat_is_called_by_its_first_message(writer, text, title):
+    chat = writer.new_chat()
+    say(writer, chat, text, "Sure", "Another question")
+    assert writer.chat(chat).title == title
+    writer.rename(chat, "  Ours ")
+    say(writer, chat, "More")
+    assert writer.chat(chat).title == "Ours"
 
 
 @pytest.mark.parametrize("jump", [-3 * 86_400.0, 3 * 86_400.0])
@@ -86,8 +73,6 @@ def test_a_clock_that_is_set_changes_no_order(tmp_path, jump):
         writer.rename(1, "first")  # until the clock is right again
     say(writer, 2, "second")
     assert recent_titles(writer) == ["second", "first", "third"]
-    created = [message.created for message in writer.reader.path(2)]
-    assert created == sorted(created)
     writer.close()
 
 
@@ -101,61 +86,24 @@ def test_changes_at_one_reading_of_the_clock_keep_their_order(tmp_path):
     writer.close()
 
 
-def test_the_list_counts_the_current_branch_and_shows_its_end(writer):
-    chat = writer.new_chat()
-    first, *_ = say(writer, chat, "Hello", "Hi", "More")
-    writer.edit(first, "Good\nmorning")
-    (summary,) = writer.reader.recent()
-    assert (summary.num_messages, summary.snippet) == (1, "Good morning")
-
-
 def test_the_list_shows_a_reply_that_is_being_written(writer):
     chat = writer.new_chat()
     (turn,) = say(writer, chat, "Hello")
     reply = writer.begin_reply(chat, turn, Generation())
     writer.extend_reply(reply, "Hi")
     writer.extend_reply(reply, " there")
-    (summary,) = writer.reader.recent()
+    (summary,) = writer.recent()
     assert (summary.num_messages, summary.snippet) == (2, "Hi there")
 
 
 # ---- branches ------------------------------------------------------------------------------
 
 
-def test_an_edit_is_a_sibling_and_the_first_version_stays(writer):
-    chat = writer.new_chat()
-    _, _, third = say(writer, chat, "One", "Two", "Three")
-    edited = writer.edit(third, "Three!")
-    assert current(writer, chat) == ["One", "Two", "Three!"]
-    assert [message.id for message in writer.reader.siblings(edited)] == [third, edited]
-    last = writer.reader.path(chat)[-1]
-    assert (last.sibling, last.num_siblings) == (2, 2)
-
-
-def test_the_first_message_can_be_edited_too(writer):
-    chat = writer.new_chat()
-    first, _ = say(writer, chat, "One", "Two")
-    edited = writer.edit(first, "Uno")
-    assert current(writer, chat) == ["Uno"]
-    assert [message.id for message in writer.reader.siblings(first)] == [first, edited]
-
-
-def test_switching_leads_to_the_newest_end_of_a_branch(writer):
-    chat = writer.new_chat()
-    first, reply, last = say(writer, chat, "One", "Two", "Three")
-    writer.edit(first, "Uno")
-    assert writer.switch_to(first) == last
-    assert current(writer, chat) == ["One", "Two", "Three"]
-    newest = writer.edit(reply, "Deux")
-    writer.edit(first, "Eins")
-    assert writer.switch_to(first) == newest
-
-
 def test_siblings_of_another_chat_do_not_count(writer):
     for _ in range(2):
         chat = writer.new_chat()
         say(writer, chat, "One")
-    (message,) = writer.reader.path(chat)
+    (message,) = writer.path(chat)
     assert message.num_siblings == 1
 
 
@@ -173,10 +121,18 @@ def test_the_schema_refuses_a_parent_younger_than_its_child(tmp_path):
     writer = open_writer(path)
     chat = writer.new_chat()
     first, second = say(writer, chat, "One", "Two")
-    connection = writer.reader._connection
+    connection = writer._connection
     with pytest.raises(sqlite3.IntegrityError):
         connection.execute("UPDATE message SET parent = ? WHERE id = ?", (second, first))
     writer.close()
+
+
+def test_siblings_are_the_versions_of_a_message(writer):
+    chat = writer.new_chat()
+    first, _ = say(writer, chat, "One", "Good\nmorning")
+    edited = edit(writer, first, "Uno")
+    assert [message.id for message in writer.siblings(first)] == [first, edited]
+    assert (writer.path(chat)[-1].sibling, writer.message(first).num_siblings) == (2, 2)
 
 
 # ---- replies -------------------------------------------------------------------------------
@@ -189,47 +145,34 @@ def test_a_reply_grows_and_says_how_it_came_about(writer):
     reply = writer.begin_reply(chat, turn, started)
     for piece in ("Hi", " ", "there"):
         writer.extend_reply(reply, piece)
-    growing = writer.reader.message(reply)
+    growing = writer.message(reply)
     assert (growing.text, growing.state, growing.generation) == ("Hi there", "partial", started)
     writer.finish_reply(reply, "finished", "stop", {"rounds": 3, "rate": float("nan")})
-    done = writer.reader.message(reply)
+    done = writer.message(reply)
     assert (done.text, done.state) == ("Hi there", "finished")
     assert done.generation.reason == "stop"
     assert done.generation.stats == {"rounds": 3, "rate": None}
 
 
-def test_pieces_that_nobody_finished_become_text_and_later_ones_follow(writer):
-    chat = writer.new_chat()
-    reply = writer.begin_reply(chat, None, Generation())
-    writer.extend_reply(reply, "one ")
-    writer.fold_pieces()
-    writer.extend_reply(reply, "two")
-    assert writer.reader.message(reply).text == "one two"
-    writer.finish_reply(reply, "finished")
-    assert writer.reader.message(reply).text == "one two"
-
-
 @pytest.mark.parametrize(
-    "text", ["世界 🙂", "a\x00b", "tab\tand\x1b[31m", "'; DROP TABLE chat; --"]
+    ("text", "kept"),
+    [
+        *(
+            (text, text)
+            for text in ("世界 🙂", "a\x00b", "tab\tand\x1b[31m", "'; DROP TABLE chat; --")
+        ),
+        ("a\ud83db", "a\\ud83db"),
+    ],
 )
-def test_any_text_is_kept_as_it_was(writer, text):
+def test_any_text_is_kept_as_it_was(writer, text, kept):
     chat = writer.new_chat()
     reply = writer.begin_reply(chat, None, Generation())
     writer.extend_reply(reply, text)
+    writer.fold_pieces()  # as another process does that starts meanwhile
     writer.extend_reply(reply, text)
+    assert current(writer, chat) == [kept * 2]
     writer.finish_reply(reply, "finished")
-    assert current(writer, chat) == [text * 2]
-
-
-def test_a_lone_surrogate_is_kept_as_its_escape(writer):
-    chat = writer.new_chat()
-    say(writer, chat, "a\ud83db")
-    assert current(writer, chat) == ["a\\ud83db"]
-
-
-def test_a_reply_to_a_message_that_is_gone_is_refused(writer):
-    with pytest.raises(GoneError):
-        writer.extend_reply(99, "text")
+    assert current(writer, chat) == [kept * 2]
 
 
 # ---- what cannot be done --------------------------------------------------------------------
@@ -239,12 +182,13 @@ def test_a_reply_to_a_message_that_is_gone_is_refused(writer):
     "change",
     [
         lambda writer: writer.rename(9, "x"),
-        lambda writer: writer.bin.delete(9),
-        lambda writer: writer.edit(9, "x"),
+        lambda writer: writer.delete(9),
+        lambda writer: edit(writer, 9, "x"),
         lambda writer: writer.fork(9),
         lambda writer: writer.switch_to(9),
         lambda writer: writer.add_message(9, None, "user", "x"),
-        lambda writer: writer.reader.path(9),
+        lambda writer: writer.path(9),
+        lambda writer: writer.extend_reply(9, "x"),
     ],
 )
 def test_what_is_not_there_is_said_to_be_gone(writer, change):
@@ -255,7 +199,7 @@ def test_what_is_not_there_is_said_to_be_gone(writer, change):
 def test_a_change_that_fails_in_the_middle_leaves_nothing_behind(writer):
     chat = writer.new_chat()
     with pytest.raises(GoneError), writer.transaction():
-        writer.edit(say(writer, chat, "Hello")[0] + 1, "Hi")
+        edit(writer, say(writer, chat, "Hello")[0] + 1, "Hi")
     assert current(writer, chat) == []
     say(writer, chat, "Again")
     assert current(writer, chat) == ["Again"]
