@@ -17,7 +17,8 @@ from mlxspec_app.screens.help import Key
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import REPLAY
-from mlxspec_app.widgets.draft.phase_views import PhaseLane, PhaseTree
+from mlxspec_app.widgets.draft.draft_lane import DraftLane
+from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.playback.scrubber import Scrubber
 from mlxspec_app.widgets.playback.transport import Transport
 
@@ -36,8 +37,6 @@ class ReplayScreen(ConversationScreen):
 
     NOTE = "replay"
     EXAMPLES = ()
-    TREE = PhaseTree
-    LANE = PhaseLane
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
     AUTO_FOCUS = ""
 
@@ -73,8 +72,8 @@ class ReplayScreen(ConversationScreen):
         if not charts:
             return
         view = self.recording.view if self.recording.lingers else None
-        self.query_one(PhaseLane).show_phase(view)
-        self.query_one(PhaseTree).show_phase(view)
+        self.query_one(DraftLane).show_phase(view)
+        self.query_one(TreePanel).show_phase(view)
         self.query_one(Transport).show()
 
     def action_pause(self) -> None:

@@ -49,8 +49,7 @@ class ConversationScreen(SteadyScreen[None]):
     """Shows a session. Subclasses add the widgets below the draft lane, keys and actions.
 
     `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
-    which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page. `TREE`
-    and `LANE` are the views of the last round.
+    which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
@@ -58,8 +57,6 @@ class ConversationScreen(SteadyScreen[None]):
     FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
     EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
     INVITATION: ClassVar[str] = TYPE
-    TREE: ClassVar[type[TreePanel]] = TreePanel
-    LANE: ClassVar[type[DraftLane]] = DraftLane
 
     def __init__(self, session: Session) -> None:
         """Make a screen for a session that has not started."""
@@ -96,9 +93,9 @@ class ConversationScreen(SteadyScreen[None]):
                 yield Static(id="pill")
             yield StatsPanel()
         yield Inspector()
-        yield self.TREE()
+        yield TreePanel()
         yield LegendStrip()
-        yield self.LANE()
+        yield DraftLane()
         yield NoticeRows(can_adjust=self._has_action("adjust"))
         yield from self.compose_controls()
         yield KeyFooter()

@@ -21,7 +21,6 @@ from mlxspec_app.widgets.draft.lane_rows import MUTED
 _LABEL_CELLS = 9
 _NOTE_CELLS = 24
 _NOTES_FROM_WIDTH = 80
-_COMMITTED = ("▓", MUTED)
 _COMMITTED = ("▓", "$spec-accepted")
 _STAGED = ("░", "$foreground")
 _CROSS = "\u2573"

@@ -16,9 +16,9 @@ from mlxspec_app.widgets.draft.lane_rows import (
     timing,
     token_row,
 )
-from mlxspec_app.widgets.draft.round_view import RoundView
+from mlxspec_app.widgets.draft.round_view import RoundView, as_pending
 
-PROBS_FROM_WIDTH = 90
+_PROBS_FROM_WIDTH = 90
 _LABEL_CELLS = 7
 
 
@@ -40,14 +40,31 @@ class DraftLane(Explained, RoundView):
     """
 
     def render(self) -> Content:
-        width = self.size.width
+        width, pending = self.size.width, self.pending
         if self.has_class("-plain"):
             return self._plain(self._round, width)
-        if self._round is None:
+        round_, is_pending = pending or self._round, pending is not None
+        if round_ is None:
             return Content.styled("draft  the verdicts of the last round appear here", MUTED)
-        if width < PROBS_FROM_WIDTH:
-            return self._narrow(self._round, width)
-        return self._wide(self._round, width)
+        right = (outcome(round_, is_pending=is_pending), timing(round_, is_pending=is_pending))
+        is_wide = width >= _PROBS_FROM_WIDTH
+        cells = width - _LABEL_CELLS
+        if is_wide:
+            cells -= max(part.cell_length for part in right) + 2
+        tokens, probs = token_row(round_, cells, probs=is_wide)
+        has_probs = bool(probs.plain.strip())
+        if is_pending:
+            tokens, probs = as_pending(tokens), as_pending(probs)
+        first = _labelled("draft", tokens.truncate(cells))
+        if not is_wide:
+            number = "" if is_pending else f"#{round_.verdict.r}"
+            return Content("\n").join([first, _labelled(number, Content("  ").join(right))])
+        below = "q" if is_pending else "q/p" if round_.nodes else "p"
+        second = _labelled(below if has_probs or is_pending else "", probs.truncate(cells))
+        return Content("\n").join(
+            row.pad_right(width - row.cell_length - part.cell_length) + part
+            for row, part in zip((first, second), right, strict=True)
+        )
 
     def _plain(self, round_: Round | None, width: int) -> Content:
         if round_ is None:
@@ -58,21 +75,6 @@ class DraftLane(Explained, RoundView):
         row = Content.styled("guess  ", MUTED) + tokens.truncate(cells)
         return row.pad_right(width - row.cell_length - right.cell_length) + right
 
-    def _narrow(self, round_: Round, width: int) -> Content:
-        tokens, _ = token_row(round_, width - _LABEL_CELLS, probs=False)
-        first = Content.styled("draft  ", MUTED) + tokens.truncate(width - _LABEL_CELLS)
-        figures = Content.assemble(outcome(round_), "  ", timing(round_))
-        second = Content.styled(f"#{round_.verdict.r}".ljust(_LABEL_CELLS)[:_LABEL_CELLS], MUTED)
-        return Content("\n").join([first, second + figures])
 
-    def _wide(self, round_: Round, width: int) -> Content:
-        right = (outcome(round_), timing(round_))
-        cells = width - _LABEL_CELLS - max(part.cell_length for part in right) - 2
-        tokens, probs = token_row(round_, cells, probs=True)
-        below = "q/p" if round_.nodes else "p"
-        labels = ("draft  ", (below if probs.plain.strip() else "").ljust(_LABEL_CELLS))
-        rows = []
-        for label, left, part in zip(labels, (tokens, probs), right, strict=True):
-            row = Content.styled(label, MUTED) + left.truncate(cells)
-            rows.append(row.pad_right(width - row.cell_length - part.cell_length) + part)
-        return Content("\n").join(rows)
+def _labelled(label: str, row: Content) -> Content:
+    return Content.styled(label.ljust(_LABEL_CELLS)[:_LABEL_CELLS], MUTED) + row

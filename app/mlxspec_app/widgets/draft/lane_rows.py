@@ -69,15 +69,20 @@ def token_row(
     return tokens, figures
 
 
-def outcome(round_: Round) -> Content:
+def outcome(round_: Round, *, is_pending: bool = False) -> Content:
     """Return the number of draft nodes, and of accepted and other emitted tokens."""
     drafted = len(round_.nodes)
     own = len(round_.verdict.emit) - round_.accepted
-    if not drafted:
+    if not drafted and not is_pending:
         return Content.styled("no draft", MUTED)
     shape = f"{drafted} nodes, depth {round_.depth}" if round_.is_tree else f"k={drafted}"
-    outcome_text = f"kept {round_.accepted}" + (f" +{own}" if own > 0 else "")
-    return Content.assemble((f"{shape}  ", MUTED), (outcome_text, "$foreground bold"))
+    kept = (
+        ("pending", "$foreground")
+        if is_pending
+        else (f"kept {round_.accepted}", "$foreground bold")
+    )
+    more = (f" +{own}" if own > 0 else "", "$foreground bold")
+    return Content.assemble((f"{shape}  ", MUTED), kept, more)
 
 
 def guesses(round_: Round) -> Content:
@@ -88,12 +93,13 @@ def guesses(round_: Round) -> Content:
     return Content.styled(f"{round_.accepted} of {drafted} right", MUTED)
 
 
-def timing(round_: Round) -> Content:
+def timing(round_: Round, *, is_pending: bool = False) -> Content:
     """Return the milliseconds of drafting and verification."""
     verdict = round_.verdict
     if not isinstance(verdict, DraftVerified) or round_.draft is None:
         return Content.styled(f"target {verdict.ms:.1f} ms", MUTED)
-    return Content.styled(f"draft {round_.draft.ms:.1f} ms │ verify {verdict.ms:.1f} ms", MUTED)
+    verified = "" if is_pending else f" │ verify {verdict.ms:.1f} ms"
+    return Content.styled(f"draft {round_.draft.ms:.1f} ms{verified}", MUTED)
 
 
 def _position_cells(position: Position, styles: Mapping[Mark, str]) -> Content:

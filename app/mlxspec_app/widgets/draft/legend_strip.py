@@ -7,43 +7,10 @@ from textual.message import Message
 from textual.widget import Widget
 
 from mlxspec_app.conversation.inks import INKS, Ink
+from mlxspec_app.themes.looks import LEGENDS, LOOKS
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.draft.lane_rows import MUTED
 
-_OVER, _UNDER = "$spec-corrected", "$spec-bonus italic"
-_KEYS: dict[str, tuple[tuple[str, str], ...]] = {
-    "provenance": (
-        ("accepted", "$spec-accepted"),
-        ("corrected", "$spec-corrected bold underline"),
-        ("bonus", "$spec-bonus italic"),
-        ("plain", "$spec-plain"),
-        ("kept", "$spec-muted"),
-    ),
-    "exceptions": (
-        ("corrected", "$spec-corrected bold underline"),
-        ("bonus", "$spec-bonus italic"),
-        ("all others", "$spec-plain"),
-    ),
-    "confidence": (
-        ("p ≥ .9", "$spec-step-1"),
-        ("≥ .7", "$spec-step-2"),
-        ("≥ .5", "$spec-step-3"),
-        ("≥ .3", "$spec-step-4 bold"),
-        ("below", "$spec-step-5 bold underline"),
-    ),
-    "surprise": (
-        ("q > 2p", f"{_OVER} underline"),
-        ("q > 8p", f"{_OVER} bold underline"),
-        ("p > 2q", _UNDER),
-        ("p > 8q", f"{_UNDER} bold"),
-    ),
-    "drafter": (
-        ("earlier text", "$spec-accepted"),
-        ("trained head", "$spec-bonus italic"),
-        ("draft model", "$spec-corrected underline"),
-    ),
-    "off": (("the exact text", "$spec-plain"),),
-}
 _ROUNDS = "shade: round"
 _SHARE = "▌ share drafted"
 _NEXT = "I: next ink"
@@ -79,7 +46,9 @@ class LegendStrip(Explained, Widget):
 
     def render(self) -> Content:
         parts = [Content.styled(f"X-ray: {self._ink.name}", "$foreground")]
-        parts += [Content.styled(word, style) for word, style in _KEYS[self._ink.name]]
+        for name, word, _ in LEGENDS[self._ink.name]:
+            look = LOOKS[name]
+            parts.append(Content.styled(word, f"$spec-{look.colour} {look.weight}".rstrip()))
         more = (_ROUNDS, _SHARE) if self._ink.bands else ()
         for word in (_NEXT, *more):
             if _cells(parts) + _GAP + len(word) <= self.size.width:

@@ -6,11 +6,16 @@ from textual.content import Content
 from textual.geometry import Size
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.cache_rows import LEGEND, CacheRows, cache_rows_of, row_lines
+from mlxspec_app.widgets.draft.cache_rows import (
+    LEGEND,
+    cache_rows_of,
+    pending_cache_rows,
+    row_lines,
+)
 from mlxspec_app.widgets.draft.indented_rows import indented_rows
 from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome
 from mlxspec_app.widgets.draft.mask_rows import mask_rows
-from mlxspec_app.widgets.draft.round_view import RoundView
+from mlxspec_app.widgets.draft.round_view import RoundView, as_pending
 from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
 TreeView = Literal["tree", "mask", "tape"]
@@ -70,29 +75,26 @@ class TreePanel(RoundView):
         return 1 + (self._most_nodes + 2) // 2  # the title; two nodes a row, the root included
 
     def render(self) -> Content:
-        if self._round is None:
+        round_ = self.pending or self._round
+        if round_ is None:
             return Content.styled("draft tree  appears with the first round", MUTED)
-        return self.fitted(self.rows_of(self._round))
+        rows = {"tree": self._tree, "mask": self._mask, "tape": self._cache_rows}[self.view](round_)
+        width = self.size.width
+        return Content("\n").join(row.truncate(width, ellipsis=True) for row in rows)
 
-    def rows_of(self, round_: Round) -> list[Content]:
-        """Return the title and the rows of a finished round in the chosen view."""
-        if self.view == "mask":
-            return self.mask_of(round_)
-        if self.view == "tape":
-            return self.row_lines_of(round_, cache_rows_of(round_))
-        rows, hidden = self.tree_of(round_)
-        title = Content.styled(f"draft tree, round {round_.verdict.r}  ", MUTED) + outcome(round_)
-        return [title + _not_shown(hidden), *rows]
-
-    def tree_of(self, round_: Round) -> tuple[list[Content], int]:
-        """Return the rows of a tree, and the number of nodes left out."""
+    def _tree(self, round_: Round) -> list[Content]:
+        """Return a title, and the draft tree below it."""
         width, height = self.size
+        is_pending = round_ is not self._round
         if width < _COLUMNS_FROM_WIDTH:
-            return indented_rows(round_, height - 1, width)
-        return tree_rows(round_, height - 1)
+            rows, hidden = indented_rows(round_, height - 1, width)
+        else:
+            rows, hidden = tree_rows(round_, height - 1)
+        title = Content.styled(f"draft tree, round {round_.verdict.r}  ", MUTED)
+        title += outcome(round_, is_pending=is_pending) + _not_shown(hidden)
+        return [title, *(map(as_pending, rows) if is_pending else rows)]
 
-    def mask_of(self, round_: Round) -> list[Content]:
-        """Return the title and the rows of a mask."""
+    def _mask(self, round_: Round) -> list[Content]:
         width, height = self.size
         rows, hidden = mask_rows(round_, width, max(1, height - 1))
         title = Content.assemble(
@@ -102,19 +104,17 @@ class TreePanel(RoundView):
         )
         return [title + _not_shown(hidden), *rows]
 
-    def row_lines_of(self, round_: Round, cache_rows: CacheRows) -> list[Content]:
-        """Return the title and the rows of the cache view."""
+    def _cache_rows(self, round_: Round) -> list[Content]:
+        cache_rows = cache_rows_of(round_)
+        if round_ is not self._round:
+            committed = self._round.verdict.context if self._round is not None else 0
+            cache_rows = pending_cache_rows(round_, committed)
         title = Content.assemble(
             (f"cache rows, round {round_.verdict.r}  ", MUTED),
             (f"{cache_rows.committed:,} rows + {cache_rows.staged}  ", "$foreground"),
             (LEGEND, MUTED),
         )
         return [title, *row_lines(cache_rows, self.size.width)]
-
-    def fitted(self, rows: list[Content]) -> Content:
-        """Return rows cut to the width of the panel."""
-        width = self.size.width
-        return Content("\n").join(row.truncate(width, ellipsis=True) for row in rows)
 
 
 def _not_shown(hidden: int) -> Content:
