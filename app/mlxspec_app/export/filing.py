@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlxspec.trace.events import Event
 from mlxspec_app.export.recording import Recording, chat_title
-from mlxspec_app.user.whole_file import replace_file
+from mlxspec_app.user.files import replace_file
 
 FORCE = "--force"
 DEFAULT_STEM = "chat"
@@ -77,9 +77,6 @@ def read_order(text: str) -> FilingOrder:
     """Parse `[FORMAT [FILE] [--force]]`; the name of the file may contain spaces.
 
     The default format is the page, which contains all that the others show.
-
-    Raises:
-        ValueError: The format is not known.
     """
     name, _, rest = (text.strip() or DEFAULT_FORMAT).partition(" ")
     if name not in FORMATS:
@@ -91,13 +88,7 @@ def read_order(text: str) -> FilingOrder:
 
 
 def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> Filed:
-    """Export the events of a chat to a file; the default title is the start of its first message.
-
-    Raises:
-        TraceError: The events contain no reply.
-        FileExistsError: The file exists and may not be replaced.
-        OSError: The file cannot be written.
-    """
+    """Export the events of a chat; the default title is the start of its first message."""
     title = title or chat_title(events)
     data = encoded(order.format.render(Recording.of(title or DEFAULT_STEM, events)))
     path = Path(expanduser(order.path or free_path(Path(), stem_of(title), order.format.suffix)))
@@ -106,12 +97,7 @@ def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> F
 
 
 def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
-    """Write a file completely; after an error the old file remains, or none.
-
-    Raises:
-        FileExistsError: The file exists and may not be replaced.
-        OSError: The file cannot be written; the error names it.
-    """
+    """Write a file completely; after an error the old file remains, or none."""
     try:
         if not replaces or not path.exists():
             _create(path, data)

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from rich.cells import set_cell_size
 
-from mlxspec_app.export.looks import LOOKS, Look, colours, xterm
+from mlxspec_app.export.looks import EXPORTED, colours, xterm
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.export.scene import Row, Scene
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.themes.looks import Look
 
 WIDTH, HEIGHT = 80, 24
 LANE, GAP = 48, 4  # columns of a lane of a race, and between two
@@ -49,7 +50,7 @@ def race(title: str, lanes: Sequence[Recording], outcome: Sequence[str]) -> str:
     frames = [list(_lane(lane, 1 + n * (LANE + GAP))) for n, lane in enumerate(lanes)]
     head = Frame(0.0, _CLEAR + _put(1, 1, _BOLD + _cut(title, width)))
     end = max(frame.at for lane in frames for frame in lane)
-    muted = _sgr(LOOKS["muted"])
+    muted = _sgr(EXPORTED["muted"])
     said = (_put(_TOP + _ROWS + 1 + n, 1, muted + _cut(s, width)) for n, s in enumerate(outcome))
     last = Frame(end, "".join(said) + f"\x1b[{HEIGHT};1H")
     return _file(title, (width, HEIGHT), [head, *merge(*frames, key=attrgetter("at")), last])
@@ -111,7 +112,7 @@ def _output(row: Row, width: int, *, is_full: bool = False) -> str:
         if piece.column < width:
             is_cut = piece.end > width
             shown = set_cell_size(piece.text, width - piece.column) if is_cut else piece.text
-            text += _sgr(LOOKS[piece.look], piece.round) + shown
+            text += _sgr(EXPORTED[piece.look], piece.round) + shown
     rest = width - row[-1].end if row else width
     return text + _RESET + " " * rest * is_full
 

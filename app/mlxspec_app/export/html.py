@@ -19,9 +19,10 @@ from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
-from mlxspec_app.export.looks import LOOKS, page_part, tints
+from mlxspec_app.export.looks import page_part, tints
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.themes.looks import LEGENDS, LOOKS
 
 _MARKUP = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 
@@ -90,47 +91,10 @@ def _ink_rules(ink: Ink) -> Iterator[str]:
             yield f"{chosen} .{ink.name}-{name}{{{LOOKS[name].css}}}"
 
 
-_KEYS = {
-    "provenance": (
-        ("accepted", "accepted", "drafted, and the model agreed"),
-        ("corrected", "corrected", "the model's word where the draft was wrong"),
-        ("bonus", "bonus", "the model's word after a fully kept draft"),
-        ("plain", "plain", "decoded without a draft"),
-    ),
-    "exceptions": (
-        ("corrected", "corrected", "the model's word where the draft was wrong"),
-        ("bonus", "bonus", "the model's word after a fully kept draft"),
-    ),
-    "confidence": (
-        ("step-1", "p ≥ .9", ""),
-        ("step-2", "≥ .7", ""),
-        ("step-3", "≥ .5", ""),
-        ("step-4", "≥ .3", ""),
-        ("step-5", "below", "how sure the model was of the word"),
-    ),
-    "surprise": (
-        ("far-over", "q > 8p", ""),
-        ("over", "q > 2p", "the draft was surer than the model"),
-        ("under", "p > 2q", ""),
-        ("far-under", "p > 8q", "the model was surer than the draft"),
-    ),
-    "drafter": (
-        ("text", "from earlier text", ""),
-        ("head", "from a trained head", ""),
-        ("model", "from a second model", ""),
-        ("plain", "the model itself", ""),
-    ),
-    "off": (("plain", "plain text", "no colours, no bands"),),
-}
-
-
-_KEPT = ("kept", "kept", "from the earlier reply, up to the chosen token")
-
-
 def _legend(ink: Ink, has_branch: bool) -> str:
-    is_shown = has_branch and ink is INKS[0]
     keys = "".join(
         f'<li><b class="{ink.name}-{style}">{name}</b>{f" {meaning}" if meaning else ""}</li>'
-        for style, name, meaning in (*_KEYS[ink.name], *([_KEPT] if is_shown else []))
+        for style, name, meaning in LEGENDS[ink.name]
+        if style != "kept" or has_branch
     )
     return f'<ul class="legend {ink.name}" aria-label="what the colours mean">{keys}</ul>'

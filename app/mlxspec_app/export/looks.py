@@ -1,57 +1,18 @@
-"""The looks of tokens in exports: a colour of the theme, bold, italic or underlined.
+"""The colours of exports: those of two themes, and the nearest ones of a terminal.
 
-The pages, the pictures and the film use the same table. All colours of both themes are in the
-xterm-256 table, so the film shows the colours of the page on any terminal.
+All colours of both themes are in the xterm-256 table, so the film shows the colours of the page on
+any terminal.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from math import dist
 
 from mlxspec_app.themes import DAY, MINT
+from mlxspec_app.themes.looks import LOOKS, Look
 
-
-@dataclass(frozen=True)
-class Look:
-    """The look of a token; `colour` names a colour of the theme, without its prefix."""
-
-    colour: str
-    bold: bool = False
-    italic: bool = False
-    underline: bool = False
-
-    @property
-    def css(self) -> str:
-        """The declarations of a style sheet that uses `tints`."""
-        css = f"color:var(--{self.colour});"
-        css += "font-weight:700;" if self.bold else ""
-        css += "font-style:italic;" if self.italic else ""
-        return css + ("text-decoration-line:underline;" if self.underline else "")
-
-
-LOOKS: dict[str, Look] = {
-    "said": Look("text", bold=True),
-    "muted": Look("muted"),
-    "plain": Look("plain"),
-    "accepted": Look("accepted"),
-    "corrected": Look("corrected", bold=True, underline=True),
-    "bonus": Look("bonus", italic=True),
-    "forced": Look("step-1", italic=True),
-    "kept": Look("muted"),
-    "step-1": Look("step-1"),
-    "step-2": Look("step-2"),
-    "step-3": Look("step-3"),
-    "step-4": Look("step-4", bold=True),
-    "step-5": Look("step-5", bold=True, underline=True),
-    "over": Look("corrected", underline=True),
-    "far-over": Look("corrected", bold=True, underline=True),
-    "under": Look("bonus", italic=True),
-    "far-under": Look("bonus", bold=True, italic=True),
-    "text": Look("accepted"),
-    "head": Look("bonus", italic=True),
-    "model": Look("corrected", underline=True),
-}
-"""By `StyleName`; and the looks of what the user said and of the figures."""
+EXPORTED = {**LOOKS, "said": Look("text", bold=True), "muted": Look("muted")}
+"""The looks of tokens, of what the user said, and of figures."""
 
 _PREFIX = "spec-"
 _LEVELS = (0, 95, 135, 175, 215, 255)
@@ -102,8 +63,4 @@ def xterm(colour: str) -> int:
         for b in range(6)
     }
     table = cube | {232 + step: (8 + 10 * step,) * 3 for step in range(24)}
-    return min(table, key=lambda code: _distance(wanted, table[code]))
-
-
-def _distance(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    return sum((a - b) ** 2 for a, b in zip(left, right, strict=True))
+    return min(table, key=lambda code: dist(wanted, table[code]))

@@ -13,10 +13,11 @@ from typing import get_args
 from rich.cells import cell_len
 
 from mlxspec_app.conversation.inks import StyleName
-from mlxspec_app.export.looks import LOOKS, colours
+from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.export.scene import Piece, Row, Scene
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.themes.looks import LOOKS
 
 WIDTH = 80
 CELL, ROW = 8.43, 21  # pixels; a monospaced glyph is 0.602 of the font size

@@ -95,11 +95,7 @@ def page(race: Race) -> str:
 
 
 def file_away(race: Race, folder: Path) -> list[Path]:
-    """Write page, picture and film under free names; return their paths.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Write page, picture and film under free names; return their paths."""
     # A copy: `outcome` moves the clock, and the given race may be playing.
     race = Race([Track(track.lane, track.events) for track in race.tracks], lambda: 0.0)
     stem = f"race-{stem_of(title_of_race(race))}"

@@ -29,11 +29,7 @@ class Recording:
 
     @classmethod
     def of(cls, title: str, events: Iterable[Event]) -> "Recording":
-        """Fold events to a recording.
-
-        Raises:
-            TraceError: The events contain no reply.
-        """
+        """Fold events to a recording."""
         recorded = tuple(events)
         messages = tuple(fold(recorded).messages)
         if not any(isinstance(message, Reply) for message in messages):
@@ -42,11 +38,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> "Recording":
-        """Read a trace file; the title is that of the chat, else the name of the file.
-
-        Raises:
-            TraceError: The file cannot be read, is not a trace, or contains no reply.
-        """
+        """Read a trace file; the title is that of the chat, else the name of the file."""
         events = tuple(read_trace(path))
         return cls.of(chat_title(events) or Path(path).stem, events)
 

@@ -3,9 +3,7 @@
 Each defines the colours of tokens, `$spec-*` in style sheets.
 """
 
-from mlxspec_app.themes.dark import CONTRAST, DUSK, MINT
-from mlxspec_app.themes.light import DAY
-from mlxspec_app.themes.palette import colours_of
+from mlxspec_app.themes.own import CONTRAST, DAY, DUSK, MINT, PREFIX
 from mlxspec_app.themes.terminal import TERMINAL, TERMINAL_LIGHT
 
 __all__ = ["DAY", "MINT", "THEMES", "fallback_colours"]
@@ -15,4 +13,5 @@ THEMES = (MINT, DAY, DUSK, CONTRAST, TERMINAL, TERMINAL_LIGHT)
 
 def fallback_colours(*, dark: bool) -> dict[str, str]:
     """Return the colours of tokens for a theme that does not define them."""
-    return colours_of(MINT if dark else DAY)
+    colours = (MINT if dark else DAY).variables
+    return {name: colour for name, colour in colours.items() if name.startswith(PREFIX)}

@@ -7,8 +7,7 @@ terminal's own colours are used.
 
 from collections.abc import Mapping
 
-from mlxspec_app.themes.dark import MINT
-from mlxspec_app.themes.light import DAY
+from mlxspec_app.themes.own import DAY, MINT
 from mlxspec_app.themes.terminal import TERMINAL, TERMINAL_LIGHT
 
 _LIGHT = {"7", *map(str, range(9, 16))}

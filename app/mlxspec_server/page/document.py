@@ -11,7 +11,8 @@ from importlib import resources
 from string import Template
 
 from mlxspec_app.conversation.inks import StyleName
-from mlxspec_app.export.looks import LOOKS, page_part, tints
+from mlxspec_app.export.looks import page_part, tints
+from mlxspec_app.themes.looks import LOOKS
 
 _SCRIPTS = ("replies.js", "asking.js", "drawing.js", "live.js")
 _KINDS: tuple[StyleName, ...] = ("accepted", "corrected", "bonus", "plain", "forced", "kept")

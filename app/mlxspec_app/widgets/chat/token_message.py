@@ -26,6 +26,7 @@ from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.ascii_filter import sign, without_ascii
 from mlxspec_app.text.links import link_at
 from mlxspec_app.text.rendering.document import Document, Markup
+from mlxspec_app.themes.looks import LOOKS
 from mlxspec_app.widgets.chat.painter import GUTTER, PREFIX, Painter
 
 MEASURE = 100  # cells; longer rows are hard to read
@@ -33,6 +34,11 @@ _CARET = "▍"
 _MOST_STRIPS = 160  # rows in the cache: a few screens
 _TONES = ("own", "own-loud", "own-quiet", "guess", "guess-loud", "guess-quiet")
 _WEB = ("http://", "https://")
+_LOOK_RULES = "\n".join(
+    f"TokenMessage .{PREFIX}{name} "
+    f"{{ color: $spec-{look.colour}; text-style: {look.weight or 'none'}; }}"
+    for name, look in LOOKS.items()
+)
 
 
 class TokenMessage(Widget):
@@ -55,28 +61,12 @@ class TokenMessage(Widget):
         *(PREFIX + name for name in ("mark", "strong", "emphasis")),
         *(PREFIX + name for name in ("reasoning", "code", "block")),
     }
-    DEFAULT_CSS = """
+    DEFAULT_CSS = (
+        _LOOK_RULES
+        + """
     TokenMessage {
         height: auto;
         color: $spec-plain;
-        .token-message--plain { color: $spec-plain; }
-        .token-message--accepted { color: $spec-accepted; }
-        .token-message--corrected { color: $spec-corrected; text-style: bold underline; }
-        .token-message--bonus { color: $spec-bonus; text-style: italic; }
-        .token-message--forced { color: $spec-step-1; text-style: italic; }
-        .token-message--kept { color: $spec-muted; }
-        .token-message--step-1 { color: $spec-step-1; }
-        .token-message--step-2 { color: $spec-step-2; }
-        .token-message--step-3 { color: $spec-step-3; }
-        .token-message--step-4 { color: $spec-step-4; text-style: bold; }
-        .token-message--step-5 { color: $spec-step-5; text-style: bold underline; }
-        .token-message--over { color: $spec-corrected; text-style: underline; }
-        .token-message--far-over { color: $spec-corrected; text-style: bold underline; }
-        .token-message--under { color: $spec-bonus; text-style: italic; }
-        .token-message--far-under { color: $spec-bonus; text-style: bold italic; }
-        .token-message--text { color: $spec-accepted; }
-        .token-message--head { color: $spec-bonus; text-style: italic; }
-        .token-message--model { color: $spec-corrected; text-style: underline; }
         .token-message--own { color: $spec-plain; }
         .token-message--own-loud { color: $spec-loud; }
         .token-message--own-quiet { color: $spec-muted; }
@@ -112,6 +102,7 @@ class TokenMessage(Widget):
         .token-message--gutter { color: $spec-muted; }
     }
     """
+    )
 
     def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
         """Make an empty message; one of the user has another background and no ink."""
