@@ -2,44 +2,40 @@
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-_FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 
 class CodeBlock(NamedTuple):
-    """A fenced code block, from `start` to `end` of the text, its fences included.
+    """The code of a block from `start` to `end` of the text, its fences included.
 
-    `marks` are those of the opening fence. An open block ends with the text.
+    `open_fence` is the fence, such as three backticks, if the block has no end.
     """
 
-    marks: str
     code: str
     start: int
     end: int
-    is_closed: bool
+    open_fence: str
 
 
 def code_blocks(text: str) -> list[str]:
-    """Return the code of all blocks, in order; the last block may be open."""
-    return [block.code for block in find_blocks(text)]
+    """Return the code of all blocks that are not empty, in order; the last one may be open."""
+    return [block.code for block in _blocks(text) if block.code]
 
 
 def code_block_at(text: str, index: int) -> str:
     """Return the code of the block around a character, else of the last block, else ""."""
-    blocks = list(find_blocks(text))
-    around = [block.code for block in blocks if block.start <= index < block.end]
-    return (around or [block.code for block in blocks] or [""])[-1]
-
-
-def find_blocks(text: str) -> Iterator[CodeBlock]:
-    """Yield the blocks that are not empty, in order."""
-    return (block for block in _blocks(text) if block.code.strip())
+    blocks = [block for block in _blocks(text) if block.code]
+    around = [block for block in blocks if block.start <= index < block.end]
+    return (around or blocks)[-1].code if blocks else ""
 
 
 def open_fence(text: str) -> str:
-    """Return the fence that the text leaves open, such as three backticks, or ""."""
-    return next((block.marks for block in _blocks(text) if not block.is_closed), "")
+    """Return the fence that the text leaves open, or ""."""
+    return next((block.open_fence for block in _blocks(text) if block.open_fence), "")
 
 
 def closed(text: str) -> str:
@@ -48,29 +44,27 @@ def closed(text: str) -> str:
     return f"{text}\n{fence}" if fence else text
 
 
-def fence_after(line: str, fence: str) -> str:
-    """Return the fence that is open after a line, "" for none; `fence` is open before the line."""
-    found = _FENCE.match(line)
-    if found is None:
-        return fence
-    marks, rest = found["marks"], found["rest"]
-    if fence:
-        return "" if marks.startswith(fence) and not rest.strip() else fence
-    # CommonMark: with another backtick in the line it is inline code, not a fence
-    return "" if marks[0] == "`" and "`" in rest else marks
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt  # late: only a copy or an export needs it
+
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.disable("inline")
+    return parser
 
 
 def _blocks(text: str) -> Iterator[CodeBlock]:
-    opening: re.Match[str] | None = None
-    marks = ""
-    for fence in _FENCE.finditer(text):
-        after = fence_after(fence[0], marks)
-        if opening is None and after:
-            opening = fence
-        elif opening is not None and not after:
-            code = text[opening.end() + 1 : fence.start()]
-            yield CodeBlock(marks, code, opening.start(), fence.end(), True)
-            opening = None
-        marks = after
-    if opening is not None:
-        yield CodeBlock(marks, text[opening.end() + 1 :], opening.start(), len(text), False)
+    lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    for token in _parser().parse(text):
+        if token.type == "fence" and token.map:
+            first, after = token.map
+            last = lines[after - 1].strip()
+            is_closed = after - first > 1 and last.startswith(token.markup) and len(set(last)) == 1
+            is_open = not is_closed and token.level == 0  # a list or a quote ends its blocks
+            code = token.content if token.content.strip() else ""
+            if not is_closed and not text.endswith("\n"):
+                code = code.removesuffix("\n")
+            yield CodeBlock(code, starts[first], starts[after], token.markup if is_open else "")

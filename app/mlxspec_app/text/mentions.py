@@ -22,11 +22,7 @@ class MentionError(ValueError):
 
 
 def with_files(text: str, folder: Path) -> str:
-    """Return the message with the text of the files that it names; `folder` is for relative names.
-
-    Raises:
-        MentionError: A file does not exist, cannot be read, is too large or is not text.
-    """
+    """Return the message with the files that it names; `folder` is for relative names."""
     names = list(dict.fromkeys(_MENTION.findall(text)))
     blocks = [block for name in names if (block := _block(name, folder))]
     return "\n\n".join([text, *blocks])
