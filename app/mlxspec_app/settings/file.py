@@ -23,8 +23,7 @@ from mlxspec_app.settings.rules import (
     checked,
     rules,
 )
-from mlxspec_app.user.private import make_private_folder
-from mlxspec_app.user.whole_file import replace_file
+from mlxspec_app.user.files import make_private_folder, replace_file
 
 _HEADER = "# Settings of mlxspec. Anything not set has its default.\n"
 

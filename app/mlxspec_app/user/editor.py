@@ -16,9 +16,6 @@ def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the text as saved in the editor; waits until the editor ends.
 
     `environment` names the editor; its command can have arguments.
-
-    Raises:
-        EditorError: No editor is named, it cannot be started, or it failed.
     """
     named = environment.get("VISUAL") or environment.get("EDITOR") or ""
     with tempfile.TemporaryDirectory(prefix="mlxspec-") as folder:

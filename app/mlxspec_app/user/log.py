@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlxspec.trace.events import Event, GenerationFailed
 from mlxspec_app.conversation.session import LoadFailed, SessionEvent, SessionFailed
-from mlxspec_app.user.private import make_private_file, make_private_folder
+from mlxspec_app.user.files import make_private_file, make_private_folder
 
 NAME = "app.log"
 _MOST_BYTES = 1_000_000

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from mlxspec_app.user.private import make_private_folder
-from mlxspec_app.user.whole_file import replace_file
+from mlxspec_app.user.files import make_private_folder, replace_file
 
 
 class UnsentText:
@@ -23,11 +22,7 @@ class UnsentText:
         return text
 
     def keep(self, text: str) -> None:
-        """Store a text in place of the previous one; "" removes it.
-
-        Raises:
-            OSError: The file cannot be written or removed.
-        """
+        """Store a text in place of the previous one; "" removes it."""
         if text.strip():
             make_private_folder(self._path.parent)
             replace_file(self._path, text.encode("utf-8", errors="replace"))

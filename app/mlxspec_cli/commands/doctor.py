@@ -253,7 +253,7 @@ def _write_mac_report(path: Path) -> int:
     backend.check()
     from mlxspec.bench import mac
     from mlxspec_app.bench.startup import median_start
-    from mlxspec_app.user.whole_file import replace_file
+    from mlxspec_app.user.files import replace_file
 
     _fetch()
     say("this takes about ten minutes; Ctrl-C ends it and keeps what there is")
