@@ -146,9 +146,7 @@ class ChatScreen(ConversationScreen):
             self._navigation.introduce(self._introduce)
 
     async def _remember_sent(self) -> None:
-        sent = await self.chats.query_store(
-            lambda it: it.writer.reader.recent_turns(), is_quiet=True
-        )
+        sent = await self.chats.query_store(lambda it: it.writer.recent_turns(), is_quiet=True)
         for prompt in self.query(Prompt):
             prompt.remember(sent or [])
 

@@ -25,13 +25,9 @@ class NoticeRows(Static):
         self._can_adjust = can_adjust
 
     def show(self, state: ChatState) -> None:
-        rows = [
-            *_troubles(state),
-            *_stopping(state),
-            *_news(state),
-            *self._advice(state),
-            *_queued(state.queue),
-        ]
+        rows = [*_troubles(state), *_stopping(state)]
+        rows += [_note(f"\u00b7 {safe_line(news)}") for news in state.news[-_MOST_NOTICES:]]
+        rows += [*self._advice(state), *_queued(state.queue)]
         if rows != self._rows:
             self._rows = rows
             self.display = bool(rows)
@@ -43,8 +39,7 @@ class NoticeRows(Static):
             return []
         cost = f"{slowdown:.0%}".replace("%", " %")
         way_out = "; /k 0 turns it off" if self._can_adjust else ""
-        words = f"\u00b7 guessing makes replies {cost} slower here{way_out}"
-        return [Content.styled(words, "$spec-muted")]
+        return [_note(f"\u00b7 guessing makes replies {cost} slower here{way_out}")]
 
 
 def _troubles(state: ChatState) -> list[Content]:
@@ -64,15 +59,11 @@ def _stopping(state: ChatState) -> list[Content]:
     is_reading = reply is None or not (reply.spans or reply.is_finished)
     if not (state.is_stopping and state.phase == "busy" and is_reading):
         return []
-    words = "stopping as soon as this part of the prompt is read …"
-    return [Content.styled(words, "$spec-muted")]
+    return [_note("stopping as soon as this part of the prompt is read …")]
 
 
-def _news(state: ChatState) -> list[Content]:
-    return [
-        Content.styled(f"\u00b7 {safe_line(news)}", "$spec-muted")
-        for news in state.news[-_MOST_NOTICES:]
-    ]
+def _note(words: str) -> Content:
+    return Content.styled(words, "$spec-muted")
 
 
 def _keys(state: ChatState) -> str:
@@ -89,5 +80,5 @@ def _queued(queue: list[str]) -> list[Content]:
         for text in queue[:_MOST_QUEUED]
     ]
     if len(queue) > _MOST_QUEUED:
-        rows.append(Content.styled(f"  and {len(queue) - _MOST_QUEUED} more", "$spec-muted"))
+        rows.append(_note(f"  and {len(queue) - _MOST_QUEUED} more"))
     return rows

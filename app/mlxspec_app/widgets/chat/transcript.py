@@ -5,7 +5,7 @@ reader scrolls up to them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from textual import events, on
@@ -37,10 +37,24 @@ from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
 from mlxspec_app.widgets.chat.stream import Stream
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.chat.version_mark import VersionMarks
+from mlxspec_app.widgets.chat.version_mark import VersionMark
 
 MOST_SHOWN = 200
 _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the oldest are dropped
+
+
+@dataclass
+class _Shown:
+    """A message on the screen: its text, and below it the footer of a reply and its version."""
+
+    text: TokenMessage
+    footer: ReplyFooter | None = None
+    mark: VersionMark | None = None
+    fold: ReasoningFold = field(default_factory=ReasoningFold)
+
+    @property
+    def widgets(self) -> list[Widget]:
+        return [each for each in (self.text, self.footer, self.mark) if each is not None]
 
 
 class Transcript(Stream, can_focus=False):
@@ -77,10 +91,8 @@ class Transcript(Stream, can_focus=False):
         self._settled = 0
         self._settled_tokens = 0
         self._footed = 0
-        self._widgets: dict[int, TokenMessage] = {}
-        self._footers: dict[int, ReplyFooter] = {}
-        self._folds: dict[int, ReasoningFold] = {}
-        self._marks = VersionMarks()
+        self._shown: dict[int, _Shown] = {}  # by message number
+        self._versions: Mapping[int, Version] = {}
         self._cursor: TokenCursor | None = None
         self._ink, self._view = INKS[0], DEFAULT_VIEW
         self._seen_tokens = 0
@@ -112,11 +124,11 @@ class Transcript(Stream, can_focus=False):
         if view is not self._view and not self.is_following and (first := self.first_in_view()):
             self.hold(first)
         self._view, self._ink = view, ink
-        for widget in self._widgets.values():
-            widget.set_ink(ink)
-            widget.set_view(view)
-        for footer in self._footers.values():
-            footer.set_view(view)
+        for shown in self._shown.values():
+            shown.text.set_ink(ink)
+            shown.text.set_view(view)
+            if shown.footer is not None:
+                shown.footer.set_view(view)
 
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
@@ -146,32 +158,33 @@ class Transcript(Stream, can_focus=False):
         """Add widgets for messages before the first one, which stays in its row."""
         if self._first:
             number = self._messages[self._first].number
-            self.hold(self._widgets[number])
+            self.hold(self._shown[number].text)
             self._lay_out(max(0, self._first - _MORE))
 
     def toggle_rendered(self, reply: Reply) -> None:
         """Switch a reply between rendered Markdown and its exact text, until the view changes."""
-        widget = self._widgets.get(reply.number)
-        if widget is not None:
+        shown = self._shown.get(reply.number)
+        if shown is not None:
             if not self.is_following:
-                self.hold(widget)
-            widget.turn()
+                self.hold(shown.text)
+            shown.text.turn()
 
     def toggle_reasoning(self, reply: Reply) -> bool:
         """Unfold the reasoning of a reply, or fold it; return whether it has any."""
-        fold, widget = self._folds.get(reply.number), self._widgets.get(reply.number)
-        if fold is None or widget is None or not fold.has_fold:
+        shown = self._shown.get(reply.number)
+        if shown is None or not shown.fold.has_fold:
             return False
-        self.hold(widget)
-        fold.toggle()
-        self._extend(widget, reply)
+        self.hold(shown.text)
+        shown.fold.toggle()
+        _extend(shown, reply)
         return True
 
     def update_footers(self) -> None:
         """Update the footers that can still change; a proof arrives after the end of a reply."""
         for message in self._messages[max(self._first, self._footed) :]:
-            if message.number in self._footers:
-                self._footers[message.number].update()
+            shown = self._shown.get(message.number)
+            if shown is not None and shown.footer is not None:
+                shown.footer.update()
         self._footed = max(0, self._settled - 2)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -192,7 +205,7 @@ class Transcript(Stream, can_focus=False):
             return
         self.release_anchor()
         self._lay_out(min(self._first, self._messages.index(hit.message)))
-        widget = self._widgets[hit.message.number]
+        widget = self._shown[hit.message.number].text
         start, end = Offset(hit.start, hit.line), Offset(hit.end, hit.line)
         self.screen.selections = {widget: Selection(start, end)}
         self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
@@ -204,10 +217,17 @@ class Transcript(Stream, can_focus=False):
 
     def show_versions(self, versions: Mapping[int, Version]) -> None:
         """Mark the messages that have several versions, given by message number."""
-        for number in self._marks.renew(versions):
-            widget = self._footers.get(number) or self._widgets.get(number)
-            if widget is not None:
-                self.mount(*self._marks.make(number), after=widget)
+        self._versions = versions
+        for number, shown in self._shown.items():
+            version, mark = versions.get(number), shown.mark
+            if mark is not None and version is not None:
+                mark.show(version)
+            elif mark is not None:
+                mark.remove()
+                shown.mark = None
+            elif version is not None:
+                shown.mark = VersionMark(number, version)
+                self.mount(shown.mark, after=shown.footer or shown.text)
 
     def on_blur(self, event: events.Blur) -> None:
         self._point(None)
@@ -224,7 +244,8 @@ class Transcript(Stream, can_focus=False):
     @on(TokenMessage.TokenClicked)
     def _point_at_clicked(self, event: TokenMessage.TokenClicked) -> None:
         for index, message in enumerate(self._messages):
-            if self._widgets.get(message.number) is event.message:
+            shown = self._shown.get(message.number)
+            if shown is not None and shown.text is event.message:
                 self.focus()
                 self._point(TokenCursor(index, event.span), is_clicked=True)
 
@@ -241,15 +262,14 @@ class Transcript(Stream, can_focus=False):
     def _point(self, cursor: TokenCursor | None, *, is_clicked: bool = False) -> None:
         before, self._cursor = self.pointed_message, cursor
         message = self.pointed_message
-        if before is not None and before is not message and before.number in self._widgets:
-            self._widgets[before.number].point_at(None)
+        if before is not None and before is not message and before.number in self._shown:
+            self._shown[before.number].text.point_at(None)
         if message is None or cursor is None:
             self.post_message(self.Pointed())
             return
         while cursor.message < self._first:
             self.load_earlier()
-        widget = self._widgets[message.number]
-        row = widget.point_at(cursor.span)
+        row = self._shown[message.number].text.point_at(cursor.span)
         self.call_after_refresh(self._reveal, message.number, row)
         if not isinstance(message, Reply):
             self.post_message(self.Pointed())
@@ -268,8 +288,8 @@ class Transcript(Stream, can_focus=False):
 
     def _reveal(self, number: int, row: int, height: int = 1) -> None:
         """Scroll rows of a message into view."""
-        shown = self._widgets.get(number)
-        region = self.region_of(shown) if shown is not None else None
+        shown = self._shown.get(number)
+        region = self.region_of(shown.text) if shown is not None else None
         if region is not None:
             self.scroll_to_region(Region(0, region.y + row, 1, height), animate=False)
 
@@ -286,11 +306,11 @@ class Transcript(Stream, can_focus=False):
         self._first = first
         fresh: list[Widget] = []
         for message in self._messages[max(first, start) :]:
-            widget = self._widgets.get(message.number)
-            if widget is None:
+            shown = self._shown.get(message.number)
+            if shown is None:
                 fresh += self._make(message)
             elif fresh:
-                self.mount(*fresh, before=widget)
+                self.mount(*fresh, before=shown.text)
                 fresh = []
         if fresh:
             self.mount(*fresh)
@@ -312,39 +332,35 @@ class Transcript(Stream, can_focus=False):
 
     def _make(self, message: Message) -> list[Widget]:
         is_reply = isinstance(message, Reply)
-        widget = TokenMessage(is_user=not is_reply, view=self._view)
+        shown = _Shown(TokenMessage(is_user=not is_reply, view=self._view))
+        self._shown[message.number] = shown
         if message.role == "system":
-            widget.add_class("-system")
-            widget.border_title = "system prompt"
-        widget.set_ink(self._ink)
+            shown.text.add_class("-system")
+            shown.text.border_title = "system prompt"
+        shown.text.set_ink(self._ink)
         if isinstance(message, Reply):
-            self._extend(widget, message)
+            shown.footer = ReplyFooter(message, self._view)
+            self._update(message)
         else:
-            widget.extend(message.spans)
-        self._widgets[message.number] = widget
-        marks = self._marks.make(message.number)
-        if not isinstance(message, Reply):
-            return [widget, *marks]
-        widget.set_streaming(not message.is_finished)
-        footer = self._footers[message.number] = ReplyFooter(message, self._view)
-        return [widget, footer, *marks]
+            shown.text.extend(message.spans)
+        if version := self._versions.get(message.number):
+            shown.mark = VersionMark(message.number, version)
+        return shown.widgets
 
     def _update(self, message: Message) -> None:
-        widget = self._widgets[message.number]
-        if isinstance(message, Reply):
-            self._extend(widget, message)
-            self._footers[message.number].reply = message
-            widget.set_streaming(not message.is_finished)
-
-    def _extend(self, widget: TokenMessage, reply: Reply) -> None:
-        """Append new text of a reply; finished reasoning is folded."""
-        fold = self._folds.setdefault(reply.number, ReasoningFold())
-        widget.cut_to(0 if fold.update(reply) else len(reply.spans))
-        widget.extend(fold.shown[widget.num_spans :])
+        shown = self._shown[message.number]
+        if isinstance(message, Reply) and shown.footer is not None:
+            _extend(shown, message)
+            shown.footer.reply = message
+            shown.text.set_streaming(not message.is_finished)
 
     def _drop(self, message: Message) -> None:
-        self._folds.pop(message.number, None)
-        for widgets in (self._widgets, self._footers, self._marks):
-            widget = widgets.pop(message.number, None)
-            if widget is not None:
-                widget.remove()
+        shown = self._shown.pop(message.number, None)
+        for widget in shown.widgets if shown is not None else []:
+            widget.remove()
+
+
+def _extend(shown: _Shown, reply: Reply) -> None:
+    """Append new text of a reply; finished reasoning is folded."""
+    shown.text.cut_to(0 if shown.fold.update(reply) else len(reply.spans))
+    shown.text.extend(shown.fold.shown[shown.text.num_spans :])

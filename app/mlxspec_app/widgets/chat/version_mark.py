@@ -1,6 +1,5 @@
 """The row below a message with several versions: the number of the version that is shown."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from textual import events
@@ -35,33 +34,6 @@ class VersionMark(Static):
     def on_click(self, event: events.Click) -> None:
         step = -1 if event.x < self.size.width / 2 else 1
         self.post_message(self.Chosen(self._message, step))
-
-
-class VersionMarks(dict[int, VersionMark]):
-    """The marks of a transcript, by message number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._versions: Mapping[int, Version] = {}
-
-    def renew(self, versions: Mapping[int, Version]) -> list[int]:
-        """Update and remove marks; return the numbers of the messages that need a new mark.
-
-        `versions` has an entry for each message with more than one version.
-        """
-        self._versions = versions
-        for number in [number for number in self if number not in versions]:
-            self.pop(number).remove()
-        for number, mark in self.items():
-            mark.show(versions[number])
-        return [number for number in versions if number not in self]
-
-    def make(self, number: int) -> list[VersionMark]:
-        """Return a list with the mark of a message; empty if it has only one version."""
-        if number not in self._versions:
-            return []
-        self[number] = VersionMark(number, self._versions[number])
-        return [self[number]]
 
 
 def _text(version: Version) -> Content:

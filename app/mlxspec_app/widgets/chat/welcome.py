@@ -127,7 +127,11 @@ class Welcome(VerticalScroll, can_focus=False):
         self.query_one("#progress", Static).update(_progress(state, self._invitation))
         prompt = self.query_one("#system", Static)
         prompt.display = bool(state.system)
-        prompt.update(_system(state.system))
+        prompt.update(
+            Content.assemble(
+                ("system prompt: ", _MUTED), (safe_line(state.system), "$foreground"), "\n"
+            )
+        )
         for options in self.query("#examples"):
             options.display = state.phase == "ready"
         for options in self.query("#ways-out").results(OptionList):
@@ -145,7 +149,10 @@ class Welcome(VerticalScroll, can_focus=False):
         ways = [way for way in WAYS_OUT if state.choice is not None or not way.needs_session]
         if options.display and ways != self._ways:
             self._ways = ways
-            options.set_options(_way_row(way) for way in ways)
+            options.set_options(
+                Content.assemble((f"{way.key:>8}  ", "$foreground bold"), (way.meaning, _MUTED))
+                for way in ways
+            )
             options.highlighted = 0
 
     @on(OptionList.OptionSelected, "#ways-out")
@@ -171,20 +178,12 @@ def _title() -> Content:
     )
 
 
-def _system(text: str) -> Content:
-    return Content.assemble(("system prompt: ", _MUTED), (safe_line(text), "$foreground"), "\n")
-
-
 def _option(example: Example) -> Content:
     return Content.assemble(
         (f"{example.kind:>5} ", "$foreground bold"),
         (f"{example.expectation}  ", "$spec-accepted"),
         (example.prompt, _MUTED),
     )
-
-
-def _way_row(way: Way) -> Content:
-    return Content.assemble((f"{way.key:>8}  ", "$foreground bold"), (way.meaning, _MUTED))
 
 
 def _stored_chats(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:

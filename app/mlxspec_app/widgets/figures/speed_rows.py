@@ -3,12 +3,10 @@
 Both use measurements on this machine, and say so while there are none.
 """
 
-from dataclasses import dataclass
-
 from textual.content import Content
 
 from mlxspec_app.conversation.figures import plain_line, times_plain
-from mlxspec_app.conversation.messages import PlainSpeed, Reply
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.text.bars import bar, columns
 from mlxspec_app.widgets.figures.headings import MUTED, heading
 
@@ -19,30 +17,25 @@ _LINES = "▁─▔"  # low, in the middle or high in a row
 _NOT_YET = "not measured yet"
 
 
-@dataclass(frozen=True)
-class _Line:
-    """The line of plain decoding in the chart: its row, from the top, and the sign to draw."""
-
-    row: int
-    sign: str
-
-
 def speed_rows(reply: Reply, width: int) -> list[Content]:
     """Return a chart of tokens/s over the time of a reply, with a line at the plain speed."""
     plain = reply.plain.tps if reply.plain is not None else 0.0
     values = reply.pace.speeds(reply.stats.prefill_s, max(1, width - _AXIS_CELLS))
     top = max([*values, plain])
-    line = _line_at(plain / top) if plain else None
-    styles = [_style(value, plain) for value in values]
-    rows = [heading("tokens/s", _figures(reply), width)]
+    line_row, line_sign = _line_at(plain / top) if plain else (-1, "")
+    ahead = "$spec-accepted" if plain else "$foreground"
+    styles = [ahead if value >= plain else "$spec-corrected" for value in values]
+    gain, speed = times_plain(reply), f"{reply.stats.generation_tps:.1f}"
+    rows = [heading("tokens/s", f"{speed} \u00b7 {gain}" if gain else speed, width)]
     for number, signs in enumerate(columns(values, _CHART_ROWS, top)):
         cells = list(zip(signs, styles, strict=True))
         label = f"{top:.1f}" if number == 0 and values else ""
-        if line is not None and line.row == number:
-            cells = [_crossed(sign, style, line.sign) for sign, style in cells]
+        if line_row == number:
+            cells = [_crossed(sign, style, line_sign) for sign, style in cells]
             label = f"{plain:.1f}"
         rows.append(Content.assemble(*cells, (label.rjust(_AXIS_CELLS), MUTED)))
-    return [*rows, Content.styled(_legend(reply.plain), MUTED)]
+    legend = f"─ {plain_line(reply.plain)}" if reply.plain else f"plain forward: {_NOT_YET}"
+    return [*rows, Content.styled(legend, MUTED)]
 
 
 def cost_rows(reply: Reply, width: int) -> list[Content]:
@@ -68,24 +61,12 @@ def cost_rows(reply: Reply, width: int) -> list[Content]:
     return rows
 
 
-def _figures(reply: Reply) -> str:
-    gain = times_plain(reply)
-    speed = f"{reply.stats.generation_tps:.1f}"
-    return f"{speed} \u00b7 {gain}" if gain else speed
-
-
-def _legend(plain: PlainSpeed | None) -> str:
-    if plain is None:
-        return f"plain forward: {_NOT_YET}"
-    return f"─ {plain_line(plain)}"
-
-
-def _line_at(share: float) -> _Line:
-    """Return the line at a share of the chart's height."""
+def _line_at(share: float) -> tuple[int, str]:
+    """Return the row of a line at a share of the chart's height, from the top, and its sign."""
     height = min(1.0, share) * _CHART_ROWS
     below = min(_CHART_ROWS - 1, int(height))
     sign = _LINES[min(len(_LINES) - 1, int((height - below) * len(_LINES)))]
-    return _Line(_CHART_ROWS - 1 - below, sign)
+    return _CHART_ROWS - 1 - below, sign
 
 
 def _crossed(sign: str, style: str, line: str) -> tuple[str, str]:
@@ -93,9 +74,3 @@ def _crossed(sign: str, style: str, line: str) -> tuple[str, str]:
     if sign == "█":
         return line, f"$background on {style}"
     return (line, MUTED) if sign == " " else (sign, style)
-
-
-def _style(value: float, plain: float) -> str:
-    if not plain:
-        return "$foreground"
-    return "$spec-accepted" if value >= plain else "$spec-corrected"

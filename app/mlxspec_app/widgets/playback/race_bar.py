@@ -8,12 +8,11 @@ from mlxspec_app.playback.compare import Agreement
 from mlxspec_app.playback.race import Race, lead
 
 _GAP = "   "
-_SIGNS = {"identical": "✓", "differs": "✗", "sampled": "≈", "incomparable": "!"}
-_STYLES = {
-    "identical": "$spec-accepted",
-    "differs": "$spec-rejected",
-    "sampled": "$foreground",
-    "incomparable": "$spec-corrected",
+_SIGNS = {
+    "identical": ("✓", "$spec-accepted"),
+    "differs": ("✗", "$spec-rejected"),
+    "sampled": ("≈", "$foreground"),
+    "incomparable": ("!", "$spec-corrected"),
 }
 
 
@@ -55,5 +54,5 @@ class RaceBar(Widget):
 
 def agreement_row(agreement: Agreement) -> Content:
     """Return the agreement with its sign."""
-    sign, style = _SIGNS[agreement.kind], _STYLES[agreement.kind]
+    sign, style = _SIGNS[agreement.kind]
     return Content.assemble((f"{sign} ", f"{style} bold"), (agreement.line, style))
