@@ -19,20 +19,6 @@ def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("ink", "red", "ink is 'red'; allowed is one of provenance"),
-        ("sampling.top_p", 2.0, "sampling.top_p is 2.0; allowed is at least 0"),
-        ("colour", "red", "colour is not a setting; known are theme"),
-        ("theme", "pink", "theme is 'pink'; allowed is one of mint"),
-    ],
-)
-def test_what_is_not_allowed_is_refused_in_words(name, value, message):
-    with pytest.raises(ValueError, match=message):
-        with_value(Settings(), name, value, ("mint",))
-
-
-@pytest.mark.parametrize(
     ("name", "text", "value"),
     [
         ("sampling.top_p", " 0.5 ", 0.5),

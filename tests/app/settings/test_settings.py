@@ -8,7 +8,6 @@ from hypothesis import settings as configure
 from hypothesis import strategies as st
 
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.settings.rules import rules
 from mlxspec_app.settings.values import value_of
@@ -59,11 +58,6 @@ def test_the_defaults_of_sampling_are_those_of_the_library_but_for_what_a_chat_d
     assert ours.pop("chat_template_args") == ""
     assert ours.pop("stop_repeats") is True  # a chat ends a reply that repeats itself
     assert law | {"temperature": 0.7, "top_p": 0.9} == ours
-
-
-@pytest.mark.parametrize("ink", [ink.name for ink in INKS])
-def test_every_ink_can_be_chosen(path, ink):
-    assert read(path, f'ink = "{ink}"').settings.ink == ink
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ async def test_left_and_right_go_through_what_a_setting_can_be(user_data):
 
 
 async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_data):
+    user_data.settings = Settings(frame_rate=20)
     async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "sampling.top_p")
@@ -79,30 +80,22 @@ async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_dat
         await driver.press("enter")
         assert (await kept(driver, user_data)).sampling == {"top_p": 0.5}
         assert ("adjust", "top_p", "0.5") in driver.session.orders
-
-
-async def test_escape_leaves_the_field_first(user_data):
-    async with opened(user_data) as driver:
-        await driver.press("f5")
         await go_to(driver, "frame_rate")
-        await driver.press("enter", "9", "escape")
+        await driver.press("enter", "9", "escape")  # leaves the field first
         assert isinstance(driver.app.screen, SettingsScreen)
-        assert driver.app.settings.frame_rate == 0
-
-
-async def test_delete_gives_the_default(user_data):
-    user_data.settings = Settings(frame_rate=20)
-    async with opened(user_data) as driver:
-        await driver.press("f5")
-        await go_to(driver, "frame_rate")
+        assert driver.app.settings.frame_rate == 20
         await driver.press("delete")
-        assert await kept(driver, user_data) == Settings()
+        assert driver.app.settings.frame_rate == Settings().frame_rate
 
 
-async def test_a_key_is_chosen_by_pressing_it(user_data):
+async def test_a_key_is_chosen_by_pressing_it_and_one_that_is_taken_is_refused(user_data):
     async with opened(user_data) as driver:
         await driver.press("f5")
         await go_to(driver, "keys.view.tree")
+        await driver.press("enter", "f2")
+        assert "f2 is view.ink in the chat already" in driver.shown
+        await driver.press("enter", "escape")
+        assert driver.app.settings.keys == {}
         await driver.press("enter")
         assert "Press the key for: the last draft as a tree" in driver.shown
         await driver.press("f9")
@@ -110,28 +103,13 @@ async def test_a_key_is_chosen_by_pressing_it(user_data):
         assert "F9" in driver.shown
 
 
-async def test_a_key_that_is_taken_is_refused(user_data):
-    async with opened(user_data) as driver:
-        await driver.press("f5")
-        await go_to(driver, "keys.view.tree")
-        await driver.press("enter", "f2")
-        assert "f2 is view.ink in the chat already" in driver.shown
-        assert driver.app.settings.keys == {}
-        await driver.press("enter", "escape")
-        assert driver.app.settings.keys == {}
-
-
-async def test_what_the_next_reply_will_have_is_shown(user_data):
-    async with opened(user_data) as driver:
-        await driver.press("f5")
-        assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
-
-
 async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
     async with opened(user_data) as driver:
         await driver.say("/theme day")
         await driver.say("/ink off")
         assert await kept(driver, user_data) == Settings("day")
+        await driver.press("f5")
+        assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
 
 
 async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):

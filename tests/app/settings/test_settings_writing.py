@@ -13,7 +13,7 @@ from mlxspec_app.settings.file import (
     read_settings,
 )
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.settings.values import value_of
+from mlxspec_app.settings.values import value_of, with_value
 from tests.support.settings_files import EVERYTHING, FULL, write
 
 
@@ -71,11 +71,6 @@ def test_a_setting_that_is_taken_out_has_its_default(path, name):
     assert tomllib.loads(path.read_text()) == left
 
 
-def test_taking_out_what_was_never_there_adds_nothing(path):
-    change_settings(path, {"sampling.top_p": None})
-    assert tomllib.loads(path.read_text()) == {}
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -91,6 +86,9 @@ def test_a_change_that_is_not_allowed_changes_nothing(path, changes, words):
     with pytest.raises(SettingsError, match=words):
         change_settings(path, changes, themes=("mint",))
     assert path.read_text() == FULL
+    name, value = list(changes.items())[-1]
+    with pytest.raises(ValueError, match=words):
+        with_value(Settings(), name, value, ("mint",))
 
 
 def test_a_file_that_is_not_toml_is_left_to_its_owner(path):

@@ -54,7 +54,7 @@ async def test_the_widget_shows_exactly_the_text_of_the_state():
         assert widget.text == make_fake.PROSE
 
 
-async def test_reading_the_prompt_is_shown():
+async def test_reading_the_prompt_is_shown_and_a_failed_reply_names_the_way_on():
     prefill = PrefillProgress(0.1, 128, 512, reused=64)
     session = ScriptedSession(
         SessionReady(), TurnStarted("user", "x"), GenerationStarted("t", "d"), prefill
@@ -62,6 +62,10 @@ async def test_reading_the_prompt_is_shown():
     async with running(session) as driver:
         assert "reading the prompt" in driver.shown
         assert "128 of 512 tokens, 64 still cached" in driver.shown
+        session.news = [GenerationFailed(0.1, "out of memory", "Traceback …")]
+        await driver.settle()
+        assert "✗ out of memory  Ctrl+R tries again" in driver.shown
+        assert "Traceback" not in driver.shown
 
 
 async def test_loading_is_shown_as_it_goes():
@@ -71,10 +75,12 @@ async def test_loading_is_shown_as_it_goes():
         session.news = [LoadProgress(49_000_000, 98_000_000)]
         await driver.settle()
         assert "50%  49 MB of 98 MB" in driver.shown
+        await driver.say("early")
+        assert Say("early") not in session.orders
         session.news = [SessionReady()]
         await driver.settle()
+        assert session.orders[-1] == Say("early")  # it waited
         assert "49 MB" not in driver.shown
-        assert "Write a short poem" in driver.shown
 
 
 async def test_a_model_that_cannot_be_loaded_is_a_row_and_not_a_crash():
@@ -91,24 +97,6 @@ async def test_the_empty_chat_teaches_the_legend():
         assert "Write a short poem" not in driver.shown
 
 
-async def test_what_is_typed_while_loading_is_sent_when_ready():
-    session = ScriptedSession(SessionOpening("x"))
-    async with running(session) as driver:
-        await driver.say("early")
-        assert Say("early") not in session.orders
-        session.news = [SessionReady()]
-        await driver.settle()
-        assert session.orders[-1] == Say("early")
-
-
-async def test_a_failed_reply_is_a_row_that_names_the_way_on():
-    events = [GenerationStarted("t", "d"), GenerationFailed(0.1, "out of memory", "Traceback …")]
-    session = ScriptedSession(SessionReady(), TurnStarted("user", "hi"), *events)
-    async with running(session) as driver:
-        assert "✗ out of memory  Ctrl+R tries again" in driver.shown
-        assert "Traceback" not in driver.shown
-
-
 async def test_inks_cycle_in_the_x_ray_and_say_their_names():
     async with chat(view="xray") as driver:
         await driver.say("Explain it.")
@@ -121,40 +109,22 @@ async def test_inks_cycle_in_the_x_ray_and_say_their_names():
         assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 
 
-async def test_the_statistics_open_beside_the_chat():
-    async with chat(size=(110, 40)) as driver:
-        await driver.say("Explain it.")
-        assert "accepted at position" not in driver.shown
-        await driver.press("f4")
-        assert "accepted at position" in driver.shown
-        assert "time" in driver.shown
-        await driver.press("f4")
-        assert "accepted at position" not in driver.shown
-
-
-async def test_the_statistics_agree_with_the_library():
+async def test_statistics_stand_beside_the_chat_where_there_is_room():
     async with chat(size=(140, 45), view="xray") as driver:
         await driver.say("Explain it.")
         stats = driver.screen.state.reply.stats
         first = f"{stats.acceptance_by_depth[0]:.0%} │ {stats.acceptance_given_reached[0]:>4.0%}"
         assert first in driver.shown
         assert f"mean {stats.accepted / stats.rounds:.2f} (+1)" in driver.shown
-
-
-async def test_a_narrow_terminal_has_no_statistics():
-    async with chat(size=(80, 24)) as driver:
-        await driver.say("Explain it.")
+        for is_shown in (False, True):
+            await driver.press("f4")
+            assert ("accepted at position" in driver.shown) == is_shown
+        await driver.pilot.resize_terminal(90, 30)
+        await driver.settle()
+        assert not driver.screen.query_one(StatsPanel).display
         await driver.press("f4")
         assert not driver.screen.query_one(StatsPanel).display
         assert "need 100 columns" in driver.shown
-
-
-async def test_statistics_give_way_when_the_terminal_shrinks():
-    async with chat(size=(140, 45), view="xray") as driver:
-        assert driver.screen.query_one(StatsPanel).has_class("-shown")
-        await driver.pilot.resize_terminal(90, 30)
-        await driver.settle()
-        assert not driver.screen.query_one(StatsPanel).has_class("-shown")
 
 
 async def test_the_tree_panel_shows_the_last_round():
