@@ -4,12 +4,10 @@ from textual.content import Content
 
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.text.bars import bar
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.figures.headings import MUTED, heading
+from mlxspec_app.widgets.figures.rows import MUTED, bar_row, heading
 
 _NAME_CELLS = 26
-_COUNT_CELLS = 9
 _NOTHING = "empty: it fills with the first reply"
 
 
@@ -22,15 +20,8 @@ def context_rows(state: ChatState, width: int) -> list[Content]:
     used = f"{state.context:,} of {length:,} tokens" if length else f"{state.context:,} tokens"
     rows = [heading("context", used, width)]
     for name, count, style in _parts(state, reply):
-        share = count / (length or state.context)
-        cells = max(1, width - _NAME_CELLS - _COUNT_CELLS)
-        rows.append(
-            Content.assemble(
-                (name.ljust(_NAME_CELLS), MUTED),
-                (bar(share, cells), style),
-                (f"{count:,}".rjust(_COUNT_CELLS), "$foreground"),
-            )
-        )
+        label, figure = (name.ljust(_NAME_CELLS), MUTED), (f"{count:>9,}", "$foreground")
+        rows.append(bar_row(width, label, count / (length or state.context), style, figure))
     return [*rows, Content(""), *(Content.styled(line, MUTED) for line in _notes(state, reply))]
 
 

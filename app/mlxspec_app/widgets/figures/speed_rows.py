@@ -7,12 +7,11 @@ from textual.content import Content
 
 from mlxspec_app.conversation.figures import plain_line, times_plain
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.text.bars import bar, columns
-from mlxspec_app.widgets.figures.headings import MUTED, heading
+from mlxspec_app.text.bars import columns
+from mlxspec_app.widgets.figures.rows import MUTED, bar_row, heading
 
 _CHART_ROWS = 3
 _AXIS_CELLS = 7
-_COST_CELLS = 22  # cells of a row of costs without its bar
 _LINES = "▁─▔"  # low, in the middle or high in a row
 _NOT_YET = "not measured yet"
 
@@ -47,17 +46,13 @@ def cost_rows(reply: Reply, width: int) -> list[Content]:
     in_use = next((w for w in cost.widths if w >= (rows_used or 0)), cost.widths[-1])
     used = f" \u00b7 {rows_used} in use" if rows_used else ""
     rows = [heading("cost by rows", f"\u00f7 1 row{used}", width)]
-    most, cells = max(cost.ratios), max(1, width - _COST_CELLS)
+    most = max(cost.ratios)
     for rows_read, ratio, ms in zip(cost.widths, cost.ratios, cost.ms, strict=True):
         is_used = rows_used is not None and rows_read == in_use
-        rows.append(
-            Content.assemble(
-                (f"{'▸' if is_used else ' '}{rows_read:>3}  ", "$foreground" if is_used else MUTED),
-                (bar(ratio / most, cells), "$spec-accepted" if is_used else MUTED),
-                (f"{ratio:>6.2f}", "$foreground"),
-                (f"{ms:>7.1f} ms", MUTED),
-            )
-        )
+        name = (f"{'▸' if is_used else ' '}{rows_read:>3}  ", "$foreground" if is_used else MUTED)
+        style = "$spec-accepted" if is_used else MUTED
+        figures = (f"{ratio:>6.2f}", "$foreground"), (f"{ms:>7.1f} ms", MUTED)
+        rows.append(bar_row(width, name, ratio / most, style, *figures))
     return rows
 
 

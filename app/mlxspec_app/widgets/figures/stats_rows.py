@@ -11,9 +11,9 @@ from textual.content import Content
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
-from mlxspec_app.text.bars import bar, spark, split_cells
+from mlxspec_app.text.bars import spark, split_cells
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
-from mlxspec_app.widgets.figures.headings import HEADING, MUTED, heading
+from mlxspec_app.widgets.figures.rows import HEADING, MUTED, bar_row, heading
 from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
 
 _MOST_POSITIONS = 8
@@ -49,30 +49,22 @@ def _kinds(stats: GenerationStats, width: int) -> list[Content]:
     for kind in (*_KINDS, *([_FORCED] if stats.kinds.get(_FORCED) else [])):
         number = stats.kinds.get(kind, 0)
         name = f"{SIGNS[kind] or '·'} {kind}".ljust(12)
-        cells = width - 12 - 6
         style = MARK_STYLES[kind].split(" ")[0]
-        filled = (bar(number / total, cells), style)
-        rows.append(Content.assemble((name, style), filled, (f"{number:>6}", "$foreground")))
+        figure = (f"{number:>6}", "$foreground")
+        rows.append(bar_row(width, (name, style), number / total, style, figure))
     return rows
 
 
 def _positions(stats: GenerationStats, width: int) -> list[Content]:
     rows = [heading("accepted at position", "all │ reached", width)]
-    cells = width - 4 - 13
     pairs = zip(stats.acceptance_by_depth, stats.acceptance_given_reached, strict=True)
     for position, (of_all, of_reached) in enumerate(pairs, 1):
         if position > _MOST_POSITIONS:
             more = len(stats.acceptance_by_depth) - _MOST_POSITIONS
             rows.append(Content.styled(f" … {more} more", MUTED))
             break
-        rows.append(
-            Content.assemble(
-                (f"{position:>2}  ", MUTED),
-                (bar(of_all, cells), "$spec-accepted"),
-                (f" {of_all:>5.0%}", "$foreground"),
-                (f" │{of_reached:>5.0%}", MUTED),
-            )
-        )
+        figures = (f" {of_all:>5.0%}", "$foreground"), (f" │{of_reached:>5.0%}", MUTED)
+        rows.append(bar_row(width, (f"{position:>2}  ", MUTED), of_all, "$spec-accepted", *figures))
     return rows if len(rows) > 1 else [*rows, Content.styled("none was accepted yet", MUTED)]
 
 
@@ -80,16 +72,11 @@ def _lengths(stats: GenerationStats, width: int) -> list[Content]:
     rows = [heading("accepted length", "rounds", width)]
     counts = _folded(stats.length_counts)
     most = max(counts)
-    cells = width - 4 - 7
     for length, number in enumerate(counts):
         sign = "+" if length == _MOST_POSITIONS and len(stats.length_counts) > len(counts) else " "
-        rows.append(
-            Content.assemble(
-                (f"{length:>2}{sign} ", MUTED),
-                (bar(number / most, cells), "$spec-accepted" if length else "$spec-rejected"),
-                (f"{number:>7}", "$foreground"),
-            )
-        )
+        name, figure = (f"{length:>2}{sign} ", MUTED), (f"{number:>7}", "$foreground")
+        style = "$spec-accepted" if length else "$spec-rejected"
+        rows.append(bar_row(width, name, number / most, style, figure))
     return rows
 
 
