@@ -11,7 +11,6 @@ from mlxspec_app.conversation.session import ProofFinished, SessionReady
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from mlxspec_app.text.code_blocks import code_blocks
 from mlxspec_app.themes import DAY, THEMES
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -192,21 +191,6 @@ async def test_a_replay_takes_commands_of_the_palette_too():
         screen.enter("/temp", is_complete=False)
         await driver.settle()
         assert "/temp cannot be typed here" in driver.shown
-
-
-@pytest.mark.parametrize(
-    ("text", "blocks"),
-    [
-        ("no code", []),
-        ("```python\na = 1\n```\nmore", ["a = 1\n"]),
-        ("```\na\n```\n~~~~\n```\nb\n~~~~", ["a\n", "```\nb\n"]),
-        ("````\n```\nx\n```\n````", ["```\nx\n```\n"]),
-        ("```\nnot closed", ["not closed"]),
-        ("```\n```", []),
-    ],
-)
-def test_code_is_what_stands_between_fences(text, blocks):
-    assert code_blocks(text) == blocks
 
 
 async def test_f6_steps_through_the_conversation_and_leads_back():

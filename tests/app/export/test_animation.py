@@ -242,10 +242,6 @@ def test_nothing_is_wider_than_the_picture(trace, width):
         assert float(node.get("x")) + float(node.get("textLength", 0)) <= float(root.get("width"))
 
 
-def test_the_same_trace_gives_the_same_picture():
-    assert animation.render(export_traces.chat()) == animation.render(export_traces.chat())
-
-
 def test_a_trace_without_its_drafts_plays_its_text():
     verdicts = [event for event in make_fake.tree() if isinstance(event, DraftVerified)]
     played = Played(Recording.of("torn", verdicts))

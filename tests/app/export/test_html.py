@@ -216,10 +216,6 @@ def test_every_style_of_every_ink_has_a_rule():
     assert [name for name in used if f".{name}{{" not in source] == []
 
 
-def test_the_page_is_the_same_for_the_same_trace():
-    assert html.render(export_traces.chat()) == html.render(export_traces.chat())
-
-
 def test_on_a_narrow_window_the_inks_have_a_row_of_their_own():
     """At 768 px the last ink lay on the word "theme"."""
     rules = (resources.files("mlxspec_app.export") / "page.css").read_text()

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,23 +54,23 @@ def a_reply(*rounds):
 TWO = [a_reply(2, 1, 3), a_reply(), a_reply(1, 2)]
 
 
-def test_the_cursor_goes_by_token_over_the_ends_of_replies():
+@pytest.mark.parametrize(
+    ("move", "start", "step", "end"),
+    [
+        (by_token, (0, 5), 1, (2, 0)),  # over the ends of replies
+        (by_token, (2, 0), -1, (0, 5)),
+        (by_token, (2, 2), 1, (2, 2)),
+        (by_round, (0, 1), 1, (0, 2)),  # to the first token of a round
+        (by_round, (0, 4), -1, (0, 2)),
+        (by_round, (0, 4), 1, (2, 0)),
+        (by_message, (0, 4), 1, (2, 0)),  # to the first token of a reply
+        (by_message, (2, 2), -1, (0, 0)),
+        (by_message, (0, 4), -1, (0, 0)),
+    ],
+)
+def test_the_cursor_goes_by_token_round_and_reply(move, start, step, end):
     assert last_token(TWO) == TokenCursor(2, 2)
-    assert by_token(TWO, TokenCursor(0, 5), 1) == TokenCursor(2, 0)
-    assert by_token(TWO, TokenCursor(2, 0), -1) == TokenCursor(0, 5)
-    assert by_token(TWO, TokenCursor(2, 2), 1) == TokenCursor(2, 2)
-
-
-def test_the_cursor_goes_to_the_first_token_of_a_round():
-    assert by_round(TWO, TokenCursor(0, 1), 1) == TokenCursor(0, 2)
-    assert by_round(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 2)
-    assert by_round(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
-
-
-def test_the_cursor_goes_to_the_first_token_of_a_reply():
-    assert by_message(TWO, TokenCursor(0, 4), 1) == TokenCursor(2, 0)
-    assert by_message(TWO, TokenCursor(2, 2), -1) == TokenCursor(0, 0)
-    assert by_message(TWO, TokenCursor(0, 4), -1) == TokenCursor(0, 0)
+    assert move(TWO, TokenCursor(*start), step) == TokenCursor(*end)
 
 
 @given(
@@ -195,19 +196,16 @@ async def test_enter_asks_the_model_what_else_it_could_have_written():
         assert "lake" not in driver.shown
 
 
-async def test_a_recording_says_why_it_has_only_the_drafted_ones():
-    async with chat(size=(140, 40)) as driver:
-        await driver.say("one")
-        await driver.press("tab", "left", "enter")
-        assert "this is a recording: no model is here to ask" in driver.shown
-
-
 async def test_a_click_in_the_x_ray_asks_too():
     async with chat(size=(140, 40), view="xray") as driver:
         await driver.say("one")
         message = driver.screen.query(TokenMessage).last()
         await driver.pilot.click(message, offset=(4, 0))
         await driver.settle()
+        assert "this is a recording: no model is here to ask" in driver.shown
+        await driver.press("right")
+        assert "this is a recording" not in driver.shown
+        await driver.press("enter")
         assert "this is a recording: no model is here to ask" in driver.shown
 
 

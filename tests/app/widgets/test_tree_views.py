@@ -38,22 +38,19 @@ def drawn(rows):
 def test_a_node_sees_itself_and_what_it_hangs_on():
     rows = ["".join(".1"[seen] for seen in row) for row in ancestor_mask(TREE.nodes)]
     assert rows == TREE_MASK.split("\n")
-
-
-def test_a_round_without_a_draft_has_a_root_that_sees_itself():
     assert ancestor_mask(PLAIN.nodes) == [[True]]
 
 
-def test_two_nodes_share_a_row():
-    assert half_blocks(ancestor_mask(CHAIN.nodes)) == ["█▄    ", "███▄  ", "█████▄"]
-    assert half_blocks(ancestor_mask(TREE.nodes)) == ["█▄     ", "█▄▀▄   ", "██ ▄▀▄ ", "▀▀ ▀ ▀▀"]
-
-
-def test_an_odd_number_of_nodes_ends_with_upper_halves():
-    assert half_blocks([[True, False, False], [True, True, False], [True, False, True]]) == [
-        "█▄ ",
-        "▀ ▀",
-    ]
+@pytest.mark.parametrize(
+    ("mask", "rows"),
+    [
+        (ancestor_mask(CHAIN.nodes), ["█▄    ", "███▄  ", "█████▄"]),
+        (ancestor_mask(TREE.nodes), ["█▄     ", "█▄▀▄   ", "██ ▄▀▄ ", "▀▀ ▀ ▀▀"]),
+        ([[True, False, False], [True, True, False], [True, False, True]], ["█▄ ", "▀ ▀"]),
+    ],
+)
+def test_two_nodes_share_a_row_and_an_odd_one_has_its_upper_half(mask, rows):
+    assert half_blocks(mask) == rows
 
 
 def test_a_mask_without_room_shows_its_first_nodes_and_counts_the_rest():
@@ -76,20 +73,22 @@ def test_the_columns_of_kept_nodes_are_coloured():
 # ---- the tape ----------------------------------------------------------------------------------
 
 
-def test_a_tape_keeps_the_root_and_the_path():
-    round_ = Round(TREE.draft, DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit, 20.0, 4, 40))
-    assert cache_rows_of(round_) == CacheRows(committed=37, staged=7, to_commit=(0, 1, 3))
+def judged(num_emitted, rollback, context):
+    """The tree with the path 1, 3, of which so many tokens were emitted."""
+    emit = TREE.verdict.emit[:num_emitted]
+    return Round(TREE.draft, DraftVerified(7, 0.1, (1, 3), emit, 20.0, rollback, context))
 
 
-def test_a_reply_that_ends_inside_the_path_keeps_less_of_it():
-    ended = DraftVerified(7, 0.1, (1, 3), TREE.verdict.emit[:1], 20.0, 6, 38)
-    assert cache_rows_of(Round(TREE.draft, ended)) == CacheRows(
-        committed=37, staged=7, to_commit=(0,)
-    )
-
-
-def test_a_plain_forward_stages_and_keeps_one_row():
-    assert cache_rows_of(PLAIN) == CacheRows(committed=9, staged=1, to_commit=(0,))
+@pytest.mark.parametrize(
+    ("round_", "rows"),
+    [
+        (judged(3, 4, 40), (37, 7, (0, 1, 3))),
+        (judged(1, 6, 38), (37, 7, (0,))),  # the reply ends inside the path
+        (PLAIN, (9, 1, (0,))),
+    ],
+)
+def test_a_round_keeps_the_root_and_the_path_that_the_reply_has(round_, rows):
+    assert cache_rows_of(round_) == CacheRows(*rows)
 
 
 def test_each_step_of_a_round_is_a_row():
@@ -178,13 +177,8 @@ async def test_commands_change_the_view_of_the_tree():
             assert title in driver.shown
         await driver.say("/tree tree")
         assert not driver.screen.query_one(TreePanel).display
-
-
-async def test_the_panel_opens_again_in_its_last_view():
-    async with chat(make_fake.tree()) as driver:
-        await driver.say("hello")
         await driver.say("/tree tape")
-        for is_shown in (False, True):
+        for is_shown in (False, True):  # it opens again in its last view
             await driver.press("f3")
             assert ("cache rows, round" in driver.shown) == is_shown
 
