@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlxspec.drafting.entries import Fit
+from mlxspec_app.picker.model_rows import gigabytes
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Introduction:
             yield "Checking several guesses at once costs hardly more than one: drafting can pay."
 
     def model_lines(self) -> Iterator[str]:
-        size = "" if self.model_gb is None else f", {_gigabytes(self.model_gb)}"
+        size = "" if self.model_gb is None else f", {gigabytes(self.model_gb)}"
         yield f"{self.model}{size}"
         if self.fit == "fits":
             yield "It fits in memory."
@@ -52,7 +53,3 @@ class Introduction:
             yield "It may not fit in memory: a smaller or more quantised one is safer."
         yield "It is on this disk." if self.has_model else "It is being downloaded, just this once."
         yield "The drafter that is fastest here is found by measuring, once for each model."
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size:.1f} GB" if size >= 1 else f"{size * 1000:.0f} MB"

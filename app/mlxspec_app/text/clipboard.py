@@ -8,7 +8,7 @@ not promise that the text arrived.
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from textual.app import App
 
@@ -16,8 +16,7 @@ _PATIENCE_S = 2.0
 _UTF_8 = "en_US.UTF-8"  # pbcopy reads its input in the encoding of the locale
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """The notice after a copy, shown for `seconds`; `route` is the method and its limits."""
 
     title: str

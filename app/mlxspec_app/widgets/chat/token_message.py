@@ -9,7 +9,7 @@ vanish and make it jump.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -20,24 +20,29 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mlxspec_app.conversation.inks import Ink, StyleName
+from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.ascii_filter import sign, without_ascii
 from mlxspec_app.text.links import link_at
 from mlxspec_app.text.rendering.document import Document, Markup
-from mlxspec_app.themes.looks import LOOKS
+from mlxspec_app.themes.looks import LOOKS, Look
 from mlxspec_app.widgets.chat.painter import GUTTER, PREFIX, Painter
 
 MEASURE = 100  # cells; longer rows are hard to read
 _CARET = "▍"
 _MOST_STRIPS = 160  # rows in the cache: a few screens
-_TONES = ("own", "own-loud", "own-quiet", "guess", "guess-loud", "guess-quiet")
+_LOOKS = LOOKS | {
+    "own": Look("plain"),
+    "own-loud": Look("loud"),
+    "own-quiet": Look("muted"),
+    **{name: Look(name) for name in ("guess", "guess-loud", "guess-quiet")},
+}
 _WEB = ("http://", "https://")
 _LOOK_RULES = "\n".join(
     f"TokenMessage .{PREFIX}{name} "
     f"{{ color: $spec-{look.colour}; text-style: {look.weight or 'none'}; }}"
-    for name, look in LOOKS.items()
+    for name, look in _LOOKS.items()
 )
 
 
@@ -55,8 +60,7 @@ class TokenMessage(Widget):
         span: int
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(PREFIX + name for name in get_args(StyleName)),
-        *(PREFIX + name for name in _TONES),
+        *(PREFIX + name for name in _LOOKS),
         *(PREFIX + name for name in ("band-a", "band-b", "gutter", "share", "caret")),
         *(PREFIX + name for name in ("mark", "strong", "emphasis")),
         *(PREFIX + name for name in ("reasoning", "code", "block")),
@@ -67,12 +71,6 @@ class TokenMessage(Widget):
     TokenMessage {
         height: auto;
         color: $spec-plain;
-        .token-message--own { color: $spec-plain; }
-        .token-message--own-loud { color: $spec-loud; }
-        .token-message--own-quiet { color: $spec-muted; }
-        .token-message--guess { color: $spec-guess; }
-        .token-message--guess-loud { color: $spec-guess-loud; }
-        .token-message--guess-quiet { color: $spec-guess-quiet; }
         &:nocolor .token-message--guess { text-style: italic; }
         &:nocolor .token-message--guess-loud { text-style: italic; }
         &:nocolor .token-message--guess-quiet { text-style: italic; }
