@@ -39,7 +39,7 @@ class _Query:
         if self.answer.set_running_or_notify_cancel():
             try:
                 self.answer.set_result(self.run(recorder))
-            except Exception as error:  # the thread's edge: whoever reads the future raises it
+            except Exception as error:  # the thread's edge: a reader of the future raises it
                 self.answer.set_exception(error)
 
 
