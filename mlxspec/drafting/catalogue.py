@@ -178,7 +178,7 @@ class DrafterFinder:
     def _problem(self, draft: LocalModel, target: LocalModel, tokenizer: Tokenizer) -> str:
         assert draft.profile is not None
         assert target.profile is not None
-        if draft.profile.stored.num_weights >= target.profile.stored.num_weights:
+        if draft.profile.num_weights >= target.profile.num_weights:
             return "it is no smaller than the target"
         pair = (draft.path, target.path)
         if pair not in self._mismatches:

@@ -40,38 +40,28 @@ _NOT_TEXT = frozenset(
 
 
 @dataclass(frozen=True)
-class StoredSizes:
-    """The sizes of the weights of a checkpoint, as arrays of MLX.
+class ModelProfile:
+    """What the config and the headers of a model state; sizes are those of arrays of MLX.
 
     Attributes:
+        packing: Type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16".
+        weights: The same type as `load_weights` calls it, without the names of GGUF.
         packed_bytes: Bytes of quantised weights, which are packed in integers.
         num_floats: Floating-point numbers, including scales and biases of quantised weights.
         float_bytes: Bytes of these in their stored type.
         dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
         num_weights: Numbers in all weights once they are unpacked.
-    """
-
-    packed_bytes: int
-    num_floats: int
-    float_bytes: int
-    dtype: str
-    num_weights: int
-
-
-@dataclass(frozen=True)
-class ModelProfile:
-    """What the config and the headers of a model state.
-
-    Attributes:
-        packing: Type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16".
-        weights: The same type as `load_weights` calls it, without the names of GGUF.
         has_chat_template: Whether it can chat.
     """
 
     config: StatedConfig
     packing: str
     weights: str
-    stored: StoredSizes
+    packed_bytes: int
+    num_floats: int
+    float_bytes: int
+    dtype: str
+    num_weights: int
     has_chat_template: bool
 
     @property
@@ -86,7 +76,7 @@ class ModelProfile:
         """
         if dtype != "auto":
             return dtype
-        return self.stored.dtype if backend.keeps_weights_as_stored() else "float32"
+        return self.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
         """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU.
@@ -96,11 +86,11 @@ class ModelProfile:
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
             if self.is_exact or dtype == "auto":
-                return self.stored.num_weights * (size or _SIZES["float32"])
+                return self.num_weights * (size or _SIZES["float32"])
         elif dtype == "auto" and not self.is_exact:
             size = None  # mlx-lm leaves every type as it is
-        floats = self.stored.float_bytes if size is None else self.stored.num_floats * size
-        return self.stored.packed_bytes + floats
+        floats = self.float_bytes if size is None else self.num_floats * size
+        return self.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
         """Return the bytes of its weights here, plus keys and values of `num_tokens` tokens.
@@ -198,34 +188,33 @@ def _profile(
     chats: bool,
 ) -> ModelProfile:
     """Return the profile; `values` is the content of config.json."""
-    config = stated_config(values)
-    sizes: Counter[str] = Counter()
+    types: Counter[str] = Counter()
     for name, (dtype, n_bytes) in stored.items():
         path = name.rpartition(".")[0]
         is_packed = quantization and f"{path}.scales" in stored
         word = f"{_bits(path, quantization)}-bit" if is_packed else _FLOATS.get(dtype, dtype)
-        sizes[word] += n_bytes
-    weights = _most(sizes, [word for word in sizes if word.endswith("-bit")])
-    total = _total(stored, values, quantization, config)
-    return ModelProfile(config, packing or weights, weights, total, chats)
+        types[word] += n_bytes
+    weights = _most(types, [word for word in types if word.endswith("-bit")])
+    config = stated_config(values)
+    sizes = _sizes(stored, values, quantization, config)
+    return ModelProfile(config, packing or weights, weights, *sizes, chats)
 
 
-def _total(
+def _sizes(
     stored: StoredTensors,
     values: Mapping[str, Any],
     quantization: Quantization,
     config: StatedConfig,
-) -> StoredSizes:
-    """Return the total sizes of the tensors that are loaded.
+) -> tuple[int, int, int, str, int]:
+    """Return the five sizes of a profile.
 
     Tensors that no text model keeps are left out and all others count. So the sizes of a model that
     mlx-lm runs are exact or slightly too large; a config of ours states the number of its weights.
     """
+    own = config if isinstance(config, ModelConfig) else None
+    is_tied = own.tie_word_embeddings if own else values.get("tie_word_embeddings") is True
     packed = floats = float_bytes = weights = 0
     dtypes: Counter[str] = Counter()
-    is_tied = values.get("tie_word_embeddings") is True
-    if isinstance(config, ModelConfig):
-        is_tied = config.tie_word_embeddings
     for name, (dtype, n_bytes) in stored.items():
         parts = name.split(".")
         is_unused = "inv_freq" in parts or not _NOT_TEXT.isdisjoint(parts)
@@ -244,13 +233,11 @@ def _total(
             weights += 2 * n_bytes
         if not has_scales or kind == "bias":
             weights += count
-    most = _most(dtypes)
-    if not isinstance(config, ModelConfig):
-        return StoredSizes(packed, floats, float_bytes, most, weights)
+    if own is None:
+        return packed, floats, float_bytes, _most(dtypes), weights
     embedding = "model.embed_tokens."
     found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    dtype = _FLOATS.get(found[0], "")
-    return StoredSizes(packed, floats, float_bytes, dtype, num_weights(config))
+    return packed, floats, float_bytes, _FLOATS.get(found[0], ""), num_weights(own)
 
 
 def _bits(path: str, quantization: Quantization) -> int:

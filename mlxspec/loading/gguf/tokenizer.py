@@ -5,8 +5,7 @@ the merges (`tokenizer.ggml.pre`), so the rules of the supported model families 
 SentencePiece file ("llama": Llama 1 and 2, TinyLlama, Mistral 7B) holds pieces and scores instead.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,32 +40,28 @@ _CASED = (  # capitals start a word, and a contraction stays with its word
 )
 
 
-def _split(rule: str) -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(rule), behavior="isolated")
+_GPT2, _SMOLLM = ("gpt-2", "exaone4"), ("smollm", "starcoder", "refact")
+_LLAMA3 = ("llama-bpe", "llama3")  # these do not split a word that is a token
+_QWEN2 = ("qwen2", "deepseek-r1-qwen")
+_RULES = {
+    **dict.fromkeys((*_LLAMA3, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _WORDS % 3),
+    "gpt-4o": _CASED,
+    **dict.fromkeys(_QWEN2, _WORDS % 1),
+}
+_KNOWN = (*_GPT2, *_SMOLLM, *_RULES)
+
+
+def _splitter(name: str) -> pre_tokenizers.PreTokenizer:
+    """Return what splits text before the merges, for one of the names in `_KNOWN`."""
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if name in _GPT2:
+        return whole
+    if name in _SMOLLM:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        return pre_tokenizers.Sequence([digits, whole])
+    split = pre_tokenizers.Split(Regex(_RULES[name]), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, to_bytes])
-
-
-def _gpt2() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
-_LLAMA3 = ("llama-bpe", "llama3")  # these do not split a word that is a token
-_OF_LLAMA3 = (*_LLAMA3, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe")
-_QWEN2 = ("qwen2", "deepseek-r1-qwen")
-_SPLITTERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
-    **dict.fromkeys(("gpt-2", "exaone4"), _gpt2),
-    **dict.fromkeys(("smollm", "starcoder", "refact"), _smollm),
-    **dict.fromkeys(
-        (*_LLAMA3, "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), partial(_split, _WORDS % 3)
-    ),
-    "gpt-4o": partial(_split, _CASED),
-    **dict.fromkeys(_QWEN2, partial(_split, _WORDS % 1)),
-}
 
 
 def eos_token_ids(metadata: dict[str, Any]) -> list[int]:
@@ -86,10 +81,10 @@ def check_tokenizer_kind(path: Path, metadata: dict[str, Any]) -> None:
     """Raise UnsupportedModelError for a tokenizer of a kind that cannot be built."""
     kind = metadata.get(_PREFIX + "model")
     splitter = str(metadata.get(_PREFIX + "pre"))
-    if kind != "llama" and (kind != "gpt2" or splitter not in _SPLITTERS):
+    if kind != "llama" and (kind != "gpt2" or splitter not in _KNOWN):
         raise UnsupportedModelError(
             f"{path} has a tokenizer of the kind {kind!r} that splits text by {splitter!r}; kind "
-            f"'llama', or 'gpt2' with {', '.join(_SPLITTERS)}, can be used: use a folder of "
+            f"'llama', or 'gpt2' with {', '.join(_KNOWN)}, can be used: use a folder of "
             "the model"
         )
 
@@ -128,7 +123,7 @@ def tokenizer_from_gguf(path: Path, metadata: dict[str, Any]) -> PreTrainedToken
 def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
     keeps_words = splitter in _LLAMA3
     backend = Tokenizer(BPE(vocabulary.ids, vocabulary.merges(), ignore_merges=keeps_words))
-    backend.pre_tokenizer = _SPLITTERS[splitter]()
+    backend.pre_tokenizer = _splitter(splitter)
     backend.decoder = decoders.ByteLevel()
     if splitter in _QWEN2:
         backend.normalizer = normalizers.NFC()
@@ -179,7 +174,8 @@ class _Vocabulary:
         if not self._tokens:
             raise UnsupportedModelError(f"{path} holds no tokens: use a folder of the model")
         self._check_length("token_type", self._types)
-        self.ids = {token: index for index, token, kind in self._rows() if kind != _UNUSED}
+        self._kinds = list(zip(self._tokens, self._types, strict=True))
+        self.ids = {token: i for i, (token, kind) in enumerate(self._kinds) if kind != _UNUSED}
 
     def merges(self) -> list[tuple[str, str]]:
         """Return the merges whose parts and result are tokens."""
@@ -192,13 +188,14 @@ class _Vocabulary:
         scores = self._list("scores", [], float)
         self._check_length("scores", scores)
         plain = (_NORMAL, _USER_DEFINED)
-        return {token: scores[index] for index, token, kind in self._rows() if kind in plain}
+        rows = zip(self._kinds, scores, strict=True)
+        return {token: score for (token, kind), score in rows if kind in plain}
 
     def added(self, token_type: int) -> list[AddedToken]:
         """Return the tokens of a type as added tokens, which are never split."""
         return [
             AddedToken(token, special=token_type == _CONTROL, normalized=False)
-            for _, token, kind in self._rows()
+            for token, kind in self._kinds
             if kind == token_type
         ]
 
@@ -208,10 +205,6 @@ class _Vocabulary:
         if not isinstance(index, int) or not 0 <= index < len(self._tokens):
             return None
         return self._tokens[index] if self._tokens[index] in self.ids else None
-
-    def _rows(self) -> Iterator[tuple[int, str, int]]:
-        for index, (token, kind) in enumerate(zip(self._tokens, self._types, strict=True)):
-            yield index, token, kind
 
     def _list(self, key: str, default: list[Any], item: type) -> list[Any]:
         values = self._metadata.get(_PREFIX + key, default)

@@ -29,41 +29,35 @@ def packed_bits(name: str) -> int | None:
     return _EXACT.get(name) or (_ON_GPU.get(name) if backend.keeps_weights_as_stored() else None)
 
 
-def q4_0(blocks: Bytes) -> Triple:
-    """Return the triple of Q4_0 blocks, (n, 18) bytes."""
+# Each gets (n, bytes of a block) bytes.
+def _q4_0(blocks: Bytes) -> Triple:
     scales = _halves(blocks, 0)
     return _neighbours(blocks[:, 2:]), scales, -8 * scales
 
 
-def q4_1(blocks: Bytes) -> Triple:
-    """Return the triple of Q4_1 blocks, (n, 20) bytes."""
+def _q4_1(blocks: Bytes) -> Triple:
     return _neighbours(blocks[:, 4:]), _halves(blocks, 0), _halves(blocks, 2)
 
 
-def q8_0(blocks: Bytes) -> Triple:
-    """Return the triple of Q8_0 blocks, (n, 34) bytes."""
+def _q8_0(blocks: Bytes) -> Triple:
     scales = _halves(blocks, 0)
     return blocks[:, 2:] ^ np.uint8(128), scales, -128 * scales  # signed to unsigned
 
 
-def q5_0(blocks: Bytes) -> Triple:
-    """Return the triple of Q5_0 blocks, (n, 22) bytes."""
+def _q5_0(blocks: Bytes) -> Triple:
     scales = _halves(blocks, 0)
     return _five_bits(blocks[:, 2:6], blocks[:, 6:]), scales, -16 * scales
 
 
-def q5_1(blocks: Bytes) -> Triple:
-    """Return the triple of Q5_1 blocks, (n, 24) bytes."""
+def _q5_1(blocks: Bytes) -> Triple:
     return _five_bits(blocks[:, 4:8], blocks[:, 8:]), _halves(blocks, 0), _halves(blocks, 2)
 
 
-def q4_k(blocks: Bytes) -> Triple:
-    """Return the triple of Q4_K blocks, (n, 144) bytes."""
+def _q4_k(blocks: Bytes) -> Triple:
     return _packed(_nibbles(blocks[:, 16:]), 4), *_products(blocks)
 
 
-def q5_k(blocks: Bytes) -> Triple:
-    """Return the triple of Q5_K blocks, (n, 176) bytes."""
+def _q5_k(blocks: Bytes) -> Triple:
     groups = np.arange(8, dtype=np.uint8)[:, None]
     fifth = blocks[:, None, 16:48] >> groups & np.uint8(1)  # bit g of byte i: group g, weight i
     return _packed(_nibbles(blocks[:, 48:]) | fifth << np.uint8(4), 5), *_products(blocks)
@@ -74,13 +68,8 @@ _EXACT = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
 _ON_GPU = {"Q5_0": 5, "Q5_1": 5, "Q4_K": 4, "Q5_K": 5}
 
 READERS: Mapping[str, Callable[[Bytes], Triple]] = {
-    "Q4_0": q4_0,
-    "Q4_1": q4_1,
-    "Q5_0": q5_0,
-    "Q5_1": q5_1,
-    "Q8_0": q8_0,
-    "Q4_K": q4_k,
-    "Q5_K": q5_k,
+    **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0},
+    **{"Q4_K": _q4_k, "Q5_K": _q5_k},
 }
 """The conversion of every type that can be packed."""
 
