@@ -90,12 +90,9 @@ def recommended_sampling(
     stated = generation_config(path, say)
     if stated.get("do_sample") is False:
         return {"temperature": 0.0}
-    found = {name: stated[name] for name in _STATED if _is_usable(name, stated.get(name))}
+    given = {name: stated[name] for name in _STATED if stated.get(name) is not None}
+    found = {name: value for name, value in given.items() if _RANGES[name].fits(value)}
     return {"temperature": 1.0, **found} if found else {}
-
-
-def _is_usable(name: str, value: Any) -> bool:
-    return value is not None and _RANGES[name].fits(value)
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -168,35 +168,48 @@ def admitted(
     one line if not all drafts are verified. `place` is the folder or file from which the model was
     loaded, or None if that is not known. `shared` says how several processes share it, for display.
     """
-    _check_weights(module)
+    try:
+        mx.eval(module.parameters())
+    except RuntimeError as error:  # they belong to a stream of another thread
+        raise UnsupportedModelError(
+            f"the weights of the model cannot be computed here ({error}): in the thread that "
+            "loaded it, call mx.eval(model.parameters()), or load it without lazy=True"
+        ) from error
     model = AdaptedModel.of(module, tokenizer.eos_token_ids)
-    kind, key = model.config.model_type, _key(module, shared)
-    known = admissions.load(key) if key else None
-    # The first process decides: another one may never have examined the model.
-    found = sharing.agree(None if known is None else asdict(known))
-    if found is None:
-        often = "once" if key else "at each load, since its source cannot be read"
-        say(f"comparing drafts of {kind} with mlx-lm's plain decoding, {often}")
-        model.refused_caches = {}  # an earlier admission must not affect the examination
-        admission = examine(model, _Progress(say), sharing.agree)
-        if key:
-            admissions.store(key, admission)
-        say(f"compared in {admission.seconds:.1f} s: {admission.words}")
-    else:
-        admission = Admission(**found)
-        if admission.reason:
-            say(f"{kind} was compared before: {admission.words}")
+    key = _key(module, shared)
+    admission = _stored_or_examined(model, key, say, sharing)
     if place is not None and key and not shared:  # notes are about whole models
         admissions.note(place, key)
     if admission.support is None:
         raise UnsupportedModelError(
-            f"{kind} cannot be a target, since it does not compute the same over caches of ours "
-            f"({admission.reason}): use mlx-lm itself for this model"
+            f"{model.config.model_type} cannot be a target, since it does not compute the same "
+            f"over caches of ours ({admission.reason}): use mlx-lm itself for this model"
         )
     model.draft_support, model.supports_batches = admission.support, admission.batches
     model.draft_limits = admission.reason
     model.refused_caches = dict(admission.refused_caches)
     return model
+
+
+def _stored_or_examined(
+    model: AdaptedModel, key: str | None, say: Say, sharing: Sharing
+) -> Admission:
+    kind, known = model.config.model_type, admissions.load(key) if key else None
+    # The first process decides: another one may never have examined the model.
+    found = sharing.agree(None if known is None else asdict(known))
+    if found is not None:
+        admission = Admission(**found)
+        if admission.reason:
+            say(f"{kind} was compared before: {admission.words}")
+        return admission
+    often = "once" if key else "at each load, since its source cannot be read"
+    say(f"comparing drafts of {kind} with mlx-lm's plain decoding, {often}")
+    model.refused_caches = {}  # an earlier admission must not affect the examination
+    admission = examine(model, _Progress(say), sharing.agree)
+    if key:
+        admissions.store(key, admission)
+    say(f"compared in {admission.seconds:.1f} s: {admission.words}")
+    return admission
 
 
 class _Progress:
@@ -210,16 +223,6 @@ class _Progress:
         if done < total and time.monotonic() - self._said >= _EVERY_S:
             self._say(f"comparing drafts: {done} of {total} texts")
             self._said = time.monotonic()
-
-
-def _check_weights(module: nn.Module) -> None:
-    try:
-        mx.eval(module.parameters())
-    except RuntimeError as error:  # they belong to a stream of another thread
-        raise UnsupportedModelError(
-            f"the weights of the model cannot be computed here ({error}): in the thread that "
-            "loaded it, call mx.eval(model.parameters()), or load it without lazy=True"
-        ) from error
 
 
 def _key(module: nn.Module, shared: str = "") -> str | None:

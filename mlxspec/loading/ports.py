@@ -125,6 +125,8 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
     head_dim = _count(sizes, "head_dim") or _count(sizes, "hidden_size") // max(1, heads)
     # Mlx-lm's code of the type decides in which form rows are kept.
     is_latent = sizes.get("kv_lora_rank") is not None
+    stated = config.get("eos_token_id")
+    ends = stated if isinstance(stated, list) else [stated]
     return AdaptedConfig(
         model_type=kind,
         vocab_size=_count(sizes, "vocab_size"),
@@ -134,7 +136,7 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
         row_numbers=(0 if is_latent else 2 * stores * _widest_row(sizes, heads, head_dim),),
         max_position_embeddings=context_length(named),
         layer_windows=(),
-        eos_token_ids=_ends(config.get("eos_token_id")),
+        eos_token_ids=tuple(token for token in ends if isinstance(token, int)),
         **named_sizes(named),
     )
 
@@ -159,8 +161,3 @@ def _num_row_layers(sizes: Mapping[str, Any]) -> int:
 def _count(sizes: Mapping[str, Any], name: str) -> int:
     value = sizes.get(name)
     return value if isinstance(value, int) and 0 < value <= MAX_INTEGER else 0
-
-
-def _ends(value: Any) -> tuple[int, ...]:
-    tokens = value if isinstance(value, list) else [value]
-    return tuple(token for token in tokens if isinstance(token, int))

@@ -41,15 +41,13 @@ def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) 
 
 def widen(model: Model, tokenizer: Tokenizer) -> None:
     """Change a float16 model to bfloat16 if a probe comes close to the largest float16."""
-    if model.dtype == mx.float16 and not _is_safe(model, _probe_tokens(model.config, tokenizer)):
+    if model.dtype != mx.float16:
+        return
+    tokens = [*model.config.eos_token_ids, *tokenizer.encode(_PROBE)]
+    known = [token for token in tokens if token < model.config.vocab_size]
+    if not _is_safe(model, known[:_MOST_TOKENS] or [0]):
         model.set_dtype(mx.bfloat16)
         mx.eval(model.parameters())
-
-
-def _probe_tokens(config: ModelConfig, tokenizer: Tokenizer) -> list[int]:
-    tokens = [*config.eos_token_ids, *tokenizer.encode(_PROBE)]
-    known = [token for token in tokens if token < config.vocab_size]
-    return known[:_MOST_TOKENS] or [0]
 
 
 def _is_safe(model: Model, tokens: Sequence[int]) -> bool:

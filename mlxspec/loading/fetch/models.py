@@ -49,7 +49,8 @@ def list_local_models() -> list[LocalModel]:
 
 def describe_model(path: Path, source: str, name: str) -> LocalModel:
     """Return the description of the model in a folder or GGUF file."""
-    size_gb = _size(path) / 1e9
+    files = path.rglob("*") if path.is_dir() else [path]
+    size_gb = sum(file.stat().st_size for file in files if file.is_file()) / 1e9
     try:
         profile = read_profile(path)
     except UnsupportedModelError as error:
@@ -59,11 +60,6 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
         problem = f"it was compared with mlx-lm here, and is {admission.words}"
         return LocalModel(source, size_gb, problem, name, path)
     return LocalModel(source, size_gb, "", name, path, profile, admission)
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 @dataclass(frozen=True)
