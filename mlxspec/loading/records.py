@@ -1,16 +1,25 @@
-"""Small facts about this machine, by key, in one JSON file of the cache folder.
+"""The cache folder, and small facts about this machine in it, by key, in one JSON file.
 
 They only save time: if the file cannot be read or written, the facts are computed again. Two
 processes that store a fact at the same time lose neither.
 """
 
 import json
+import os
 from contextlib import suppress
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from mlxspec.file_lock import locked
-from mlxspec.loading.fetch.default_model import cache_folder
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads and facts: `MLXSPEC_HOME`, or the user's cache folder."""
+    chosen = os.environ.get("MLXSPEC_HOME")
+    return Path(expanduser(chosen)) if chosen else user_cache_path("mlxspec")
 
 
 class Records:

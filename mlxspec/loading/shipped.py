@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.fetch.default_model import cache_folder
 from mlxspec.loading.heads.file import DrafterFile, read_drafter_file
+from mlxspec.loading.records import cache_folder
 from mlxspec.models import TargetConfig
 from mlxspec.tokenizer import Tokenizer
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxspec.loading.fetch.default_model import cache_folder
+from mlxspec.loading.records import cache_folder
 from mlxspec_app.user.paths import Paths, find_paths
 
 

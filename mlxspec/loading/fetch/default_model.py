@@ -21,14 +21,13 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable
-from os.path import expanduser
 from pathlib import Path
 
-from platformdirs import user_cache_path
 from tqdm import tqdm
 
 from mlxspec.errors import ModelNotFoundError
 from mlxspec.file_lock import locked
+from mlxspec.loading.records import cache_folder
 from mlxspec.params import DEFAULT_MODEL
 from mlxspec.progress import Progress
 
@@ -52,12 +51,6 @@ _INDEXES = {  # variables of pip, each with the same setting of uv
     "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
     "PIP_EXTRA_INDEX_URL": ("UV_INDEX", "UV_EXTRA_INDEX_URL"),
 }
-
-
-def cache_folder() -> Path:
-    """Return the folder for downloads: `MLXSPEC_HOME`, or the user's cache folder."""
-    chosen = os.environ.get("MLXSPEC_HOME")
-    return Path(expanduser(chosen)) if chosen else user_cache_path("mlxspec")
 
 
 def default_model_path() -> Path:
