@@ -39,10 +39,10 @@ LENGTH = 40
 pytestmark = pytest.mark.usefixtures("shared_home")
 
 
-def greedy(module, eos):
+def greedy(module, eos, prompt=PROMPT, length=LENGTH):
     """mlx-lm's own greedy text, the truth."""
     tokens = []
-    for token, _ in generate_step(mx.array(PROMPT), module, max_tokens=LENGTH):
+    for token, _ in generate_step(mx.array(prompt), module, max_tokens=length):
         tokens.append(token)
         if token in eos:
             break
