@@ -78,7 +78,7 @@ class ToolSplitter:
             return False
         end = self._format.end
         at = self._text.find(end, self._streamed.position) if end else -1
-        if at < 0 or self._streamed.is_in_arguments:
+        if at < 0:  # also inside arguments, of which all text has been read
             return False
         calls = [] if self._streamed.has_begun else self._calls(self._text[:at], end)
         found += calls
