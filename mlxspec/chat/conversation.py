@@ -166,10 +166,8 @@ class Conversation(History):
     ) -> list[Alternative]:
         """Return the most probable tokens at a position of a reply.
 
-        Args:
-            turn: Index of the turn in `turns`.
-            position: Index of the token among the tokens of the reply.
-            k: Number of tokens; the written one is added if it is not among them.
+        `turn` is its index in `turns`, `position` that among its tokens. Of the `k` tokens the
+        written one is one more if it is not among them.
 
         Raises:
             ValueError: There is no such token, or the reply was restored as text.
@@ -192,14 +190,8 @@ class Conversation(History):
     ) -> tuple[list[Event], list[Event]]:
         """Answer a turn twice, plainly and then with drafts; the chat does not change.
 
-        Args:
-            text: Text of the user; "" for the last turn again.
-            params: Settings of both replies.
-            should_stop: As in `reply`, for both.
-            on_run: Called with the name of the drafter before each reply.
-
-        Returns:
-            The events of both replies, each after the turn that it answers.
+        The events of both replies follow the turn that they answer: `text`, or the last turn again
+        for "". `on_run` is called with the name of the drafter before each reply.
 
         Raises:
             ValueError: There is no turn to answer.

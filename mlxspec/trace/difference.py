@@ -52,24 +52,19 @@ class Difference:
     """The first difference between a greedy reply and another.
 
     Attributes:
-        index: Number of tokens before it, which are the same.
-        token: The token of the reply there, or None if the reply has ended.
-        expected: The token of the other reply, or None likewise.
         gap: The target's best logit there minus the lower one of the two; None if one reply has
             ended.
-        near_tie: Largest gap that rounding explains there; 0 for none.
         token_logit: The target's logit of the token, after bias and penalties, read with no other
             rows in the forward; None if one reply has ended.
-        expected_logit: That of the other token.
     """
 
-    index: int
-    token: int | None
-    expected: int | None
+    index: int  # number of tokens before it, which are the same
+    token: int | None  # the token of the reply there, or None if the reply has ended
+    expected: int | None  # the token of the other reply, or None likewise
     gap: float | None
-    near_tie: float = 0.0
+    near_tie: float = 0.0  # largest gap that rounding explains there; 0 for none
     token_logit: float | None = None
-    expected_logit: float | None = None
+    expected_logit: float | None = None  # that of the other token
 
     @property
     def is_near_tie(self) -> bool:
@@ -89,18 +84,15 @@ class Proof:
     """How many tokens of a greedy reply are those of plain decoding, which wrote it again.
 
     Attributes:
-        num_same: Number of equal tokens, counted from the first token.
         difference: The first difference; None if the reply is identical to its end, or the
             comparison was stopped.
-        drafted: Text of the token there with drafts; "" for none.
-        plain: Text of the token there without drafts; "" for none.
     """
 
     num_tokens: int
-    num_same: int
+    num_same: int  # number of equal tokens, counted from the first token
     difference: Difference | None = None
-    drafted: str = ""
-    plain: str = ""
+    drafted: str = ""  # text of the token there with drafts; "" for none
+    plain: str = ""  # text of the token there without drafts; "" for none
 
     @property
     def is_identical(self) -> bool:

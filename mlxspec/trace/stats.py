@@ -40,27 +40,19 @@ class GenerationStats:
     """Figures of one reply, counted from its events.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt, including reused ones and kept ones of the reply.
-        reused_tokens: Prompt tokens whose rows were already in the cache.
         kept_tokens: First tokens of the reply, given by the caller; not among those generated.
-        reasoning_tokens: Emitted tokens between the marks of reasoning.
         accepted_at_depth: Number of rounds that accepted a node at depth 1, 2, ...
         drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
         length_counts: Number of rounds by accepted length, from 0 on.
         kinds: Emitted tokens by kind; those that a grammar forced are of the kind "forced".
         sources: Accepted nodes by the drafter that proposed them.
-        accepted_prediction_tokens: Tokens of a predicted text that were drafted and accepted.
-        rejected_prediction_tokens: Tokens of it that were drafted and not accepted.
-        target_s: Seconds spent in target forwards and verification.
-        prefill_s: Seconds from the start to the end of the prompt.
-        total_s: Seconds from the start to the last event.
     """
 
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
+    prompt_tokens: int = 0  # tokens of the prompt, including reused ones and kept ones of the reply
+    reused_tokens: int = 0  # prompt tokens whose rows were already in the cache
     kept_tokens: int = 0
     generated_tokens: int = 0
-    reasoning_tokens: int = 0
+    reasoning_tokens: int = 0  # emitted tokens between the marks of reasoning
     rounds: int = 0
     plain_forwards: int = 0
     drafted: int = 0
@@ -70,13 +62,13 @@ class GenerationStats:
     length_counts: list[int] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    accepted_prediction_tokens: int = 0
-    rejected_prediction_tokens: int = 0
+    accepted_prediction_tokens: int = 0  # tokens of a predicted text that were drafted and accepted
+    rejected_prediction_tokens: int = 0  # tokens of it that were drafted and not accepted
     draft_s: float = 0.0
-    target_s: float = 0.0
-    prefill_s: float = 0.0
+    target_s: float = 0.0  # seconds spent in target forwards and verification
+    prefill_s: float = 0.0  # seconds from the start to the end of the prompt
     ttft_s: float = 0.0
-    total_s: float = 0.0
+    total_s: float = 0.0  # seconds from the start to the last event
     _draft: DraftProposed | None = field(default=None, repr=False)
 
     def add(self, event: Event) -> None:
