@@ -8,7 +8,7 @@
 A step first reads a part of the oldest waiting prompt, so a long prompt delays the other replies by
 only one chunk at a time. Then it writes one round for all replies.
 
-A single reply is written as `Engine.generate` writes it, by a `ReplyWriter`; when a second one
+A single reply, such as that of `Engine.generate`, is written by a `ReplyWriter`; when a second one
 joins, both move to the `BatchWriter`. Replies that cannot share a forward each keep a writer and a
 decoder of their own, and write their rounds one after the other: slower, but exact. That is so
 where the cache rotates, where the drafter continues the forward of its own reply, and where the
@@ -17,18 +17,18 @@ target verifies no trees, because a batch of unequal drafts is a forward of tree
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.writer import BatchWriter
-from mlxspec.budget import Budget, CostCurve, FixedBudget
-from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.budget import CostCurve
+from mlxspec.decoder.decoder import PREFILL_CHUNK
 from mlxspec.device.turns import device_turn
-from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.errors import NumericsError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import ChainRule, GenerationParams
+from mlxspec.params.checks import set_fields, whole
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.job import Job, job_of
 from mlxspec.reply.reply import Reply
@@ -38,72 +38,111 @@ from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import Event
 
+DEFAULT_BATCH_SIZE = 8
+DEFAULT_ROWS_PER_ROUND = 64
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """The size of a batch.
+
+    Attributes:
+        batch_size: Maximum number of sequences decoded together.
+        rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
+            each round, and the other rows are divided equally: a tree has at most `rows_per_round
+            // sequences` rows, and at most its own `num_draft_tokens`. With a measured cost curve,
+            trees are cut to the fastest width.
+
+    Raises:
+        ValueError: A value is no integer, or less than 1.
+    """
+
+    batch_size: int = DEFAULT_BATCH_SIZE
+    rows_per_round: int = DEFAULT_ROWS_PER_ROUND
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            batch_size=whole("batch_size", self.batch_size, "1 or more", least=1),
+            rows_per_round=whole(
+                "rows_per_round", self.rows_per_round, "1 (plain decoding) or more", least=1
+            ),
+        )
+
+    def for_prompts(self, count: int) -> "BatchSettings":
+        """Return these settings with no more slots than `count` prompts need."""
+        return replace(self, batch_size=max(1, min(self.batch_size, count)))
+
+    def nodes_each(self, num_sequences: int) -> int:
+        """Return how many nodes each of `num_sequences` may draft, without its root."""
+        return max(0, self.rows_per_round // num_sequences - 1)
+
 
 class OpenBatch:
-    """Writes replies that join and leave between rounds. Only one thread may use it."""
+    """Writes replies that join and leave between rounds. One thread at a time may use it.
+
+    Attributes:
+        workspace: What the first reply is written with; other replies get new ones like it. If
+            replies share forwards, its decoder reads all prompts.
+    """
 
     def __init__(
         self,
-        target: Decoder,
-        drafter: Drafter,
+        workspace: Workspace,
         tokenizer: Tokenizer,
         settings: BatchSettings,
         *,
-        budget: Budget | None = None,
         costs: CostCurve | None = None,
         prefixes: PrefixCache | None = None,
         chain_rule: ChainRule = "block",
         grammars: Grammars | None = None,
     ) -> None:
-        """Prepare a batch; neither the target's cache nor the drafter changes.
+        """Prepare a batch.
 
         Args:
-            target: Provides the model, and the kind of cache.
-            drafter: Every reply gets a new one like it.
+            workspace: The decoder, drafter and budget of the first reply.
             tokenizer: The target's tokenizer.
             settings: Size of the batch.
-            budget: Decides how many draft nodes are verified for a reply that shares no forward;
-                None for all of them.
             costs: Cost curve of shared forwards; None verifies all drafts whole.
             prefixes: Stores rows of prefixes, which need not be computed again.
             chain_rule: Verifies sampled chains if the settings of a reply name no rule.
             grammars: Compiles the grammars of replies; None for one of only this batch.
-
-        Raises:
-            ValueError: The drafter cannot be copied.
         """
-        self._target, self._tokenizer, self._settings = target, tokenizer, settings
-        self._like = Workspace(target, as_drafter(drafter), budget or FixedBudget())
+        self.workspace, self._tokenizer, self._settings = workspace, tokenizer, settings
         self._costs, self._chain_rule = costs, chain_rule
         self._grammars = grammars or Grammars(tokenizer)
-        stores_rows = target.can_adopt and target.cache.can_be_cut
+        stores_rows = workspace.decoder.can_adopt and workspace.decoder.cache.can_be_cut
         self._prefixes = prefixes if prefixes is not None and stores_rows else PrefixCache(0)
         self._members: list[Reply] = []  # including those that have left in this step
         self._is_broken = False  # whether an error or an interrupt has ended the last step
         self._begin()
-        # Immediately, so that an unsuitable drafter is refused here.
-        self._spare.append(self._new_workspace())
 
     def _begin(self) -> None:
-        """Start with all replies, from their reported texts, and with no rows."""
+        """Start with all replies, from their reported texts."""
         self._shared: BatchWriter | None = None  # of all that share a forward, if that is possible
-        if _can_share(self._target, self._like.drafter):
-            self._shared = BatchWriter(self._target, self._settings, self._costs)
+        if self._settings.batch_size > 1 and _can_share(self.workspace):
+            self._shared = BatchWriter(self.workspace.decoder, self._costs)
         self._writers: dict[Reply, ReplyWriter] = {}  # of all others that have a writer
         self._prefixes.clear()
-        self._spare: list[Workspace] = []
+        self._spare = [self.workspace]
         self._workspaces: dict[Reply, Workspace] = {}
         self._running: list[Reply] = []
         self._waiting = deque(reply for reply in self._members if not reply.has_ended)
         for reply in self._waiting:
             reply.begin_again()
 
+    def continue_in(self, workspace: Workspace) -> None:
+        """Continue the only reply in another workspace: its decoder has another text by now."""
+        self.workspace = workspace
+        self._spare = [workspace for _ in self._spare]
+        self._workspaces = dict.fromkeys(self._workspaces, workspace)
+
     # ---- who is here -----------------------------------------------------------------------
 
     @property
     def drafter(self) -> str:
         """Name of the drafter; every reply has its own copy."""
-        return self._like.drafter.name
+        return self.workspace.drafter.name
 
     @property
     def num_replies(self) -> int:
@@ -148,12 +187,13 @@ class OpenBatch:
             ValueError: As in `Engine.generate`.
             ContextLengthError: The prompt is longer than the model's context.
         """
-        job = job_of(prompt, params, self._target, self._grammars, self._chain_rule)
+        target = self.workspace.decoder
+        job = job_of(prompt, params, target, self._grammars, self._chain_rule)
         return self.add(job, stop_when)
 
     def add(self, job: Job, stop_when: StopWhen = never) -> Reply:
         """Add a reply as `join` does, for a prompt that is already checked; see `Engine.job`."""
-        reply = Reply(job, self._target, self._tokenizer, stop_when)
+        reply = Reply(job, self.workspace.decoder, self._tokenizer, stop_when)
         self._members.append(reply)
         self._waiting.append(reply)
         return reply
@@ -170,12 +210,12 @@ class OpenBatch:
         """
         with device_turn():
             if self._is_broken:
+                self.workspace.decoder.reset()
                 self._begin()
             self._is_broken, num_read = True, 0
             while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
                 num_read += self.read(PREFILL_CHUNK - num_read)
-            self._round()
-            self._release()
+            self.write()
             self._is_broken = False
         told = [(one, event) for one in self._members for event in one.take_events()]
         self._members = [reply for reply in self._members if not reply.has_ended]
@@ -186,13 +226,16 @@ class OpenBatch:
         return len(self._running) < self._settings.batch_size or self._waiting[0].is_over
 
     def read(self, most: int = PREFILL_CHUNK) -> int:
-        """Read up to `most` tokens of the oldest waiting prompt; return how many were read."""
+        """Read up to `most` tokens of the oldest waiting prompt; return how many were read.
+
+        A prompt whose decoder got another text meanwhile is read whole.
+        """
         reply, num_read = self._waiting[0], 0
         if reply.is_over:
             self._waiting.popleft()
             self._end(reply)
             return 0
-        writer = self._writers.get(reply) or self._begin_reading(reply)
+        writer = self._writer_of(reply) if reply in self._writers else self._begin_reading(reply)
         if writer.is_reading:
             num_read = reply.attempt(partial(writer.read, most)) or 0
         if not writer.is_reading:
@@ -209,16 +252,26 @@ class OpenBatch:
         reply.draft_with(workspace.drafter)
         return self._write_alone(reply)
 
-    def _write_alone(self, reply: Reply) -> ReplyWriter:
-        writer = ReplyWriter(reply, self._workspaces[reply], self._prefixes)
+    def _writer_of(self, reply: Reply) -> ReplyWriter:
+        """Return the writer of a reply: a new one if its decoder has another text by now."""
+        writer, workspace = self._writers[reply], self._workspaces[reply]
+        if writer.decoder is workspace.decoder and writer.is_intact:
+            return writer
+        reply.draft_with(workspace.drafter)
+        return self._write_alone(reply, is_moved=True)
+
+    def _write_alone(self, reply: Reply, *, is_moved: bool = False) -> ReplyWriter:
+        workspace = self._workspaces[reply]
+        writer = ReplyWriter(reply, workspace, self._prefixes, is_moved=is_moved)
         self._writers[reply] = writer
         return writer
 
     def _new_workspace(self) -> Workspace:
-        return self._like.like(self._shared.reader if self._shared else self._target.apart())
+        decoder = self.workspace.decoder
+        return self.workspace.like(decoder if self._shared else decoder.apart())
 
-    def _round(self) -> None:
-        """Write a round of all running replies."""
+    def write(self) -> None:
+        """Write a round of all running replies; those that are over leave."""
         self._release()
         is_reading = any(reply in self._writers for reply in self._waiting)
         if self._shared and len(self._running) == 1 and not is_reading:
@@ -228,12 +281,19 @@ class OpenBatch:
                 self._write_alone(reply)
         else:
             self._share()
+        most = self._settings.nodes_each(len(self._running)) if self._running else 0
         for reply in self._running:
-            if writer := self._writers.get(reply):
-                writer.most_nodes = self._settings.nodes_each(len(self._running))
-                reply.attempt(writer.step)
+            if reply in self._writers:
+                reply.attempt(partial(self._write_one, reply, most))
         if self._shared and self._shared.replies:
+            self._shared.most_nodes = most
             write_round(self._shared)
+        self._release()
+
+    def _write_one(self, reply: Reply, most_nodes: int) -> None:
+        writer = self._writer_of(reply)
+        writer.most_nodes = most_nodes
+        writer.write()
 
     def _share(self) -> None:
         """Let the running replies share their forwards, if that is possible."""
@@ -257,11 +317,11 @@ class OpenBatch:
         workspace, writer = self._workspaces.pop(reply, None), self._writers.pop(reply, None)
         if writer is not None:
             writer.leave()
-        if workspace is not None and reply.error is None:
+        if workspace is not None and reply.error is not None:
+            self._forget(workspace, reply.error)
+        elif workspace is not None:
             self._store(reply, writer)
             self._spare.append(workspace)
-        elif workspace is not None:
-            self._forget(workspace, is_nan=isinstance(reply.error, NumericsError))
         if self._shared and reply in self._shared.replies:
             self._shared.remove(reply)
             if reply.error is not None:
@@ -275,15 +335,17 @@ class OpenBatch:
         elif self._shared:
             self._prefixes.add(*self._shared.rows_of(reply))
 
-    def _forget(self, workspace: Workspace, *, is_nan: bool) -> None:
-        """Forget the rows that a failed reply may have damaged."""
+    def _forget(self, workspace: Workspace, error: Exception) -> None:
+        """Forget the rows of a failed reply if they are damaged, or took too much memory."""
+        is_nan = isinstance(error, NumericsError)
         if is_nan:  # every text that continues from them would end, too
             self._prefixes.clear()
-        if is_nan or not self._writers:
-            workspace.decoder.reset()  # frees its memory too, which may have been too little
+        if is_nan or (isinstance(error, MemoryError | RuntimeError) and not self._writers):
+            workspace.decoder.reset()
 
 
-def _can_share(target: Decoder, drafter: Drafter) -> bool:
+def _can_share(workspace: Workspace) -> bool:
     """Return whether replies can share a forward."""
+    target, drafter = workspace.decoder, workspace.drafter
     verifies_trees = target.draft_support == "tree" and target.model.supports_batches
     return verifies_trees and target.cache.max_size is None and not drafter.stages_in_target

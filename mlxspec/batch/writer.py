@@ -9,7 +9,6 @@ from itertools import accumulate
 import mlx.core as mx
 
 from mlxspec.batch.decoder import BatchDecoder
-from mlxspec.batch.settings import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import Decoder
@@ -29,16 +28,16 @@ class BatchWriter:
 
     Attributes:
         ahead: None: no round is launched before the host has the tokens of the previous one.
-        reader: Reads the prompts, one after the other.
+        most_nodes: Maximum number of draft nodes of each reply in a round.
     """
 
     ahead: list[WaitedRound | None] | None = None
+    most_nodes = 0
 
-    def __init__(self, target: Decoder, settings: BatchSettings, costs: CostCurve | None) -> None:
-        """Start without replies; the target provides the model, and the kind of cache."""
-        self.reader = target.apart()
-        self._decoder = BatchDecoder(target.model, target.cache, 0)
-        self._settings = settings
+    def __init__(self, reader: Decoder, costs: CostCurve | None) -> None:
+        """Start without replies; `reader` reads the prompts, one after the other."""
+        self._reader = reader
+        self._decoder = BatchDecoder(reader.model, reader.cache, 0)
         self._width = WidthChoice(costs)
         self._slots: list[Reply | None] = []  # None: free until the next reply or round
         self._num_allowed: list[int] = []
@@ -65,9 +64,9 @@ class BatchWriter:
     def move_to_reader(self, reply: Reply) -> None:
         """Move the only reply to the reader, which then has its text."""
         slot = self._slots.index(reply)
-        cache = self._decoder.cache.take(slot, self.reader.cache)
+        cache = self._decoder.cache.take(slot, self._reader.cache)
         tokens = reply.continuation.tokens[:-1]
-        self.reader.adopt(tokens, cache, reply.guard.active.readers)
+        self._reader.adopt(tokens, cache, reply.guard.active.readers)
         self.remove(reply)
         self.shrink()
 
@@ -93,9 +92,11 @@ class BatchWriter:
     def propose(self) -> list[Draft]:
         self.shrink()
         self._begun_at = time.perf_counter()
-        most = self._settings.nodes_each(len(self._slots))
         self._num_allowed = [
-            min(most, reply.continuation.draft_budget(reply.room(self._decoder.length(slot))))
+            min(
+                self.most_nodes,
+                reply.continuation.draft_budget(reply.room(self._decoder.length(slot))),
+            )
             for slot, reply in enumerate(self.replies)
         ]
         drafts = [
@@ -127,7 +128,7 @@ class BatchWriter:
         self._num_rows = self._decoder.num_rows(trees)
         hidden = self._decoder.forward_trees(trees)
         ends = list(accumulate(tree.n_nodes for tree in trees))
-        logits = mx.split(self.reader.logits(hidden), ends[:-1])
+        logits = mx.split(self._reader.logits(hidden), ends[:-1])
         return [
             reply.attempt(
                 partial(reply.continuation.verify, draft, rows, reply.guard.active.num_top_tokens)

@@ -21,7 +21,7 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.batch.settings import DEFAULT_ROWS_PER_ROUND
+from mlxspec.batch import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.device.core_split import left_to_blas

@@ -9,8 +9,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defined]
 
-from mlxspec.batch import BatchReply
-from mlxspec.batch.settings import DEFAULT_BATCH_SIZE
+from mlxspec.batch import DEFAULT_BATCH_SIZE, BatchReply
 from mlxspec.compat.engines import drafter_like, engine_of, refuse
 from mlxspec.compat.generation import log_probs, say_nothing
 from mlxspec.compat.options import StepOptions, check_stream, known_ends, most_tokens

@@ -95,7 +95,9 @@ class Decoder:
 
     def apart(self) -> "Decoder":
         """Return a decoder of the same model with an empty cache of the same kind."""
-        return type(self)(self.model, self.cache.empty_like())
+        other = type(self)(self.model, self.cache.empty_like())
+        other.context_length = self.context_length
+        return other
 
     # ---- text ------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """The engine: one target, one drafter, and the replies that they write.
 
-A reply is an iterator. Its caller may pause it, resume it in another thread at every step, or start
-another reply in the meantime. So each step takes a turn of the device (`device/turns.py`), and the
-target belongs to the newest reply. An older reply that continues beside it gets a decoder of its
-own, and the target if the newer reply is over by then.
+A reply is an iterator over an open batch of one. Its caller may pause it, resume it in another
+thread at every step, or start another reply in the meantime. So each step takes a turn of the
+device (`device/turns.py`), and the target belongs to the newest reply. An older reply that
+continues beside it gets a decoder of its own, and the target if the newer reply is over by then.
 """
 
 import weakref
@@ -14,8 +14,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from mlxspec.batch import BatchReply, BatchSettings, OpenBatch, replies_in_order
-from mlxspec.batch.settings import DEFAULT_BATCH_SIZE, DEFAULT_ROWS_PER_ROUND
+from mlxspec.batch import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_ROWS_PER_ROUND,
+    BatchReply,
+    BatchSettings,
+    OpenBatch,
+    replies_in_order,
+)
 from mlxspec.budget import Budget, CostCurve, FixedBudget
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import Decoder
@@ -33,12 +39,13 @@ from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.job import Job, job_of, jobs_of
 from mlxspec.reply.reply import Reply
-from mlxspec.reply.writer import ReplyWriter, Workspace
+from mlxspec.reply.writer import Workspace
 from mlxspec.text.prompt import check_prompt
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, Event, GenerationStarted, text_of
 
 _MOST_TEXTS = 64  # contexts of stored prefixes: a gigabyte of a tiny model holds millions of tokens
+_ALONE = BatchSettings(batch_size=1, rows_per_round=1 << 30)  # a budget limits its drafts
 _GONE_WHEN_CLOSED = ("target", "drafter", "_wired")
 
 
@@ -229,12 +236,11 @@ class Engine:
         costs: CostCurve | None,
         prefixes: PrefixCache | None = None,
     ) -> OpenBatch:
+        own = Workspace(self.target, as_drafter(drafter or self.drafter), self.budget)
         return OpenBatch(
-            self.target,
-            drafter or self.drafter,
+            own.like(self.target.apart()),
             self.tokenizer,
             settings,
-            budget=self.budget,
             costs=costs,
             prefixes=prefixes,
             chain_rule=self.chain_rule,
@@ -340,11 +346,12 @@ class Engine:
         stop_when: StopWhen,
     ) -> Iterator[Event]:
         with device_turn():
-            reply = Reply(job, self.target, self.tokenizer, stop_when)
+            batch = OpenBatch(workspace, self.tokenizer, _ALONE)
+            reply = batch.add(job, stop_when)
             reply.raise_error()
             reply.draft_with(workspace.drafter)
             started = self.started(job.params, reply.drafter.name)
-        writer: ReplyWriter | None = None
+            self._newest = reply
         try:
             yield started
             yield from reply.take_events()
@@ -353,34 +360,25 @@ class Engine:
                 if not reply.is_over and should_stop():
                     reply.cancel()
                 with self._step():
-                    if not reply.is_over:
-                        writer = self._writer(reply, workspace, writer)
-                        writer.step()
-                    if reply.is_over:
-                        reply.finish()
+                    self._settle(reply, batch)
+                    if batch.num_waiting:
+                        batch.read()
+                    else:
+                        batch.write()
+                reply.raise_error()
                 yield from reply.take_events()
         finally:
-            self._leave(reply, writer)
+            self._leave(reply)
 
-    def _writer(
-        self, reply: Reply, workspace: Workspace, writer: ReplyWriter | None
-    ) -> ReplyWriter:
-        """Return the writer of a reply: a new one if its decoder has another text by now.
-
-        The newest reply has the engine's target, where its prompt continues the last text. An older
-        one that continues beside it gets another decoder, and a new drafter if one can be made.
-        """
-        target, newest = self.target, self._newest
-        is_mine = newest is reply or (writer is not None and writer.decoder is not target)
-        if writer is not None and writer.is_intact and is_mine:
-            return writer
-        if writer is not None:
-            if newest is not None and newest is not reply and not newest.is_over:
-                workspace = _beside(workspace)
-            reply.draft_with(workspace.drafter)
-        if workspace.decoder is target:
+    def _settle(self, reply: Reply, batch: OpenBatch) -> None:
+        """Let a reply continue in the target, or beside a newer reply that needs the target."""
+        if batch.workspace.decoder is not self.target:
+            return
+        newest = self._newest
+        if newest is None or newest is reply or newest.is_over:
             self._newest = reply
-        return ReplyWriter(reply, workspace, is_moved=writer is not None)
+        else:
+            batch.continue_in(_beside(batch.workspace))
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -402,7 +400,7 @@ class Engine:
             finally:
                 self._is_in_step = False
 
-    def _leave(self, reply: Reply, writer: ReplyWriter | None) -> None:
+    def _leave(self, reply: Reply) -> None:
         """Release a reply that is over, failed, or lost its reader.
 
         The garbage collector may call this, in any thread and at any time. If the device is busy
@@ -411,8 +409,7 @@ class Engine:
         with free_turn() as is_free:
             if is_free and self._newest is reply:
                 self._newest = None
-                if writer is not None:
-                    writer.leave()
+                self.target.commit([])
 
 
 def _beside(workspace: Workspace) -> Workspace:

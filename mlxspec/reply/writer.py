@@ -15,7 +15,6 @@ from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import NumericsError
 from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.reply.certain_round import CertainRound, ending_draft
 from mlxspec.reply.pending_round import PendingRound
@@ -63,8 +62,8 @@ class ReplyWriter:
     ) -> None:
         """Take a workspace; cache rows of a prefix of the text are reused.
 
-        `prefixes` stores rows of prefixes, too. Set `is_moved` if another reply may take the
-        decoder away between two steps, as it has done before.
+        `prefixes` stores rows of prefixes, too. Set `is_moved` if another reply has taken a decoder
+        away from this one, as it may do again between two steps.
         """
         self.ahead: WaitedRound | None = None
         self.most_nodes = _NO_LIMIT
@@ -112,43 +111,35 @@ class ReplyWriter:
 
     # ---- a step ----------------------------------------------------------------------------
 
-    def step(self) -> None:
-        """Read a chunk of the prompt, or write a round. The reply must not be over.
-
-        Events are reported after the commit, so an interrupt leaves a cache from which the next
-        reply continues correctly.
-        """
-        try:
-            if self.is_reading and not self._is_moved:
-                self.read()
-            else:
-                while self.is_reading:  # here, as another reply could undo it after every chunk
-                    self.read()
-                self._write()
-        except NumericsError:
-            self.decoder.reset()  # no row that led to NaN may be reused
-            raise
-        self._revision = self.decoder.revision
-
     def read(self, most: int = PREFILL_CHUNK) -> int:
-        """Read up to `most` more tokens; return how many.
+        """Read up to `most` more tokens, or all if the text has moved; return how many.
 
         The last token is not read: it is the next root. At the end the rows are stored as a prefix.
         """
-        continuation = self._reply.continuation
+        continuation, before = self._reply.continuation, len(self.decoder)
         step = min(PREFILL_CHUNK, continuation.params.prefill_step_size or PREFILL_CHUNK, most)
-        chunk = continuation.tokens[len(self.decoder) : -1][:step]
-        self.decoder.observe(chunk)
-        self._has_read()
+        while self.is_reading:
+            self.decoder.observe(continuation.tokens[len(self.decoder) : -1][:step])
+            self._has_read()
+            if not self._is_moved:  # otherwise another reply could undo it after every chunk
+                break
         if not self.is_reading:
             self.store()
-        return len(chunk)
+        self._revision = self.decoder.revision
+        return len(self.decoder) - before
 
     def _has_read(self) -> None:
         self._reply.has_read(len(self.decoder) + 1, self._num_reused)
         self._reply.end_if_full(len(self.decoder))
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write a round, after reading the text if it has moved.
+
+        Events are reported after the commit, so an interrupt leaves a cache from which the next
+        reply continues correctly.
+        """
+        if self.is_reading:
+            self.read()
         if self._reply.is_over:  # the context is full
             return
         if not self._is_begun:
@@ -157,6 +148,7 @@ class ReplyWriter:
         self._reply.end_if_full(len(self.decoder))
         if self._reply.is_over:
             self._budget.end()
+        self._revision = self.decoder.revision
 
     def _begin(self) -> None:
         """Start drafter and budget."""

@@ -242,7 +242,7 @@ def test_a_reply_that_was_alone_gives_its_memory_back_where_that_was_too_little(
     batch.step()
     monkeypatch.setattr(Continuation, "emit", out_of_memory)
     assert_failed(bad, written(batch)[bad], RuntimeError)
-    assert batch._shared.reader.cache.nbytes == 0
+    assert batch.workspace.decoder.cache.nbytes == 0
 
 
 def out_of_memory(*_):

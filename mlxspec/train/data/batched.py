@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mlxspec.batch import BatchSettings, OpenBatch, replies_as_they_end
+from mlxspec.budget import FixedBudget
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply.job import Job
+from mlxspec.reply.writer import Workspace
 from mlxspec.trace.events import EmittedToken
 
 T = TypeVar("T")
@@ -53,7 +55,8 @@ def run_tasks(
 ) -> Iterator[tuple[int, T]]:
     """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends."""
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
-    batch = OpenBatch(target, NoDrafter(), loaded.tokenizer, BatchSettings(batch_size))
+    workspace = Workspace(target, NoDrafter(), FixedBudget())
+    batch = OpenBatch(workspace, loaded.tokenizer, BatchSettings(batch_size))
     new, begun = iter(enumerate(tasks)), dict[int, Task[T]]()
     requests, written = dict[int, Request](), dict[int, list[int]]()
     waiting, results = deque[Job](), deque[tuple[int, T]]()
