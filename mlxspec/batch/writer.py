@@ -16,8 +16,8 @@ from mlxspec.device.backend import values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.kv.prefixes import Planes
+from mlxspec.reply.pending import PendingRound, wait_all
 from mlxspec.reply.reply import Reply
-from mlxspec.reply.waited_round import WaitedRound, wait_all
 
 
 class BatchWriter:
@@ -31,7 +31,7 @@ class BatchWriter:
         most_nodes: Maximum number of draft nodes of each reply in a round.
     """
 
-    ahead: list[WaitedRound | None] | None = None
+    ahead: list[PendingRound | None] | None = None
     most_nodes = 0
 
     def __init__(self, reader: Decoder, costs: CostCurve | None) -> None:
@@ -123,7 +123,7 @@ class BatchWriter:
         guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
         return draft
 
-    def verify(self, drafts: list[Draft]) -> list[WaitedRound | None]:
+    def verify(self, drafts: list[Draft]) -> list[PendingRound | None]:
         trees = [draft.tree for draft in drafts]
         self._num_rows = self._decoder.num_rows(trees)
         hidden = self._decoder.forward_trees(trees)
@@ -136,10 +136,10 @@ class BatchWriter:
             for reply, draft, rows in zip(self.replies, drafts, logits, strict=True)
         ]
 
-    def look_ahead(self, pending: list[WaitedRound | None]) -> None:
+    def look_ahead(self, pending: list[PendingRound | None]) -> None:
         pass
 
-    def take(self, pending: list[WaitedRound | None]) -> list[Round | None]:
+    def take(self, pending: list[PendingRound | None]) -> list[Round | None]:
         wait_all([one for one in pending if one is not None])
         return [
             None if one is None else reply.attempt(partial(_emit, reply, one))
@@ -167,7 +167,7 @@ class BatchWriter:
             reply.end_if_full(took.context)
 
 
-def _emit(reply: Reply, pending: WaitedRound) -> Round:
+def _emit(reply: Reply, pending: PendingRound) -> Round:
     """Emit the tokens of a computed round.
 
     Raises:

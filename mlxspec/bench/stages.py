@@ -26,11 +26,10 @@ from mlxspec.measure.tables import cell, table
 from mlxspec.measure.trial import run_trial
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams
-from mlxspec.reply import host_round as host_round_room
+from mlxspec.reply import pending as pending_room
 from mlxspec.reply import verification as verification_room
-from mlxspec.reply import waited_round as waited_round_room
 from mlxspec.reply.continuation import Continuation
-from mlxspec.reply.waited_round import WaitedRound
+from mlxspec.reply.pending import PendingRound
 from mlxspec.text.stream import TextStream
 
 REST = "the rest"
@@ -136,11 +135,11 @@ def profile_rounds(
         (engine.target, "forward_tree", "build the forward"),
         (engine.target, "logits", "build the forward"),
         (verification_room, "verify", "build the verification"),
-        (waited_round_room, "sync", "wait for the device"),
-        (WaitedRound, "launch", "wait for the device"),  # it waits where MLX's queue is full
-        (WaitedRound, "wait", "read out"),
-        (host_round_room, "walk", "verify on the host"),
-        (host_round_room, "top_tokens", "top tokens on the host"),
+        (pending_room, "sync", "wait for the device"),
+        (PendingRound, "launch", "wait for the device"),  # it waits where MLX's queue is full
+        (PendingRound, "wait", "read out"),
+        (pending_room, "walk", "verify on the host"),
+        (pending_room, "top_tokens", "top tokens on the host"),
         (Continuation, "emit", "emit"),
         (TextStream, "push", "detokenise"),
         (engine.target, "commit", "commit"),

@@ -16,8 +16,8 @@ from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
 from mlxspec.params import GenerationParams
 from mlxspec.reply.loops import LoopFinder
+from mlxspec.reply.pending import PendingRound
 from mlxspec.reply.verification import Verification
-from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.text.stream import TextStream
 from mlxspec.tokenizer import Tokenizer
@@ -182,7 +182,7 @@ class Continuation:
         num_top_tokens: int,
         safe: Draft | None = None,
         num_pending: int = 0,
-    ) -> WaitedRound:
+    ) -> PendingRound:
         """Verify a draft; everything is lazy.
 
         The (n_nodes, V) logits are the target's after each node. `safe` is the draft as the target

@@ -16,9 +16,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.grammar.constraint import Constraint, masked
 from mlxspec.params import GenerationParams, Sampler
-from mlxspec.reply.host_round import HostRound
-from mlxspec.reply.pending_round import PendingRound
-from mlxspec.reply.waited_round import WaitedRound
+from mlxspec.reply.pending import DeviceRound, HostRound, PendingRound
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
@@ -65,7 +63,7 @@ class Verification:
 
     def verify(
         self, draft: Draft, safe: Draft, logits: mx.array, noise: Noise, num_top_tokens: int
-    ) -> WaitedRound:
+    ) -> PendingRound:
         """Verify a draft; everything is lazy.
 
         `safe` is the draft as the target computed it. The (n_nodes, V) logits are the target's
@@ -81,8 +79,8 @@ class Verification:
         if self._is_for_host and not is_ahead and is_matching:
             is_greedy = params.sampling.is_greedy
             levels = None if is_greedy else noise.gumbel(tree.num_levels, self._vocab_size)
-            return HostRound(draft, tree, distributions, levels, num_top_tokens)
-        return PendingRound.of(
+            return HostRound(draft, distributions, tree, levels, num_top_tokens)
+        return DeviceRound.of(
             draft,
             tree,
             self._judge(safe, distributions, noise),

@@ -16,11 +16,9 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.prefixes import PrefixCache
-from mlxspec.reply.certain_round import CertainRound, ending_draft
-from mlxspec.reply.pending_round import PendingRound
+from mlxspec.reply.pending import CertainRound, DeviceRound, PendingRound, ending_draft
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.round import write_round
-from mlxspec.reply.waited_round import WaitedRound
 from mlxspec.trace.difference import common_length
 
 _SHORT_REPLY = 16  # tokens; measuring the cost of a forward would take longer
@@ -65,7 +63,7 @@ class ReplyWriter:
         `prefixes` stores rows of prefixes, too. Set `is_moved` if another reply has taken a decoder
         away from this one, as it may do again between two steps.
         """
-        self.ahead: WaitedRound | None = None
+        self.ahead: PendingRound | None = None
         self.most_nodes = _NO_LIMIT
         self.decoder = workspace.decoder
         self._reply, self._budget = reply, workspace.budget
@@ -194,7 +192,7 @@ class ReplyWriter:
         draft = guard.propose(continuation.root, self._num_allowed)
         return self._budget.cut(draft) if self._num_allowed else draft
 
-    def verify(self, drafts: Draft, num_pending: int = 0) -> WaitedRound:
+    def verify(self, drafts: Draft, num_pending: int = 0) -> PendingRound:
         """Verify a draft with one forward over all of its nodes; all is lazy.
 
         A draft with which the reply certainly ends needs no forward. `num_pending` counts the
@@ -209,7 +207,7 @@ class ReplyWriter:
         num_top_tokens = self._reply.guard.active.num_top_tokens
         return self._reply.continuation.verify(drafts, logits, num_top_tokens, safe, num_pending)
 
-    def look_ahead(self, pending: WaitedRound) -> None:
+    def look_ahead(self, pending: PendingRound) -> None:
         """Launch the next round if it is certain to follow and to be plain.
 
         A plain round commits only its root, so the next position is certain before the host has the
@@ -219,7 +217,7 @@ class ReplyWriter:
         is_plain = pending.draft.tree.n_nodes == 1 and continuation.may_look_ahead
         if not (self._budget.looks_ahead and is_plain and continuation.goes_on(self._room)):
             return
-        assert isinstance(pending, PendingRound), "the host has no token before it has waited"
+        assert isinstance(pending, DeviceRound), "the host has no token before it has waited"
         self._next_allowed = self._ask(num_pending=1)
         if self._next_allowed:
             return
@@ -229,7 +227,7 @@ class ReplyWriter:
         self.ahead = self.verify(Draft(DraftTree.chain(root)), num_pending=1)
         self.ahead.launch()
 
-    def take(self, pending: WaitedRound) -> Round:
+    def take(self, pending: PendingRound) -> Round:
         """Wait for the device, and emit the tokens of the round.
 
         Raises:

@@ -18,7 +18,7 @@ from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.measure.trial import Watch
 from mlxspec.params import GenerationParams, Grammar, Options
-from mlxspec.reply.waited_round import WaitedRound
+from mlxspec.reply.pending import PendingRound
 from tests.support.model_folders import save_folder
 from tests.support.tiny import make_engine, tiny_model
 
@@ -274,7 +274,7 @@ class LooksAhead(FixedBudget):
 
 
 def test_a_round_that_is_launched_ahead_waits_for_the_device(monkeypatch):
-    now, launch = [0.0], WaitedRound.launch
+    now, launch = [0.0], PendingRound.launch
 
     def launched(pending):
         now[0] += 1.0
@@ -282,7 +282,7 @@ def test_a_round_that_is_launched_ahead_waits_for_the_device(monkeypatch):
 
     engine = make_engine(tiny_model(), NoDrafter(), budget=LooksAhead())
     monkeypatch.setattr("mlxspec.bench.stages.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(WaitedRound, "launch", launched)
+    monkeypatch.setattr(PendingRound, "launch", launched)
     profile = profile_rounds(engine, engine.drafter, PROMPT, GenerationParams(max_tokens=8))
     assert now[0] > 0
     assert profile.ms.pop("wait for the device") == 1e3 * now[0] / profile.forwards

@@ -24,7 +24,7 @@ from mlxspec.drafters.prediction import PredictionDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.reply.host_round import HostRound
+from mlxspec.reply.pending import HostRound
 from tests.support.adversaries import (
     REFUSED,
     AlwaysRight,
@@ -201,9 +201,9 @@ class LawSpy:
         self.rounds.append((draft, distributions))
         return self._verify(draft, distributions, key, chain_rule)
 
-    def on_host(self, draft, tree, distributions, *others):
+    def on_host(self, draft, distributions, *others):
         self.rounds.append((draft, distributions))
-        return HostRound(draft, tree, distributions, *others)
+        return HostRound(draft, distributions, *others)
 
 
 right_verify = verification.verify

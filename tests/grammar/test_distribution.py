@@ -23,7 +23,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
-from mlxspec.reply.host_round import HostRound
+from mlxspec.reply.pending import HostRound
 from tests.adapted.test_joint import FixedTrees, SampledTrees
 from tests.engine.test_interrupts import LooksAhead
 from tests.support.adversaries import (
@@ -133,9 +133,9 @@ class Laws:
         self.last = draft, distributions
         return self._verify(draft, distributions, noise, rule)
 
-    def on_host(self, draft, tree, distributions, *others):
+    def on_host(self, draft, distributions, *others):
         self.last = draft, distributions
-        return HostRound(draft, tree, distributions, *others)
+        return HostRound(draft, distributions, *others)
 
 
 @each_value(drafter=DRAFTERS, sampling=SAMPLING)

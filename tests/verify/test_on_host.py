@@ -10,7 +10,7 @@ import pytest
 from mlxspec.device import backend
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.reply import host_round
+from mlxspec.reply import pending
 from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.gumbel import BLOCK, gumbel
 from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
@@ -206,7 +206,7 @@ def test_a_seed_has_the_text_of_the_device(law, monkeypatch):
 def test_a_drawn_draft_is_judged_by_its_own_rule(monkeypatch):
     """The match rule would keep its law too, and accept less of it."""
     monkeypatch.setattr(backend, "verifies_on_host", lambda: True)
-    monkeypatch.setattr(host_round, "walk", None)
+    monkeypatch.setattr(pending, "walk", None)
     params = GenerationParams(max_tokens=12, num_draft_tokens=3, sampling=LAWS["temperature"])
     events = list(make_engine(MODEL, UniformChain(200)).generate(PROMPT, params))
     assert any(isinstance(event, DraftVerified) for event in events)
