@@ -1,9 +1,13 @@
-"""Rows of keys or values as `mx.quantize` packs them: integers, with scales and biases by group.
+"""The kinds of stored rows of keys or values: plain, or packed by `mx.quantize`.
 
-A product can use them in packed form, which loads a quarter or less of the bytes.
+A kind turns rows into the *planes* that a cache holds, and planes into what attention reads; the
+cache itself knows no kind. Packed rows are integers, with scales and biases by group. A product can
+use them in packed form, which loads a quarter or less of the bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -12,12 +16,25 @@ from mlxspec.errors import UnsupportedOperationError
 GROUP_SIZES = (64, 32)
 
 
+class PlainRows:
+    """Rows in their own dtype, one plane."""
+
+    num_planes = 1
+
+    def pack(self, rows: mx.array) -> list[mx.array]:
+        return [rows]
+
+    def read(self, planes: Sequence[mx.array]) -> "Rows":
+        return planes[0]
+
+
 @dataclass(frozen=True)
 class Quantization:
-    """How rows are packed: `bits` per value, in groups of `group_size` with one scale each."""
+    """Rows of `bits` per value, in groups of `group_size` with one scale each."""
 
     bits: int
     group_size: int
+    num_planes: ClassVar[int] = 3
 
     @staticmethod
     def for_head_dim(bits: int, head_dim: int) -> "Quantization":
@@ -39,6 +56,9 @@ class Quantization:
 
     def pack(self, rows: mx.array) -> list[mx.array]:
         return list(mx.quantize(rows, group_size=self.group_size, bits=self.bits))
+
+    def read(self, planes: Sequence[mx.array]) -> "Rows":
+        return PackedRows(self, tuple(planes))
 
     def unpack(self, packed: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
         """Return the rows (..., D) that `pack` packed, bit for bit as `mx.dequantize` does.

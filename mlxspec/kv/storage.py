@@ -1,16 +1,15 @@
-"""Growing storage of cache rows, plain or quantised, written in place.
+"""Growing storage of cache rows of any kind, written in place.
 
-Rows are stored as one or more *planes*: the rows themselves, or the output of `mx.quantize`
-(packed integers, scales, biases). Each row is quantised alone, so its values do not depend on the
-rows that were written with it. A read returns quantised rows packed, committed and staged ones.
-Attention can multiply packed rows, so it does not unpack the whole past.
+Rows are stored as one or more *planes* (`device/packed.py`). Each row is quantised alone, so its
+values do not depend on the rows that were written with it. A read returns quantised rows packed,
+committed and staged ones. Attention can multiply packed rows, so it does not unpack the whole past.
 """
 
 from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.device.packed import PackedRows, Quantization, Rows
+from mlxspec.device.packed import PlainRows, Quantization, Rows
 from mlxspec.errors import CacheError
 
 GROWTH = 256
@@ -25,7 +24,7 @@ class _Planes:
     """
 
     def __init__(self, quantization: Quantization | None) -> None:
-        self._quantization = quantization
+        self._kind = quantization or PlainRows()
         self._planes: list[mx.array] = []
 
     @property
@@ -35,11 +34,12 @@ class _Planes:
 
     def read(self, length: int) -> Rows:
         """Return (B, H, length, D): the first `length` slots."""
-        cut = tuple(plane[:, :, :length] for plane in self._planes)
-        return cut[0] if self._quantization is None else PackedRows(self._quantization, cut)
+        return self._kind.read([plane[:, :, :length] for plane in self._planes])
 
-    def _encode(self, rows: mx.array) -> list[mx.array]:
-        return [rows] if self._quantization is None else self._quantization.pack(rows)
+    @property
+    def num_planes(self) -> int:
+        """Number of arrays that hold the rows."""
+        return self._kind.num_planes
 
     def _reserve(self, needed: int, like: Sequence[mx.array], batch: int) -> None:
         """Grow if there are fewer than `needed` slots.
@@ -69,20 +69,20 @@ class RowStore(_Planes):
     def __init__(self, quantization: Quantization | None) -> None:
         super().__init__(quantization)
         self._recent: list[list[mx.array]] = []
-        self._kind: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
+        self._shape: tuple[int, int, int, mx.Dtype] | None = None  # B, H, D, dtype
 
     def check(self, rows: mx.array) -> None:
         """Raise `CacheError` if `rows` differ from the stored ones: MLX would broadcast or cast.
 
         The first rows define batch, heads, size and dtype of all rows.
         """
-        if self._kind not in (None, _kind(rows)):
-            raise CacheError(f"rows (B, H, D, dtype) {_kind(rows)} do not fit {self._kind}")
+        if self._shape not in (None, _shape(rows)):
+            raise CacheError(f"rows (B, H, D, dtype) {_shape(rows)} do not fit {self._shape}")
 
     def write(self, start: int, rows: mx.array) -> None:
         """Write (B, H, L, D) `rows` into the slots from `start` on; add slots if needed."""
-        self._kind = _kind(rows)
-        planes = self._encode(rows)
+        self._shape = _shape(rows)
+        planes = self._kind.pack(rows)
         self._reserve(start + rows.shape[2], planes, rows.shape[0])
         self._put(start, planes)
         self._recent.append(planes)
@@ -111,7 +111,7 @@ class RowStore(_Planes):
 
     def adopt(self, planes: Sequence[mx.array]) -> None:
         """Hold the rows of (1, H, L, D) planes, and no others; the next write adds room."""
-        self._planes, self._recent, self._kind = list(planes), [], None
+        self._planes, self._recent, self._shape = list(planes), [], None
 
     def forget(self) -> None:
         """Drop the references to the rows written so far; the slots do not change."""
@@ -133,17 +133,12 @@ class BatchRows(_Planes):
         self._num_sequences = num_sequences
         self._recent: list[mx.array] = []
 
-    @property
-    def num_planes(self) -> int:
-        """Number of arrays that hold the rows: 1, or 3 if they are quantised."""
-        return 1 if self._quantization is None else 3
-
     def write(self, slots: mx.array, rows: mx.array, needed: int) -> None:
         """Write (B, H, L, D) rows into (B, L) int32 slots, which differ between sequences.
 
         Afterwards there are at least `needed` slots.
         """
-        planes = self._encode(rows)
+        planes = self._kind.pack(rows)
         self._reserve(needed, planes, self._num_sequences)
         heads = mx.arange(rows.shape[1])[None, :, None]
         sequences = mx.arange(rows.shape[0])[:, None, None]
@@ -212,6 +207,6 @@ def blank_rows(like: mx.array, batch: int, count: int) -> mx.array:
     return mx.zeros((batch, like.shape[1], count, like.shape[3]), like.dtype)
 
 
-def _kind(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:
+def _shape(rows: mx.array) -> tuple[int, int, int, mx.Dtype]:
     batch, heads, _, size = rows.shape
     return batch, heads, size, rows.dtype
