@@ -20,8 +20,8 @@ import mlx.nn as nn
 
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, override
-from mlxspec.device import backend, ops
-from mlxspec.device.cpu.attention import Angles
+from mlxspec.device import ops
+from mlxspec.device.ops import Angles
 
 
 def rotates(module: nn.Module) -> bool:
@@ -33,7 +33,7 @@ def rotates(module: nn.Module) -> bool:
 def position_rotation(module: nn.Module, current: Current) -> Undo:
     """Make a rotary module use the positions of the forward in progress."""
     # Before the override, which changes the type.
-    is_plain = type(module) is nn.RoPE and not module.traditional and backend.is_cpu()
+    is_plain = type(module) is nn.RoPE and not module.traditional and ops.shares_angles()
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions

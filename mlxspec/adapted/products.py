@@ -1,10 +1,10 @@
 """Makes the dense layers of a model multiply as those of our ports do, if that is faster.
 
-Without Apple's libraries a CPU multiplies the few rows of a draft fastest in pieces
-(`mlxspec.device.cpu`); MLX's own layers pass them to the BLAS whole. Then a draft of four rows
-costs more than its tokens save. The products are equal up to rounding. Only large matrices are
-shared among cores: for a small one, starting and waiting take as long as the product, and the host
-can prepare the next round in that time.
+Some CPUs multiply the few rows of a draft fastest in pieces (`mlxspec.device.ops`); MLX's own
+layers pass them to the BLAS whole. Then a draft of four rows costs more than its tokens save. The
+products are equal up to rounding. Only large matrices are shared among cores: for a small one,
+starting and waiting take as long as the product, and the host can prepare the next round in that
+time.
 """
 
 import mlx.core as mx
@@ -13,7 +13,7 @@ import mlx.nn as nn
 from mlxspec.adapted.anatomy import modules_of
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, mark
-from mlxspec.device import backend, ops
+from mlxspec.device import ops
 
 _WORTH_SHARING = 500_000  # numbers of a matrix
 
@@ -23,7 +23,7 @@ def faster_products(model: nn.Module, current: Current) -> list[Undo]:
 
     A layer of another type, such as a quantised one or one with adapters, stays unchanged.
     """
-    if not backend.lacks_accelerate():
+    if not ops.has_own_products():
         return []
     modules = modules_of(model)
     linear = [_linear(module, current) for module in modules if type(module) is nn.Linear]

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from mlxspec.device import backend, core_split, fused
 from mlxspec.device.cpu import attention, exponential, products
-from mlxspec.device.cpu.attention import Angles
+from mlxspec.device.cpu.attention import Angles as Angles
 from mlxspec.device.mask import Mask, SharedMask
 from mlxspec.device.packed import Rows
 
@@ -57,6 +57,11 @@ def softmax_and_log_total(x: mx.array) -> tuple[mx.array, mx.array]:
 
 
 # ---- products with a layer's matrix ------------------------------------------------------------
+
+
+def has_own_products() -> bool:
+    """Return whether `product` is faster here than a layer's own product."""
+    return backend.lacks_accelerate()
 
 
 class Linear(nn.Linear):
@@ -109,6 +114,11 @@ def in_whole_vectors(num_pairs: int) -> int:
     return num_pairs + -num_pairs % _VECTOR
 
 
+def shares_angles() -> bool:
+    """Return whether the layers of a forward should share the `Angles` of their rotations."""
+    return backend.is_cpu()
+
+
 def prepared_positions(
     positions: int | mx.array, num_rows: int, frequencies: mx.array, num_pairs: int
 ) -> Positions:
@@ -118,7 +128,7 @@ def prepared_positions(
     `frequencies` are the (n,) float32 angles per token of each of `num_pairs` pairs of a head,
     padded to `in_whole_vectors`.
     """
-    if not backend.is_cpu():
+    if not shares_angles():
         return positions
     if isinstance(positions, int):
         positions = mx.arange(positions, positions + num_rows)

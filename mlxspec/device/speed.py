@@ -1,15 +1,24 @@
-"""Measures how fast this machine reads weights, which bounds plain decoding."""
+"""What speeds depend on here, and how fast weights are read, which bounds plain decoding."""
 
+import os
 import time
 
 import mlx.core as mx
 
-from mlxspec.device import ops
+from mlxspec.device import backend, core_split, ops
 from mlxspec.device.turns import device_turn
 
 _ROWS, _COLUMNS = 16384, 4096
 """256 MB of float32: more than any processor cache holds."""
 _REPEATS = 8
+
+
+def machine_key() -> str:
+    """Return what a speed depends on besides the model: device, cores and libraries."""
+    facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
+    library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
+    shared = f", split among {core_split.count()}" if core_split.count() else ""
+    return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}"
 
 
 def measure_bandwidth() -> float:

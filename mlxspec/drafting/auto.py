@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mlxspec.device.speed import machine_key
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafting.laps import PLAIN, RunTrial, run_laps
-from mlxspec.drafting.measured import load, machine_key, store
+from mlxspec.drafting.measured import load, store
 from mlxspec.drafting.names import TRAINED
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.drafting.verdict import SAFE, Verdict, conclude

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
-from mlxspec.device.bandwidth import measure_bandwidth
+from mlxspec.device.speed import measure_bandwidth
 from mlxspec.drafting.auto import forget_verdict, setup_words, stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.drafting.names import HOST, TRAINED

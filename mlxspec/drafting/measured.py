@@ -4,26 +4,17 @@ One small JSON file in the cache folder holds the cost curves of targets and the
 drafters. It only saves time: if it cannot be read or written, they are measured again.
 """
 
-import os
 from functools import partial
 from typing import Any
 
 from mlxspec.budget import CostBook, MeasuredBudget
-from mlxspec.device import backend, core_split
+from mlxspec.device.speed import machine_key
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.records import Records
 
 _RECORDS = Records("measured.json")
 _WORTH_KEEPING_MS = 5.0  # of one row: measuring a faster model again is cheap
-
-
-def machine_key() -> str:
-    """Return what a speed depends on besides the model: device, cores and libraries."""
-    facts, threads = backend.facts(), os.environ.get("OPENBLAS_NUM_THREADS")
-    library = (facts.blas or facts.backend) + (f" of {threads} threads" if threads else "")
-    shared = f", split among {core_split.count()}" if core_split.count() else ""
-    return f"{facts.device}, {facts.cores} cores{shared}, {library}, mlx {facts.mlx}"
 
 
 def load(key: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ is read from the source of each module, so an import inside a function counts to
 """
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -259,6 +260,24 @@ def test_what_drafters_share_knows_no_method():
         and room_in_drafters(found.module) not in {"", *SHARED_BY_DRAFTERS}
     ]
     assert beyond == []
+
+
+WHICH_CPU = re.compile(
+    r"platform\.(machine|processor)|mx\.(metal|cuda|device_info|default_device)|device\.cpu\b"
+    r"|lacks_accelerate|core_split\.count"
+)
+TELL_OF_THE_MACHINE = ("mlxspec.device", "mlxspec.bench.mac", "mlxspec_app.bench")
+
+
+def test_only_the_device_room_asks_which_processor_this_is():
+    """Others ask it what to do: the reports of a machine alone tell what it is."""
+    asking = {
+        name: found.group()
+        for name, path in modules().items()
+        if not name.startswith(TELL_OF_THE_MACHINE)
+        and (found := WHICH_CPU.search(path.read_text()))
+    }
+    assert asking == {}
 
 
 def test_imports_are_absolute_name_by_name_and_of_public_names():

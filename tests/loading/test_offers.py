@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mlxspec.device import backend
-from mlxspec.device.bandwidth import measure_bandwidth
+from mlxspec.device.speed import measure_bandwidth
 from mlxspec.drafting import catalogue
 from mlxspec.loading.fetch.models import Offer, offers, offers_date
 from mlxspec_cli.main import main

@@ -189,7 +189,7 @@ def measure(speeds: Mapping[str, float]) -> str:
     """
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.decoder.decoder import Decoder
-    from mlxspec.device.bandwidth import measure_bandwidth
+    from mlxspec.device.speed import measure_bandwidth
     from mlxspec.loading import load_model
     from mlxspec.measure.cost import CONTEXT, Roofline, cost_table
 
