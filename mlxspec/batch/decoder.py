@@ -24,11 +24,7 @@ class BatchDecoder:
     """
 
     def __init__(self, model: TargetModel, like: Cache, num_slots: int) -> None:
-        """Start with `num_slots` empty sequences and a cache of the same kind as `like`.
-
-        Raises:
-            UnsupportedOperationError: `like` rotates.
-        """
+        """Start with `num_slots` empty sequences and a cache of the same kind as `like`."""
         self.model = model
         self.cache = BatchCache.like(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
@@ -86,9 +82,6 @@ class BatchDecoder:
 
         Returns:
             (n, D) lazy hidden states of all nodes, tree after tree.
-
-        Raises:
-            ValueError: The number of trees is not the number of slots.
         """
         if len(trees) != self.num_slots:
             raise ValueError(f"got {len(trees)} trees for {self.num_slots} sequences")
@@ -127,9 +120,6 @@ class BatchDecoder:
 
         A path lists node indices from the root (0) down, each the parent of the next; an empty path
         commits nothing.
-
-        Raises:
-            ValueError: There is not one path per staged tree, or a path is no branch of its tree.
         """
         if len(paths) != len(self._staged):
             raise ValueError(f"got {len(paths)} paths for {len(self._staged)} staged trees")

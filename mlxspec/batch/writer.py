@@ -112,11 +112,7 @@ class BatchWriter:
         return cut
 
     def _draft(self, reply: Reply, most: int) -> Draft:
-        """Return a draft of at most `most` nodes, without the root.
-
-        Raises:
-            ValueError: It is no valid tree; a batch checks its trees before the forward.
-        """
+        """Return a draft of at most `most` nodes, without the root."""
         root, guard = reply.continuation.root, reply.guard
         draft = guard.propose(root, guard.num_certain(most) if guard.is_plain else most)
         tree = draft.tree
@@ -168,11 +164,7 @@ class BatchWriter:
 
 
 def _emit(reply: Reply, pending: PendingRound) -> Round:
-    """Emit the tokens of a computed round.
-
-    Raises:
-        NumericsError: The target computed NaN on the accepted path.
-    """
+    """Emit the tokens of a computed round."""
     return reply.continuation.emit(pending.read(), pending.distributions)
 
 

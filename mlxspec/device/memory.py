@@ -89,9 +89,6 @@ def wired_bytes(
         memory: Bytes of memory of the machine.
         macos: Version of macOS; "" elsewhere.
         setting: Value of `MLXSPEC_WIRED`: "0" wires nothing; "" or "1" wires large weights.
-
-    Raises:
-        WiredChoiceError: `setting` has another value.
     """
     if setting not in ("", "0", "1"):
         raise WiredChoiceError(

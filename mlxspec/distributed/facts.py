@@ -32,12 +32,7 @@ def facts_of(source: str | PathLike[str] | None) -> dict[str, str]:
 
 
 def check_same(facts: Sequence[dict[str, Any]]) -> None:
-    """Compare the facts of ranks 0, 1, 2, ...
-
-    Raises:
-        ModelNotFoundError: Some ranks do not have the model.
-        RankLostError: Some facts differ; the message names them.
-    """
+    """Compare the facts of ranks 0, 1, 2, ..."""
     if missing := [
         f"rank {rank} does not find the model: {one[_MISSING]}"
         for rank, one in enumerate(facts)

@@ -17,9 +17,6 @@ def read_hosts(text: str) -> Hostfile:
 
     `text` is a number of processes on this machine, addresses separated by commas, or the path of a
     hostfile in the format of `mlx.launch` and `mlx.distributed_config`.
-
-    Raises:
-        MlxspecError: It is none of these, or names fewer than two ranks.
     """
     path = Path(expanduser(text))
     try:

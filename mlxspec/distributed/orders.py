@@ -59,10 +59,7 @@ class Orders:
     def together(self, *order: Any) -> Iterator[None]:
         """Send an order and all delayed ones; the block is the part of this rank.
 
-        If this rank fails meanwhile, the ranks are out of step, so the target is lost.
-
-        Raises:
-            RankLostError: The target is lost, before or now.
+        If this rank fails meanwhile, the ranks are out of step, so RankLostError is raised.
         """
         with _uninterrupted(), device_turn():  # shared streams: other threads go on with arrays
             if self.reason:

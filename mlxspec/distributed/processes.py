@@ -42,11 +42,7 @@ class Processes:
     """
 
     def __init__(self, hosts: Hostfile) -> None:
-        """Start them, and wait until all are about to join.
-
-        Raises:
-            RankLostError: One cannot start.
-        """
+        """Start them, and wait until all are about to join."""
         self._hosts = hosts
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
         self.log = Path(self._folder.name) / "said.txt"
@@ -152,9 +148,6 @@ def joined_group(backend: str, log: str = "/dev/null") -> mx.distributed.Group:
 
     MLX waits for the other ranks forever and holds the interpreter meanwhile: no thread of this
     process could give up, so another process ends it, and shows the end of `log`.
-
-    Raises:
-        MlxspecError: MLX cannot join.
     """
     message = (
         f"mlxspec: the ranks have started, and not all join within {_JOIN_S} s: look whether they "

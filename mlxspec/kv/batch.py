@@ -57,11 +57,7 @@ class BatchCache:
 
     @staticmethod
     def like(cache: Cache, num_sequences: int) -> "BatchCache":
-        """Return an empty cache with the settings of `cache`.
-
-        Raises:
-            UnsupportedOperationError: `cache` rotates.
-        """
+        """Return an empty cache with the settings of `cache`."""
         if cache.max_size is not None:
             raise UnsupportedOperationError(
                 f"a batch needs a cache that grows; this one is {cache.describe()}: load the model "
@@ -160,9 +156,6 @@ class BatchCache:
             Keys and values (B, Hkv, n_keys, D), where n_keys reaches to the end of the sequence
                 with the most rows in the layer; packed in a quantised cache. `visible` gives the
                 mask over them.
-
-        Raises:
-            CacheError: The rows are of another number of sequences.
         """
         B, _, L, _ = keys.shape
         if self.num_sequences != B:
@@ -196,9 +189,6 @@ class BatchCache:
             paths: Per sequence, indices of staged rows in ascending order, empty to keep nothing.
                 Positions are consecutive: the first row has the sequence's offset, and each next
                 one is one more.
-
-        Raises:
-            CacheError: There are not as many paths as sequences, or a row was not staged.
         """
         if len(paths) != self.num_sequences:
             raise CacheError(f"got {len(paths)} paths for {self.num_sequences} sequences")

@@ -230,9 +230,6 @@ class Cache:
 
         The rows must be one path: the first has position `offset`, and each next position is one
         more.
-
-        Raises:
-            CacheError: An index is no staged row, or occurs twice.
         """
         assert len(set(self._staged)) <= 1, "a forward staged rows in some layers only"
         staged = self.num_staged
@@ -310,11 +307,7 @@ class Cache:
         return length == self.offset
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` committed tokens and forget all staged rows.
-
-        Raises:
-            CacheError: The cache has fewer tokens, or has evicted rows that would be visible.
-        """
+        """Keep the first `length` committed tokens and forget all staged rows."""
         if not self.can_truncate(length):
             raise CacheError(
                 f"cannot go back to {length} tokens: the cache holds {self.offset}"

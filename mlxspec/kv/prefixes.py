@@ -70,11 +70,7 @@ class PrefixCache:
     """
 
     def __init__(self, max_bytes: int, max_tokens: float = inf) -> None:
-        """Start empty.
-
-        Raises:
-            ValueError: `max_bytes` is negative.
-        """
+        """Start empty."""
         if max_bytes < 0:
             raise ValueError(f"max_bytes must be 0 or more; got {max_bytes}")
         self.max_bytes = max_bytes

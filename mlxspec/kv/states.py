@@ -125,11 +125,7 @@ class States:
     # ---- keeping one version ---------------------------------------------------------------
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
-        """Keep, per sequence, the state after the last row of a path; forget the others.
-
-        Raises:
-            CacheError: A text is staged and not all of its rows are committed.
-        """
+        """Keep, per sequence, the state after the last row of a path; forget the others."""
         if self.levels is None and self.num_staged:
             self._commit_text(paths)
         elif any(paths):

@@ -68,12 +68,7 @@ class Guard:
         self._attempt(begin)
 
     def propose(self, root: int, num_allowed: int) -> Draft:
-        """Return a draft of at most `num_allowed` nodes, without the root; 0 calls no drafter.
-
-        Raises:
-            ValueError: The drafter proposed more, or no valid draft; see `Draft.check`. If a tree
-                is cut to a chain, its nodes are checked too.
-        """
+        """Return a draft of at most `num_allowed` nodes, without the root; 0 calls no drafter."""
         empty = Draft.empty(root)
         if not num_allowed:
             return empty

@@ -75,11 +75,6 @@ def job_of(
     Any thread may call it while another one uses the target. `chain_rule` applies if the settings
     name no rule. Messages name the model and the index of the prompt; the index is None for a
     single prompt.
-
-    Raises:
-        ValueError: As in `jobs_of`.
-        UnsupportedOperationError: As in `jobs_of`.
-        ContextLengthError: As in `jobs_of`.
     """
     name, of = ("the prompt", "params") if index is None else _names(index)
     encode = grammars.tokenizer.encode

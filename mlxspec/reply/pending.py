@@ -60,11 +60,7 @@ class PendingRound(ABC):
         return self.read()
 
     def read(self) -> Round:
-        """Return the round as Python values; its arrays must be evaluated already.
-
-        Raises:
-            NumericsError: As in `wait`.
-        """
+        """Return the round as Python values; its arrays must be evaluated already."""
         round, probs = self._verified(), self.draft.node_probs
         if any(isnan(round.target_probs[node]) for node in (*round.path[1:], -1)):
             raise NumericsError(

@@ -34,11 +34,7 @@ class Workspace:
     budget: Budget
 
     def like(self, decoder: Decoder) -> "Workspace":
-        """Return one for another text, with a decoder of the same model.
-
-        Raises:
-            ValueError: The drafter cannot be copied.
-        """
+        """Return one for another text; ValueError if the drafter cannot be copied."""
         return Workspace(decoder, fresh_drafter(self.drafter, decoder), self.budget.fresh())
 
 
@@ -228,12 +224,7 @@ class ReplyWriter:
         self.ahead.launch()
 
     def take(self, pending: PendingRound) -> Round:
-        """Wait for the device, and emit the tokens of the round.
-
-        Raises:
-            NumericsError: The target computed NaN on the accepted path.
-            ValueError: The draft was no tree below the root; nothing is emitted.
-        """
+        """Wait for the device, and emit the tokens of the round."""
         read, reply = pending.wait(), self._reply  # a lazy draft can be checked only now
         root = reply.continuation.root
         reply.guard.check_nodes(pending.draft, read.tokens, read.parents, root)

@@ -185,9 +185,6 @@ def adjust(
 
     Without bias and penalties it returns float32 logits themselves. `counts` before each row are
     required for penalties.
-
-    Raises:
-        ValueError: `logit_bias` names a token outside the vocabulary.
     """
     if logits.dtype != mx.float32:
         logits = logits.astype(mx.float32)

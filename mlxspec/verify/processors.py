@@ -23,9 +23,6 @@ def process(
 
     Processors need tokens on the host, so a lazy tree with draft nodes is computed first. `text`
     holds the tokens up to and including the root.
-
-    Raises:
-        ValueError: A processor returned something other than logits of the same shape.
     """
     rows = []
     for node, path in enumerate(_paths(tree)):
@@ -37,11 +34,7 @@ def process(
 
 
 def choose(sampler: Sampler, logprobs: mx.array) -> mx.array:
-    """Return the tokens that a sampler draws from (n, V) float32 logprobs, (n,) int32.
-
-    Raises:
-        ValueError: The sampler returned something other than one token.
-    """
+    """Return the tokens that a sampler draws from (n, V) float32 logprobs, (n,) int32."""
     return mx.concatenate([_one_token(sampler, row) for row in mx.split(logprobs, len(logprobs))])
 
 

@@ -31,7 +31,7 @@ from mlxspec.params import Rule, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
-from mlxspec.verify.traversal import traversal_rule, traverse
+from mlxspec.verify.traversal import quotient, traversal_rule, traverse
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def block_rule(
     n = tokens.shape[0]
     inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
     # The whole chain has no q after it, so its threshold is its weight.
-    thresholds = mx.concatenate([_ratio(inner, inner + 1 - weights[1:-1]), weights[-1:]])
+    thresholds = mx.concatenate([quotient(inner, inner + 1 - weights[1:-1]), weights[-1:]])
     lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
     num_accepted = lengths.max()
     return num_accepted, _residual(target_probs, draft_probs, weights, num_accepted)
@@ -174,7 +174,7 @@ def block_rule(
 def _prefix_weights(p: mx.array, q: mx.array) -> mx.array:
     """Return the (n + 1,) weights w_0 = 1 and w_i = min(1, w_(i-1) p_i / q_i)."""
     weights = [mx.ones(1)]
-    for ratio in mx.split(_ratio(p, q), p.shape[0]):
+    for ratio in mx.split(quotient(p, q), p.shape[0]):
         weights.append(mx.minimum(1.0, weights[-1] * ratio))
     return mx.concatenate(weights)
 
@@ -201,8 +201,3 @@ def _residual(
 
 def _at(rows: mx.array, tokens: mx.array) -> mx.array:
     return mx.take_along_axis(rows, tokens[:, None], axis=1)[:, 0]
-
-
-def _ratio(numerator: mx.array, denominator: mx.array) -> mx.array:
-    is_safe = denominator > 0
-    return mx.where(is_safe, numerator / mx.where(is_safe, denominator, 1.0), 0.0)

@@ -103,16 +103,17 @@ class _Tree:
         q = self.draft_probs[node]
         for child in self.children[node]:
             token = self.tokens[child]
-            self.judge(child, mx.minimum(1.0, chance * _ratio(p[token], q[token])))
+            self.judge(child, mx.minimum(1.0, chance * quotient(p[token], q[token])))
             excess = mx.maximum(chance * p - q, 0.0)
             mass = excess.sum()
-            p = mx.where(mass > 0, _ratio(excess, mass), p)  # only rounding can leave no mass
-            chance = _ratio(mass, mass + 1 - chance) if node else chance  # the root keeps 1
+            p = mx.where(mass > 0, quotient(excess, mass), p)  # only rounding can leave no mass
+            chance = quotient(mass, mass + 1 - chance) if node else chance  # the root keeps 1
             rest = mx.where(mx.arange(q.shape[0]) == token, 0.0, q)
-            q = _ratio(rest, rest.sum())
+            q = quotient(rest, rest.sum())
         return chance, p
 
 
-def _ratio(numerator: mx.array, denominator: mx.array) -> mx.array:
+def quotient(numerator: mx.array, denominator: mx.array) -> mx.array:
+    """Return the quotient, 0 where the denominator is 0."""
     is_safe = denominator > 0
     return mx.where(is_safe, numerator / mx.where(is_safe, denominator, 1.0), 0.0)
