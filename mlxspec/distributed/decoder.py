@@ -1,7 +1,8 @@
-"""The decoder of rank 0: it works like any decoder, and orders the other ranks to do the same.
+"""The target as rank 0 sees it: a decoder that orders the other ranks to do what it does.
 
 So all caches hold the same rows. Only this rank sees logits, draws numbers and decides; engine,
-drafters and budget need no changes.
+drafters and budget need no changes. A forward that one rank runs alone would wait forever for the
+others, so the model refuses every forward that its decoder has not ordered.
 """
 
 import weakref
@@ -11,17 +12,76 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStateReader
 from mlxspec.device.backend import values
 from mlxspec.device.turns import device_turn
-from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.orders import Orders
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.models import TargetModel
 
+_ALONE = "a forward of the target outside its decoder is not supported with --hosts"
+_WHOLE = (
+    "an early exit of this model is not supported with --hosts, because mlx-lm's code runs its "
+    "layers as a whole only: choose another drafter, such as 'pool', 'medusa' or 'model'"
+)
+_ELSEWHERE = (
+    "a drafter that reads states between the layers is not supported with --hosts for this model, "
+    "because some of its layers are on other ranks: choose one that reads none, such as 'pool', "
+    "'medusa' or 'model'"
+)
 _numbers = count()
+
+
+class ShardedModel:
+    """The target as rank 0 sees it: a `TargetModel` that refuses what it cannot do alone.
+
+    Every rank has the whole embedding and head, so only the layers need the others.
+
+    Attributes:
+        orders: What the other ranks are told.
+        supports_batches: Whether one forward can run several sequences: no, because each has its
+            own orders.
+    """
+
+    supports_batches = False
+
+    def __init__(self, model: TargetModel, orders: Orders, *, has_all_layers: bool) -> None:
+        """Wrap the part of this rank; `has_all_layers` says that it has a part of every layer."""
+        self._model = model
+        self._has_all_layers = has_all_layers
+        self.orders = orders
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def check_capture(self) -> None:
+        """Raise UnsupportedOperationError if states between layers are on another rank."""
+        if not self._has_all_layers:
+            raise UnsupportedOperationError(_ELSEWHERE)
+
+    def hidden_states(self, *inputs: Any, **capture: Any) -> tuple[mx.array, list[mx.array]]:
+        """Run all layers, within `Orders.together`."""
+        self._check_together()
+        return self._model.hidden_states(*inputs, **capture)
+
+    def run_layers(self, *inputs: Any, **capture: Any) -> tuple[mx.array, list[mx.array]]:
+        """Run consecutive layers, within `Orders.together`."""
+        self._check_together()
+        return self._model.run_layers(*inputs, **capture)
+
+    def norm(self, x: mx.array) -> mx.array:
+        """Return the final norm; early exits call it first."""
+        if isinstance(self._model, AdaptedModel):
+            raise UnsupportedOperationError(_WHOLE)
+        return self._model.norm(x)
+
+    def _check_together(self) -> None:
+        if not self.orders.is_together:
+            raise UnsupportedOperationError(_ALONE)
 
 
 def call(decoder: Decoder, method: str, *numbers: Any) -> Any:

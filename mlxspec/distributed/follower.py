@@ -12,8 +12,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import memory
 from mlxspec.device.turns import device_turn
 from mlxspec.distributed.decoder import call
-from mlxspec.distributed.exchange import gathered, seconds_of_a_sum, told
-from mlxspec.distributed.facts import facts_of
+from mlxspec.distributed.exchange import facts_of, gathered, seconds_of_a_sum, told
 from mlxspec.distributed.sharding import load_shared
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import make_cache

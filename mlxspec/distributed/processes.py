@@ -1,4 +1,4 @@
-"""Starts the other ranks, locally or over ssh, with the environment that `mlx.launch` would give.
+"""Reads `--hosts`, and starts the other ranks with the environment that `mlx.launch` would give.
 
 `mlx.launch` itself gives every rank pipes in place of the terminal, so no chat could run under it,
 and it keeps a processor busy while it watches. A rank ends with its standard input, so with this
@@ -14,15 +14,18 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
+from os.path import expanduser
 from pathlib import Path
 
 import mlx.core as mx
 from mlx._distributed_utils.common import Hostfile
 from mlx._distributed_utils.launch import RemoteProcess
 
-from mlxspec.distributed.hosts import LOCAL
 from mlxspec.errors import MlxspecError, RankLostError
 
+LOCAL = ("127.0.0.1", "localhost", "::1")
+_BACKENDS = ("ring", "jaccl", "jaccl-ring")
+_ALLOWED = "a number of local processes, addresses separated by commas, or a hostfile of mlx.launch"
 _FIRST_PORT = 32323  # of ranks on other machines, as in mlx.launch
 _JOIN_S = "20"  # seconds that ranks which have started may take to join
 _SAID = 300  # last characters of a rank's output, shown if it ends
@@ -31,6 +34,42 @@ _MODULE = "mlxspec.distributed"
 _SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=5"]
 READY = "mlxspec: ready to join"
 """The line that a rank prints right before it joins."""
+
+
+def read_hosts(text: str) -> Hostfile:
+    """Return the hosts that a user named, this machine first, with one of our back ends.
+
+    `text` is a number of processes on this machine, addresses separated by commas, or the path of a
+    hostfile in the format of `mlx.launch` and `mlx.distributed_config`.
+    """
+    path = Path(expanduser(text))
+    try:
+        if text.isdigit():
+            found: Hostfile = Hostfile.from_list(LOCAL[0], int(text))
+        elif path.suffix == ".json" or path.is_file():
+            found = Hostfile.from_file(str(path))
+        else:
+            found = Hostfile.from_list(text)
+    except ValueError as error:
+        raise MlxspecError(f"--hosts {text}: {error}; give {_ALLOWED}") from error
+    if len(found.hosts) < 2:
+        raise MlxspecError(
+            f"--hosts {text} names {len(found.hosts)} of the two ranks that are the fewest: leave "
+            f"it out, or give {_ALLOWED}"
+        )
+    found.backend = found.backend or "ring"
+    if found.backend not in _BACKENDS:
+        raise MlxspecError(
+            f"--hosts {text} asks for the back end {found.backend!r}; mlxspec starts "
+            f"{', '.join(_BACKENDS)}: for another one, start a script with mlx.launch and load "
+            "with group="
+        )
+    if nameless := [host.ssh_hostname for host in found.hosts if not host.ips]:
+        raise MlxspecError(
+            f"--hosts {text} gives no address of {', '.join(nameless)}: name hosts by their "
+            "addresses, or give a hostfile with `ips`, as mlx.distributed_config writes it"
+        )
+    return found
 
 
 class Processes:

@@ -14,13 +14,10 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.distributed.decoder import ShardedDecoder
-from mlxspec.distributed.exchange import gathered, seconds_of_a_sum, told
-from mlxspec.distributed.facts import check_same, facts_of
-from mlxspec.distributed.hosts import read_hosts
-from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.decoder import ShardedDecoder, ShardedModel
+from mlxspec.distributed.exchange import check_same, facts_of, gathered, seconds_of_a_sum, told
 from mlxspec.distributed.orders import Orders
-from mlxspec.distributed.processes import Processes, joined_group
+from mlxspec.distributed.processes import Processes, joined_group, read_hosts
 from mlxspec.distributed.sharding import PIPELINE, load_shared
 from mlxspec.errors import RankLostError, UnsupportedOperationError
 from mlxspec.loading import LoadedModel

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mlxspec.distributed.hosts import read_hosts
+from mlxspec.distributed.processes import read_hosts
 from mlxspec.errors import MlxspecError
 
 

@@ -12,8 +12,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.distributed import exchange
-from mlxspec.distributed.exchange import gathered, told
-from mlxspec.distributed.facts import check_same, weights_fingerprint
+from mlxspec.distributed.exchange import check_same, gathered, told, weights_fingerprint
 from mlxspec.distributed.orders import Orders
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import ModelNotFoundError, RankLostError

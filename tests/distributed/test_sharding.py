@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.distributed.model import ShardedModel
+from mlxspec.distributed.decoder import ShardedModel
 from mlxspec.distributed.orders import Orders
 from mlxspec.distributed.sharding import sharing
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError

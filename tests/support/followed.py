@@ -6,9 +6,8 @@ Both have the whole of one tiny model, so no collective is needed, and both can 
 import json
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.distributed.decoder import ShardedDecoder
+from mlxspec.distributed.decoder import ShardedDecoder, ShardedModel
 from mlxspec.distributed.follower import Follower
-from mlxspec.distributed.model import ShardedModel
 from mlxspec.distributed.orders import Orders
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
