@@ -12,6 +12,7 @@ from tests.support.batches import (
     one_by_one,
     seen,
 )
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 
 
@@ -76,8 +77,7 @@ def test_all_can_be_cancelled_before_they_begin():
     assert {reply.finish_reason for reply in replies} == {"cancelled"}
 
 
-@pytest.mark.parametrize("cancelled", [{0}, {0, 2}, {3}, {1, 2, 3}], ids=str)
-@pytest.mark.parametrize("count", [4, 7])
+@each_value(cancelled=[(0,), (0, 2), (3,), (1, 2, 3)], count=[4, 7])
 def test_some_can_be_cancelled_before_they_begin(cancelled, count):
     engine = make_engine(MODEL, DRAFTERS["pool"]())
     params = GenerationParams(max_tokens=12)

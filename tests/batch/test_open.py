@@ -23,6 +23,7 @@ from tests.support.batches import (
     one_by_one,
 )
 from tests.support.limited_targets import LimitedModel
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -61,8 +62,7 @@ def run(batch, params, joins=JOINS, act=lambda step, replies: None):
     return [events[index] for index in sorted(events)]
 
 
-@pytest.mark.parametrize("kind", ["full", "int8", "rotating"])
-@pytest.mark.parametrize("drafter", ["none", "pool", "random trees"])
+@each_value(kind=["full", "int8", "rotating"], drafter=["none", "pool", "random trees"])
 def test_replies_that_join_late_are_those_of_the_target(drafter, kind):
     found = run(opened(drafter, kind), [params_of()] * 7)
     assert [emitted(events) for events in found] == true_replies(kind)
@@ -118,8 +118,7 @@ def counted(function, calls):
     return call
 
 
-@pytest.mark.parametrize("drafter", ["none", "pool"])
-@pytest.mark.parametrize("at", [0, 1, 4, 6])
+@each_value(drafter=["none", "pool"], at=[0, 1, 4, 6])
 def test_a_reply_that_is_cancelled_leaves_the_others_as_they_are(drafter, at):
     def act(step, replies):
         if step == at:

@@ -16,7 +16,7 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
 from tests.support.batches import MODEL, PROMPTS, REPLIES
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.paths import ROOT
 from tests.support.tiny import emitted, make_engine
 
@@ -40,7 +40,7 @@ def reply(engine, params=PARAMS, prompt=PROMPT):
     return emitted(engine.generate(prompt, params))
 
 
-@pairwise(drafter=DRAFTERS, kind=SHADOWS, looks_ahead=[False, True])
+@each_value(drafter=DRAFTERS, kind=SHADOWS, looks_ahead=[False, True])
 def test_a_reply_in_a_thread_leaves_an_engine_for_every_other(drafter, kind, looks_ahead):
     engine = engine_with(drafter, kind, looks_ahead=looks_ahead)
     told = SHADOWS[kind].greedy(PROMPT, 12)

@@ -14,7 +14,7 @@ from tests.engine.test_interrupts import (
     assert_replies_as_new,
     engine_with,
 )
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 
 
 class Mistake(Exception):
@@ -43,7 +43,7 @@ CALLBACKS = {
 }
 
 
-@pairwise(callback=CALLBACKS, drafter=DRAFTERS, kind=SHADOWS)
+@each_value(callback=CALLBACKS, drafter=DRAFTERS, kind=SHADOWS)
 def test_a_reply_after_a_function_that_raised_is_right(callback, drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
     for count in (0, 1, 3):

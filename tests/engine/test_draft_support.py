@@ -19,7 +19,7 @@ from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import Adversary, DrawnTree, Duplicates, RandomTrees
 from tests.support.limited_targets import LimitedModel, verifying
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
 from tests.support.tiny_heads_exit import exit_drafter
@@ -59,7 +59,7 @@ DRAFTERS = {
 }
 
 
-@pairwise(drafter=DRAFTERS, support=["chain", "none"], kind=GREEDY)
+@each_value(drafter=DRAFTERS, support=["chain", "none"], kind=GREEDY)
 def test_greedy_text_is_that_of_plain_decoding(drafter, support, kind):
     model = LimitedModel(TARGET, support)
     engine = make_engine(model, None, kind, make_drafter=DRAFTERS[drafter])

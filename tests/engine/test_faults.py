@@ -7,6 +7,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DrafterFailed, DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import AlwaysRight
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_engine
@@ -59,10 +60,9 @@ def assert_says_the_same_and_drafts_again(engine, kind):
     return events, again
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("method", "call"), [("start", 1), ("propose", 1), ("propose", 3)])
-def test_the_reply_goes_on_plainly(kind, method, call, is_after):
+@each_value(kind=KINDS, is_after=[False, True], at=[("start", 1), ("propose", 1), ("propose", 3)])
+def test_the_reply_goes_on_plainly(kind, at, is_after):
+    method, call = at
     drafter = AlwaysRight(PROMPT + Target(MODEL).greedy(PROMPT, 40))
     break_down(drafter, method, call, is_after=is_after)
     engine = make_engine(MODEL, drafter, kind)
@@ -70,9 +70,7 @@ def test_the_reply_goes_on_plainly(kind, method, call, is_after):
     assert any(isinstance(event, DraftVerified) for event in again)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", ["propose", "update"])
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@each_value(kind=KINDS, method=["propose", "update"], is_after=[False, True])
 def test_a_drafter_that_stages_rows_of_the_target_leaves_none(kind, method, is_after):
     engine = exit_engine(MODEL, kind)
     break_down(engine.drafter, method, 3, is_after=is_after)

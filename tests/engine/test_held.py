@@ -16,7 +16,7 @@ from mlxspec.trace.events import DrafterFailed, GenerationFinished, PrefillProgr
 from mlxspec.verify.noise import Noise
 from tests.engine.test_interrupts import DRAFTERS, MODEL, PROMPT, SHADOWS, LooksAhead, engine_with
 from tests.support.adversaries import AlwaysRight, RandomTrees
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
@@ -40,7 +40,7 @@ def _alone(drafter, kind, prompt, is_sampled):
     return emitted(engine_with(drafter, kind).generate(list(prompt), params))
 
 
-@pairwise(
+@each_value(
     drafter=DRAFTERS,
     kind=SHADOWS,
     params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
@@ -56,7 +56,7 @@ def test_replies_read_in_turn_are_those_read_alone(drafter, kind, params):
         assert isinstance(read[-1], GenerationFinished)
 
 
-@pairwise(
+@each_value(
     count=[1, 3, 4, 5, 6],
     drafter=DRAFTERS,
     kind=SHADOWS,
@@ -85,7 +85,7 @@ def test_a_held_reply_drafts_again_once_the_other_is_over():
     assert len([event for event in begun if isinstance(event, PrefillProgress)]) == 1
 
 
-@pairwise(
+@each_value(
     count=[3, 4, 5, 6, 7],
     drafter=["eagle3", "pool"],
     disturb=[

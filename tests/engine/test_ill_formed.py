@@ -18,7 +18,7 @@ from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from tests.support.adversaries import Adversary, AlwaysRight
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
@@ -94,7 +94,7 @@ NO_TREES = {
 }
 
 
-@pairwise(
+@each_value(
     name=NO_TREES,
     params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
     kind=KINDS,
@@ -315,7 +315,7 @@ def break_logits(engine, value, *, call):
     return broken
 
 
-@pairwise(
+@each_value(
     call=[1, 3],
     value=[nan, inf],
     sampling=[

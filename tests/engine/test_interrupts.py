@@ -19,6 +19,7 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees
+from tests.support.pairwise import each_value
 from tests.support.shadow import Shadow, assert_holds
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
@@ -123,8 +124,7 @@ class Refuses(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", SHADOWS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(kind=SHADOWS, drafter=DRAFTERS)
 def test_who_reads_the_events_may_raise_at_any_of_them(drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
 
@@ -139,8 +139,7 @@ def test_who_reads_the_events_may_raise_at_any_of_them(drafter, kind):
     assert_replies_as_new(engine, kind, PARAMS)
 
 
-@pytest.mark.parametrize("kind", SHADOWS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(kind=SHADOWS, drafter=DRAFTERS)
 def test_who_is_asked_whether_to_stop_may_raise_each_time(drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
     for count in range(5):

@@ -172,7 +172,7 @@ def test_greedy_tokens_are_those_of_the_target_under_penalties(drafter):
     assert emitted(engine.generate(PROMPT, params)) == tokens[len(PROMPT) :]
 
 
-@pairwise(drafter=REFUSED, kind=CACHES, sampling=["greedy", "temperature", "penalties"])
+@each_value(drafter=REFUSED, kind=CACHES, sampling=["greedy", "temperature", "penalties"])
 def test_a_draft_that_is_not_what_it_says_ends_the_reply_before_a_token(drafter, kind, sampling):
     make_drafter, message = REFUSED[drafter]
     engine = make_engine(MODELS["llama"], make_drafter(VOCAB), kind)
@@ -244,7 +244,7 @@ def test_every_node_is_judged_by_the_law_of_its_own_prefix(drafter, kind, sampli
     assert len(tokens) == len(PROMPT) + 12
 
 
-@pairwise(kind=["full", "rotating"], sampling=SAMPLING, budget=[4, 12])
+@each_value(kind=["full", "rotating"], sampling=SAMPLING, budget=[4, 12])
 def test_a_sampled_draft_is_honest_about_its_law(kind, sampling, budget, monkeypatch):
     spy = LawSpy(monkeypatch)
     drafter = DraftModelDrafter(draft_model("llama", kind), VOCAB)

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from mlxspec.params import GenerationParams
 from tests.engine.test_interrupts import DRAFTERS, DRAFTS, SHADOWS, engine_with
 from tests.support.layer_faults import Fault
+from tests.support.pairwise import each_value
 from tests.support.shadow import Shadow, assert_holds
 
 EXAMPLES = settings(max_examples=3, stateful_step_count=8)
@@ -138,8 +139,7 @@ def refusing(wait, left):
     return refuse
 
 
-@pytest.mark.parametrize("kind", SHADOWS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(kind=SHADOWS, drafter=DRAFTERS)
 def test_any_turns_leave_what_their_text_leaves(drafter, kind):
     machine = type("Chat", (Chat,), {"drafter": drafter, "kind": kind})
     run_state_machine_as_test(machine, settings=EXAMPLES)

@@ -21,7 +21,7 @@ from mlxspec.verify.gumbel import draw, gumbel
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import match_rule, verify
 from tests.support.exact_distribution import ContextDistributions
-from tests.support.pairwise import each_value, pairwise
+from tests.support.pairwise import each_value
 
 TREES = {  # tokens and parents, over a vocabulary of 3
     "root alone": ([0], [-1]),
@@ -226,7 +226,7 @@ def three_tokens(key, sampling, draft_logits, chain_rule, target=TARGET):
     return mx.where(place < num_accepted, accepted, behind)
 
 
-@pairwise(drafter=DRAFTERS, sampling=SAMPLING, chain_rule=["block", "token"])
+@each_value(drafter=DRAFTERS, sampling=SAMPLING, chain_rule=["block", "token"])
 def test_sampled_chains_leave_the_joint_law_of_three_tokens(drafter, sampling, chain_rule):
     keys = mx.random.split(mx.random.key(11), N_DRAWS)
     draws = mx.vmap(
