@@ -17,7 +17,7 @@ target verifies no trees, because a batch of unequal drafts is a forward of tree
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from mlxspec.batch.writer import BatchWriter
@@ -68,10 +68,6 @@ class BatchSettings:
                 "rows_per_round", self.rows_per_round, "1 (plain decoding) or more", least=1
             ),
         )
-
-    def for_prompts(self, count: int) -> "BatchSettings":
-        """Return these settings with no more slots than `count` prompts need."""
-        return replace(self, batch_size=max(1, min(self.batch_size, count)))
 
     def nodes_each(self, num_sequences: int) -> int:
         """Return how many nodes each of `num_sequences` may draft, without its root."""

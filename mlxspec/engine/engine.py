@@ -196,7 +196,6 @@ class Engine:
         function("should_stop", should_stop)
         function("stop_when", stop_when)
         costs = self.budget.recorded(max((len(job.prompt) for job in jobs), default=0))
-        settings = settings.for_prompts(len(jobs))
         batch = self._batch(drafter, settings, costs)
         return replies_in_order(batch, jobs, should_stop, stop_when)
 
