@@ -67,18 +67,16 @@ def test_openblas_is_what_the_linker_binds_to(tmp_path):
 
 
 @needs_openblas
-def test_a_library_may_be_named(tmp_path):
-    library = bound_library(tmp_path)
-    assert printed(PRINT_BLAS, MLXSPEC_BLAS=library).startswith("OpenBLAS")
+def test_a_library_may_be_named():
+    assert printed(PRINT_BLAS, MLXSPEC_BLAS=find_library("openblas")).startswith("OpenBLAS")
 
 
 @on_linux
 @pytest.mark.parametrize("choice", ["no/such/library.so", "fast", sys.executable])
 def test_a_wrong_choice_is_a_bad_value_at_first_use_and_not_before(choice):
-    result = run("from mlxspec.device import backend; backend.check()", MLXSPEC_BLAS=choice)
+    result = run(PRINT_NOTES + "; backend.check()", MLXSPEC_BLAS=choice)
+    assert choice in result.stdout
     assert f"BlasChoiceError: MLXSPEC_BLAS={choice!r} cannot be used" in result.stderr
-    assert "set it to 'auto', to 'stock' or to the path" in result.stderr
-    assert choice in printed(PRINT_NOTES, MLXSPEC_BLAS=choice)
     assert issubclass(backend.BlasChoiceError, ValueError)
 
 
@@ -88,7 +86,6 @@ def test_a_library_without_matrix_products_is_refused():
     assert "it has no cblas_sgemm" in notes
 
 
-@on_linux
 @on_linux
 def test_who_watches_imports_sees_that_of_mlx_too(monkeypatch):
     """Finders are asked in turn: one that leaves while it is asked hides the next one."""

@@ -329,8 +329,3 @@ def test_the_prompt_is_read_in_steps_of_the_size_asked_for(step):
     steps = np.diff([1, *done])
     assert steps.max() == min(step or 512, 512)
     assert done[-1] == len(prompt)
-
-
-def test_a_step_of_no_tokens_is_refused():
-    with pytest.raises(ValueError, match="prefill_step_size must be 1 or more; got 0"):
-        GenerationParams(prefill_step_size=0)
