@@ -10,7 +10,6 @@ from mlxspec.device.packed import Quantization
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH
 from tests.support.dict_cache import (
-    HEADS,
     LAYERS,
     SIZE,
     assert_same,
@@ -211,29 +210,6 @@ def test_an_empty_copy_is_of_the_same_kind_and_apart():
 )
 def test_describes_its_kind(settings, words):
     assert Cache(LAYERS, **settings).describe() == words
-
-
-@pytest.mark.parametrize("packing", [None, Quantization(8, 32)])
-@pytest.mark.parametrize("is_rotating", [False, True])
-def test_staging_and_committing_do_not_copy_the_context(is_rotating, packing):
-    """Rounds of 8 rows behind 8192: the smallest buffer is 64 times as large as they are."""
-    n_tokens = 8192
-    ring = {"max_size": n_tokens, "keep": 4} if is_rotating else {}
-    cache = Cache(1, quantization=packing, **ring)
-    prompt = mx.zeros((1, HEADS, n_tokens + 40, SIZE))
-    cache.stage(0, prompt, prompt)
-    cache.commit(range(n_tokens + 40))
-    rows = mx.ones((1, HEADS, 8, SIZE))
-    mx.eval(rows, cache.arrays)
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    for _ in range(5):
-        cache.stage(0, rows, rows)
-        mx.eval(cache.arrays)
-        cache.commit([0, 2, 5])
-        mx.eval(cache.arrays)
-    smallest_buffer = min(array.nbytes for array in cache.arrays)
-    assert mx.get_peak_memory() - before < smallest_buffer / 2
 
 
 def test_rows_stay_the_same_while_what_was_staged_before_is_still_unread():

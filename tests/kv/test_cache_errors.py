@@ -55,12 +55,13 @@ def test_refuses_to_truncate_an_empty_cache():
         Cache(LAYERS).truncate(1)
 
 
-@pytest.mark.parametrize(("n", "length"), [(n, length) for n in (9, 12) for length in range(n)])
-def test_a_wrapped_ring_refuses_to_go_back_to_rows_it_has_evicted(n, length):
+@pytest.mark.parametrize("n", [9, 12])
+def test_a_wrapped_ring_refuses_to_go_back_to_rows_it_has_evicted(n):
     cache, truth = filled(8, 2, n=n)
-    assert not cache.can_truncate(length)
-    with pytest.raises(CacheError, match=f"the cache holds {n} in a ring of 8"):
-        cache.truncate(length)
+    for length in range(n):
+        assert not cache.can_truncate(length)
+        with pytest.raises(CacheError, match=f"the cache holds {n} in a ring of 8"):
+            cache.truncate(length)
     assert_same(content(cache), truth.rows)
 
 
