@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxspec.adapted import positions as module
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.positions import position_rotation
+from mlxspec.device import backend
 from mlxspec.device.ops import Angles
 from tests.support.zoo import PARENTS, build, decoder_at, text_of, tree_of
 
@@ -153,6 +153,6 @@ def test_no_angles_stay_in_memory_after_a_forward(cpu):
 
 
 def test_on_a_gpu_no_angles_are_shared(monkeypatch, computed):
-    monkeypatch.setattr(module.backend, "is_cpu", lambda: False)
+    monkeypatch.setattr(backend, "is_cpu", lambda: False)
     assert rotated(nn.RoPE(WIDTH), rows(), 6, 6).shape == rows().shape
     assert not computed
