@@ -206,7 +206,7 @@ class OpenBatch:
         """
         with device_turn():
             if self._is_broken:
-                self.workspace.decoder.reset()
+                self.workspace = self.workspace.like(self.workspace.decoder.apart())
                 self._begin()
             self._is_broken, num_read = True, 0
             while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
