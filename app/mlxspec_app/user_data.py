@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from mlxspec.trace.events import Event
-from mlxspec_app.conversation.session import SessionEvent
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.picker.catalogue import Catalogue
 from mlxspec_app.picker.fetching import Fetching
 from mlxspec_app.sessions.session import Session
@@ -76,7 +75,7 @@ class UserData:
         )
         self.store.start()
 
-    def record(self, event: Event | SessionEvent) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Store an event, and log it if it is an error."""
         self.log.record(event)
         if self.store is not None:

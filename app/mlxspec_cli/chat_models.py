@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mlxspec.device import backend
 from mlxspec.errors import MlxspecError
 from mlxspec.params import SamplingParams
-from mlxspec_app.conversation.session import ModelChoice, ProgressCallback
-from mlxspec_app.sessions.driver import ShouldStop
+from mlxspec_app.conversation.events import ModelChoice
+from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_cli.arguments import options
 from mlxspec_cli.chat_facts import IMPORTING
 

@@ -7,9 +7,9 @@ import pytest
 from textual.widgets._toast import Toast
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken
+from mlxspec_app.conversation.events import SessionNotice, SessionReady
 from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
-from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.themes.choice import theme_for

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from tests.support.app_driver import chat, running, texts

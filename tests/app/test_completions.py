@@ -8,8 +8,8 @@ from mlxspec.drafting.entries import ModelEntry
 from mlxspec.drafting.names import HOST, WORDS
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec_app.completions import completions
+from mlxspec_app.conversation.events import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user_data import find_user_data

@@ -14,16 +14,16 @@ from mlxspec.trace.events import (
     GenerationStarted,
     TurnStarted,
 )
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.orders import ForgetOldest, NewChat, OpenChat, Regenerate, Say
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ChatOpened,
     ContextFull,
     ModelChoice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.orders import ForgetOldest, NewChat, OpenChat, Regenerate, Say
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.chat.context_full import ContextFullScreen, TickBox
 from mlxspec_app.screens.chat.screen import ChatScreen

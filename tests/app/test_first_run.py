@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlxspec_app.conversation.session import LoadProgress, SessionOpening, SessionReady
+from mlxspec_app.conversation.events import LoadProgress, SessionOpening, SessionReady
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback import demo
 from mlxspec_app.screens.chat.screen import ChatScreen

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationStarted, TurnStarted
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.frames import SHARE_BESIDE_A_MODEL, FrameBudget
 from tests.support.app_driver import running
 from tests.support.scripted_session import ScriptedSession

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mlxspec_app.conversation.session import SessionNotice, SessionOpening, SessionReady
+from mlxspec_app.conversation.events import SessionNotice, SessionOpening, SessionReady
 from tests.support import hostile_traces
 from tests.support.app_driver import chat, replay, rows, running
 from tests.support.race_driver import racing

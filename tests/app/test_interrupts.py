@@ -13,8 +13,8 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.screens.chat import leaving
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user.unsent import UnsentText

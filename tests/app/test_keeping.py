@@ -6,9 +6,9 @@ import subprocess
 import sys
 from itertools import takewhile
 
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Regenerate, SetSystem
-from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_driver import chat, texts

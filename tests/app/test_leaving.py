@@ -6,8 +6,8 @@ import sys
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.events import SessionFailed
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import SessionFailed
 from mlxspec_app.run import as_plain_text, run_chat
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.prompt import Prompt

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, TurnStarted
-from mlxspec_app.conversation.session import SessionFailed
+from mlxspec_app.conversation.events import SessionFailed
 from mlxspec_app.frames import FrameClock
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import find_paths

@@ -5,8 +5,8 @@ import re
 import pytest
 from textual import events
 
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import SessionReady
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from mlxspec_app.conversation.events import RaceFinished, RaceProgress, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Race, Stop
-from mlxspec_app.conversation.session import RaceFinished, RaceProgress, SessionReady
 from mlxspec_app.screens.race import LiveRaceScreen
 from tests.support.app_driver import running
 from tests.support.app_live import Live

@@ -13,13 +13,13 @@ import pytest
 from mlxspec.trace.file import read_trace
 from mlxspec_app import app as app_module
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ModelChoice,
     SessionFailed,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession

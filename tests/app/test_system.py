@@ -6,9 +6,9 @@ import pytest
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.events import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.conversation.fold import apply, fold
 from mlxspec_app.conversation.orders import SetSystem
-from mlxspec_app.conversation.session import ChatCleared, ChatOpened, SessionReady
 from mlxspec_app.export.markdown import render
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of

@@ -16,8 +16,8 @@ from pathlib import Path
 from mlxspec.drafters.table import memory
 from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
+from mlxspec_app.conversation.events import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.conversation.orders import NewChat, OpenChat, Regenerate, Say, Stop
-from mlxspec_app.conversation.session import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.run import open_user_data
 from mlxspec_app.store.queries import find_last, fork_at
 from mlxspec_app.store.restore import restore

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mlxspec.params import GenerationParams
-from mlxspec_app.conversation.session import SessionNotice
+from mlxspec_app.conversation.events import SessionNotice
 from mlxspec_app.settings.file import Settings
 from mlxspec_cli.commands import chat
 from mlxspec_cli.main import main

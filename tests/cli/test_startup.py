@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from mlxspec_app.bench.startup import start
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from tests.support.app_driver import rows, running
 from tests.support.paths import TRACES
 from tests.support.scripted_session import ScriptedSession

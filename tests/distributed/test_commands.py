@@ -80,7 +80,7 @@ def test_chat_says_what_one_process_says(folder, texts, tmp_path):
 CHANGES = """
 import gc, json, sys
 from mlxspec.params import GenerationParams
-from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_cli.chat_models import SessionModels
 from mlxspec_cli.parser import build_parser
 from tests.support.shared_replies import tokens_of

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed
+from mlxspec_app.conversation.events import ChatOpened
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.orders import Edit, NewChat, OpenChat, Regenerate, Say
-from mlxspec_app.conversation.session import ChatOpened
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
 from mlxspec_app.store.queries import find_chat, find_version, fork_at

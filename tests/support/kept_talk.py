@@ -1,6 +1,6 @@
 """A chat that is kept, without a screen: a feed, a store that answers at once."""
 
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.next_reply import NextReply
 from mlxspec_app.screens.chat.outbox import Outbox

@@ -1,7 +1,7 @@
 """A session that is told what to say: for tests of screens, and of what works without one."""
 
+from mlxspec_app.conversation.events import SessionNotice
 from mlxspec_app.conversation.orders import Load, OpenChat
-from mlxspec_app.conversation.session import SessionNotice
 
 
 class ScriptedSettings:

@@ -18,7 +18,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     TurnStarted,
 )
-from mlxspec_app.conversation.session import SessionEvent, SessionReady
+from mlxspec_app.conversation.events import AnyEvent, SessionReady
 from mlxspec_app.playback.replay import ReplaySession
 
 TOKENS_PER_ROUND = 4
@@ -74,7 +74,7 @@ class FedSession(ReplaySession):
 
     def __init__(self) -> None:
         super().__init__(())
-        self._fed: deque[Event | SessionEvent] = deque([SessionReady()])
+        self._fed: deque[AnyEvent] = deque([SessionReady()])
 
     @property
     def busy(self) -> bool:
@@ -83,7 +83,7 @@ class FedSession(ReplaySession):
     def feed(self, events: list[Event]) -> None:
         self._fed.extend(events)
 
-    def drain(self) -> list[Event | SessionEvent]:
+    def drain(self) -> list[AnyEvent]:
         return [self._fed.popleft() for _ in range(len(self._fed))]
 
 

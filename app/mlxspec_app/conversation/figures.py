@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from mlxspec_app.conversation.baseline import speedup
+from mlxspec_app.conversation.events import LoadProgress
 from mlxspec_app.conversation.messages import PlainSpeed, Reply
-from mlxspec_app.conversation.session import LoadProgress
 from mlxspec_app.text.safe_text import safe_line
 
 GUESSED = "guessed right"

@@ -7,7 +7,7 @@ the other, except `Stop`.
 
 from dataclasses import dataclass
 
-from mlxspec_app.conversation.session import ChatOpened, ModelChoice
+from mlxspec_app.conversation.events import ChatOpened, ModelChoice
 
 
 @dataclass(frozen=True)

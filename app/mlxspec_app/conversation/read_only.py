@@ -1,6 +1,12 @@
 """A session without a model: what it answers to the orders that need one."""
 
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import (
+    AlternativesFound,
+    AnyEvent,
+    ProofFinished,
+    RaceFinished,
+    SessionNotice,
+)
 from mlxspec_app.conversation.orders import (
     Branch,
     FindAlternatives,
@@ -9,13 +15,6 @@ from mlxspec_app.conversation.orders import (
     Order,
     Prove,
     Race,
-)
-from mlxspec_app.conversation.session import (
-    AlternativesFound,
-    ProofFinished,
-    RaceFinished,
-    SessionEvent,
-    SessionNotice,
 )
 
 
@@ -26,7 +25,7 @@ class ReadOnly:
 
     def __init__(self, what: str) -> None:
         """Describe the session for every answer, such as "this is a recording"."""
-        self.news: list[Event | SessionEvent] = []
+        self.news: list[AnyEvent] = []
         self._what = what
 
     def send(self, order: Order) -> None:

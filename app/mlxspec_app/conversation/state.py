@@ -1,16 +1,22 @@
 """The state of a session for the screen: plain data, without Textual or MLX.
 
-Only `conversation.fold.apply` changes a state. The same events give the same state, from a model or
-from a trace. So a replay looks like the recorded chat, and tests of the app need no model.
+Events change a state, in `conversation.fold`. The same events give the same state, from a model or
+from a trace. So a replay looks like the recorded chat, and tests of the app need no model. A screen
+itself changes only the queue, and waits.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
+from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice
 from mlxspec_app.conversation.messages import EarlierReplies, Message, Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.session import LoadFailed, LoadProgress, ModelChoice, Phase
+
+Phase = Literal["loading", "ready", "busy", "failed"]
+"""`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
+carried out, such as a reply; `failed`: there is no model."""
 
 
 @dataclass
@@ -70,3 +76,9 @@ class ChatState:
     def last_round(self) -> Round | None:
         reply = self.reply
         return reply.rounds[-1] if reply is not None and reply.rounds else None
+
+    def wait(self) -> None:
+        """Let no message be sent until the session reports."""
+        if self.phase != "loading":  # the session reports when that is over
+            self.phase = "busy"
+        self.is_stopping = False

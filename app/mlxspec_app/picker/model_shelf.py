@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from textual.content import Content
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.picker.model_rows import drafter_row, gigabytes, model_row, trouble
 
 AUTO = "auto"

@@ -11,12 +11,11 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
-from mlxspec.trace.events import Event
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Pace
-from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.timeline import Timeline, folded_events
 
@@ -26,7 +25,7 @@ _SPACING = 256  # at most this number of moments between two checkpoints
 class Checkpoints:
     """Returns the state at any position of a timeline."""
 
-    def __init__(self, timeline: Timeline, opening: Iterable[Event | SessionEvent] = ()) -> None:
+    def __init__(self, timeline: Timeline, opening: Iterable[AnyEvent] = ()) -> None:
         """Choose the positions of the checkpoints; this folds only the opening.
 
         `opening` are the events of the session before the recording starts.

@@ -22,6 +22,15 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.events import (
+    AnyEvent,
+    ChatCleared,
+    ChatCut,
+    ReplyDiscarded,
+    SessionNotice,
+    SessionOpening,
+    SessionReady,
+)
 from mlxspec_app.conversation.orders import (
     Edit,
     NewChat,
@@ -34,15 +43,6 @@ from mlxspec_app.conversation.orders import (
 )
 from mlxspec_app.conversation.read_only import ReadOnly
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.session import (
-    ChatCleared,
-    ChatCut,
-    ReplyDiscarded,
-    SessionEvent,
-    SessionNotice,
-    SessionOpening,
-    SessionReady,
-)
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.checkpoints import Checkpoints
 from mlxspec_app.playback.timeline import Playhead, Timeline, Unit, folded_events
@@ -178,7 +178,7 @@ class ReplaySession(ReadOnly):
     def close(self) -> None:
         self.position = self._end = len(self.timeline)
 
-    def drain(self) -> list[Event | SessionEvent]:
+    def drain(self) -> list[AnyEvent]:
         now = self.playhead.tick(running=self.busy)
         if not self.playhead.paused:  # a phase may share its time with the next one
             self._advance(min(self._end, self.timeline.reached_at(now)))
@@ -211,7 +211,7 @@ class ReplaySession(ReadOnly):
         state, self._rewound = self._rewound, None
         return state
 
-    def _opening(self) -> list[Event | SessionEvent]:
+    def _opening(self) -> list[AnyEvent]:
         metas = (m.event for m in self.timeline.moments if isinstance(m.event, GenerationStarted))
         meta = next(metas, None)
         opening = [SessionOpening(meta.target, meta.drafter)] if meta is not None else []

@@ -15,7 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.worker import get_current_worker
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
-from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.catalogue import Catalogue
 from mlxspec_app.picker.fetching import Fetching

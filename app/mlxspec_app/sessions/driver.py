@@ -12,6 +12,21 @@ from typing import TYPE_CHECKING
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
+from mlxspec_app.conversation.events import (
+    AlternativesFound,
+    AnyEvent,
+    ChatCleared,
+    ChatCut,
+    ChatOpened,
+    ContextFull,
+    ProofFinished,
+    ProofProgress,
+    RaceFinished,
+    RaceProgress,
+    ReplyDiscarded,
+    SessionNotice,
+    TurnsForgotten,
+)
 from mlxspec_app.conversation.messages import turns_of
 from mlxspec_app.conversation.orders import (
     Branch,
@@ -27,27 +42,14 @@ from mlxspec_app.conversation.orders import (
     Say,
     SetSystem,
 )
-from mlxspec_app.conversation.session import (
-    AlternativesFound,
-    ChatCleared,
-    ChatCut,
-    ChatOpened,
-    ContextFull,
-    ProofFinished,
-    ProofProgress,
-    RaceFinished,
-    RaceProgress,
-    ReplyDiscarded,
-    SessionEvent,
-    SessionNotice,
-    TurnsForgotten,
-)
 from mlxspec_app.sessions.cost_meter import CostMeter
 
 if TYPE_CHECKING:
     from mlxspec import Conversation
 
 ShouldStop = Callable[[], bool]
+ProgressCallback = Callable[[int, int], None]
+"""Called during a download with the bytes done and the bytes in all."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ class ConversationDriver:
 
     def __init__(
         self,
-        publish: Callable[[Event | SessionEvent], None],
+        publish: Callable[[AnyEvent], None],
         *,
         note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
     ) -> None:

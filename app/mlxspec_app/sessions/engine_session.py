@@ -24,19 +24,24 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.conversation.orders import Load, Order, Stop
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
+    AnyEvent,
     LoadFailed,
     LoadProgress,
     ModelChoice,
-    ProgressCallback,
-    SessionEvent,
     SessionFailed,
     SessionNotice,
     SessionOpening,
     SessionReady,
 )
-from mlxspec_app.sessions.driver import ConversationDriver, NoModel, ShouldStop, describe
+from mlxspec_app.conversation.orders import Load, Order, Stop
+from mlxspec_app.sessions.driver import (
+    ConversationDriver,
+    NoModel,
+    ProgressCallback,
+    ShouldStop,
+    describe,
+)
 from mlxspec_app.sessions.reply_settings import ReplySettings
 
 if TYPE_CHECKING:
@@ -114,7 +119,7 @@ class EngineSession:
         self._loaded: ModelChoice | None = None
         self._system = system
         self._driver = ConversationDriver(self._publish, note_reply=models.note_reply)
-        self._events: deque[Event | SessionEvent] = deque()
+        self._events: deque[AnyEvent] = deque()
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._open_tasks: list[_Task] = []
         self._lock = threading.Lock()  # guards _open_tasks, which both threads change
@@ -156,7 +161,7 @@ class EngineSession:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def drain(self) -> list[Event | SessionEvent]:
+    def drain(self) -> list[AnyEvent]:
         drained = []
         with suppress(IndexError):
             while True:
@@ -262,7 +267,7 @@ class EngineSession:
     def _name_of(self, choice: ModelChoice) -> str:
         return _name_of_source(choice.model) or self._default_name
 
-    def _publish(self, event: Event | SessionEvent) -> None:
+    def _publish(self, event: AnyEvent) -> None:
         self._events.append(event)
         if self._trace is None or not isinstance(event, Event):
             return

@@ -6,9 +6,8 @@ it.
 
 from typing import Protocol
 
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.conversation.orders import Order
-from mlxspec_app.conversation.session import SessionEvent
 from mlxspec_app.sessions.reply_settings import ReplySettings
 
 
@@ -32,7 +31,7 @@ class Session(Protocol):
     def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""
 
-    def drain(self) -> list[Event | SessionEvent]:
+    def drain(self) -> list[AnyEvent]:
         """Return the events since the last call, oldest first."""
 
     def close(self) -> None:

@@ -8,9 +8,9 @@ from typing import Literal
 
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.events import AnyEvent, SessionOpening, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.read_only import ReadOnly
-from mlxspec_app.conversation.session import SessionEvent, SessionOpening, SessionReady
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.servers.feed import (
     EventsLost,
@@ -99,7 +99,7 @@ class WatchSession(ReadOnly):
     def close(self) -> None:
         self._is_closed = True
 
-    def drain(self) -> list[Event | SessionEvent]:
+    def drain(self) -> list[AnyEvent]:
         for _ in range(len(self._waiting)):
             self._take(self._waiting.popleft())
         news, self.news = self.news, []

@@ -11,7 +11,6 @@ from typing import Any
 from mlxspec.trace.events import (
     CostMeasured,
     DraftVerified,
-    Event,
     GenerationFailed,
     GenerationFinished,
     GenerationStarted,
@@ -20,7 +19,8 @@ from mlxspec.trace.events import (
     TokensKept,
     TurnStarted,
 )
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
+    AnyEvent,
     ChatCleared,
     ChatCut,
     ChatOpened,
@@ -63,7 +63,7 @@ class Recorder:
         self._turn: TurnStarted | None = None
         self._repeats_turn = False
 
-    def apply(self, event: Event | SessionEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:
         """Write an event; after a `StoreError` nothing has changed, and the caller can retry."""
         match event:
             case TurnStarted(role="system"):
@@ -212,7 +212,7 @@ class Recorder:
                 self.new_chat()
         return self.writer.new_chat("", self.system, self.settings)
 
-    def _trace(self, event: Event | SessionEvent) -> None:
+    def _trace(self, event: AnyEvent) -> None:
         if self._traces is None or isinstance(event, SessionEvent | TurnStarted):
             return
         if isinstance(event, CostMeasured | SpeedupMeasured):

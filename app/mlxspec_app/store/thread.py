@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlxspec.trace.events import Event
-from mlxspec_app.conversation.session import SessionEvent
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.opening import open_for_writing, present
 from mlxspec_app.store.recorder import Recorder
@@ -43,7 +42,7 @@ class _Query:
                 self.answer.set_exception(error)
 
 
-_Item = Event | SessionEvent | _Query
+_Item = AnyEvent | _Query
 
 
 class StoreThread:
@@ -66,7 +65,7 @@ class StoreThread:
         self._traces = ReplyTraces(traces, notify) if traces is not None else None
         self._clock = clock
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._waiting: deque[Event | SessionEvent] = deque()
+        self._waiting: deque[AnyEvent] = deque()
         self._retry_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="mlxspec-store", daemon=False)
 
@@ -74,7 +73,7 @@ class StoreThread:
         """Open the store; on failure the user gets a message, and nothing is stored."""
         self._thread.start()
 
-    def record(self, event: Event | SessionEvent) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Put an event into the queue; never blocks and never raises."""
         self._queue.put(event)
 

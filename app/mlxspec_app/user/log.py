@@ -8,8 +8,8 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from mlxspec.trace.events import Event, GenerationFailed
-from mlxspec_app.conversation.session import LoadFailed, SessionEvent, SessionFailed
+from mlxspec.trace.events import GenerationFailed
+from mlxspec_app.conversation.events import AnyEvent, LoadFailed, SessionFailed
 from mlxspec_app.user.files import make_private_file, make_private_folder
 
 NAME = "app.log"
@@ -27,7 +27,7 @@ class AppLog:
     def note(self, message: str) -> None:
         self._write(logging.INFO, message)
 
-    def record(self, event: Event | SessionEvent) -> None:
+    def record(self, event: AnyEvent) -> None:
         """Log an event if it is an error."""
         if isinstance(event, GenerationFailed | LoadFailed | SessionFailed):
             self._write(logging.ERROR, f"{event.message}\n{event.traceback}".rstrip())

@@ -10,7 +10,7 @@ from os.path import expanduser
 
 from mlxspec.device import backend
 from mlxspec.params import DEFAULT_MODEL, GenerationParams
-from mlxspec_app.conversation.session import ModelChoice
+from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data

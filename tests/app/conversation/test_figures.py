@@ -20,14 +20,14 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.baseline import PlainCosts, speedup
-from mlxspec_app.conversation.figures import quiet_figures, reply_figures, times_plain
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ChatCleared,
     ReplyDiscarded,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.figures import quiet_figures, reply_figures, times_plain
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.export import markdown
 from mlxspec_app.export.html import render
 from mlxspec_app.export.recording import Recording

@@ -3,9 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.orders import Say, Stop
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     LoadFailed,
     LoadProgress,
     ModelChoice,
@@ -14,6 +12,8 @@ from mlxspec_app.conversation.session import (
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import Say, Stop
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.screens.replay import DemoScreen

@@ -15,10 +15,10 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
+from mlxspec_app.conversation.events import SessionOpening, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold, fold_words, reasoning_seconds
-from mlxspec_app.conversation.session import SessionOpening, SessionReady
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.support.app_driver import running
 from tests.support.scripted_session import ScriptedSession

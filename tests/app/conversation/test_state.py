@@ -24,22 +24,15 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation import fold as fold_module
-from mlxspec_app.conversation.fold import apply, fold
-from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ChatCleared,
     ChatCut,
-    ChatNotFound,
     ChatOpened,
-    ChatSought,
     ContextFull,
     LoadProgress,
-    MessageQueued,
     ModelChoice,
     ProofFinished,
     ProofProgress,
-    QueuedSent,
-    QueueEmptied,
     ReplyDiscarded,
     SessionFailed,
     SessionNotice,
@@ -47,6 +40,9 @@ from mlxspec_app.conversation.session import (
     SessionReady,
     TurnsForgotten,
 )
+from mlxspec_app.conversation.fold import apply, fold, note_order
+from mlxspec_app.conversation.messages import Message, Reply, Span, Turn, turns_of
+from mlxspec_app.conversation.orders import Prove
 from tests.traces import make_fake
 
 STARTED = GenerationStarted("target", "drafter", seed=7, context_length=100)
@@ -63,11 +59,6 @@ def verified(*tokens, r=1, path=(1,)):
 
 ANY_EVENT = st.sampled_from(
     [
-        ChatSought(),
-        ChatNotFound("ready"),
-        MessageQueued("later"),
-        QueuedSent(),
-        QueueEmptied(),
         SessionOpening("t", "d"),
         LoadProgress(1, 2),
         SessionReady(),
@@ -351,26 +342,14 @@ def test_turns_pair_what_was_said_with_what_was_answered():
     assert turns_of(messages) == [Turn("one", "yes", (1,)), Turn("two", None)]
 
 
-# ---- what is done on the screen ------------------------------------------------------------
-
-
-def test_an_order_keeps_the_session_busy_until_it_says_what_it_does():
-    assert fold([SessionReady(), ChatSought()]).phase == "busy"
-    assert fold([SessionReady(), ChatSought(), SessionReady()]).phase == "ready"
-    assert fold([SessionOpening(), ChatSought()]).phase == "loading"
-
-
-def test_an_order_that_comes_to_nothing_gives_its_phase_back_unless_the_session_said_another():
-    assert fold([SessionFailed("x"), ChatSought(), ChatNotFound("failed")]).phase == "failed"
-    opened = [SessionReady(), ChatSought(), SessionOpening(), ChatNotFound("ready")]
-    assert fold(opened).phase == "loading"
-
-
-def test_messages_wait_in_the_order_they_were_typed():
-    typed = [MessageQueued("a"), MessageQueued("b"), MessageQueued("c")]
-    assert fold([*typed, QueuedSent()]).queue == ["b", "c"]
-    assert fold([*typed, QueueEmptied()]).queue == []
-    assert fold([QueuedSent()]).queue == []
+@pytest.mark.parametrize(
+    ("events", "phase"), [([SessionReady()], "busy"), ([SessionOpening()], "loading")]
+)
+def test_an_order_keeps_the_session_busy_unless_it_loads(events, phase):
+    state = fold(events)
+    note_order(state, Prove())
+    assert state.phase == phase
+    assert fold([SessionReady()], state).phase == "ready"
 
 
 # ---- nobody else writes --------------------------------------------------------------------
@@ -396,13 +375,14 @@ def written_in(source):
                 yield ast.unparse(target)
 
 
-def test_the_fold_alone_writes_the_state():
+def test_the_fold_writes_the_state_and_a_screen_its_queue_alone():
     sources = {path.name: path.read_text() for path in APP.rglob("*.py")}
     writers = {name: list(written_in(source)) for name, source in sources.items()}
     assert all(len(writers.pop(name)) > 15 for name in ("fold.py", "reply_events.py"))
-    assert {name: written for name, written in writers.items() if written} == {}
-    users = {name for name, source in sources.items() if "conversation.reply_events" in source}
-    assert users == {"fold.py"}  # so the events of a reply too change the state through `apply`
+    assert {name: set(written) for name, written in writers.items() if written} == {
+        "outbox.py": {"self._feed.state.queue", "state.queue"},
+        "chats.py": {"state.phase"},  # that from before a chat was looked for in vain
+    }
 
 
 @pytest.mark.parametrize(

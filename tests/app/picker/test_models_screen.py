@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mlxspec_app.conversation.orders import Stop
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     LoadFailed,
     LoadProgress,
     ModelChoice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.orders import Stop
 from mlxspec_app.screens.models import ModelsScreen
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt

@@ -14,6 +14,16 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.events import (
+    AlternativesFound,
+    ChatCleared,
+    ChatOpened,
+    ModelChoice,
+    ProofFinished,
+    RaceFinished,
+    ReplyDiscarded,
+    SessionNotice,
+)
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import (
     Branch,
@@ -28,16 +38,6 @@ from mlxspec_app.conversation.orders import (
     Stop,
 )
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.session import (
-    AlternativesFound,
-    ChatCleared,
-    ChatOpened,
-    ModelChoice,
-    ProofFinished,
-    RaceFinished,
-    ReplyDiscarded,
-    SessionNotice,
-)
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.run import run_replay

@@ -3,8 +3,9 @@
 import pytest
 
 from mlxspec.trace.events import GenerationFinished, TurnStarted
+from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded, SessionOpening
+from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.orders import NewChat, OpenChat, Say, Stop
-from mlxspec_app.conversation.session import ChatCleared, ReplyDiscarded
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import StoreError
@@ -63,6 +64,13 @@ async def test_what_is_typed_while_a_chat_is_looked_for_waits_for_it(talk):
     assert phases == ["busy"]
     assert talk.feed.state.phase == "ready"  # there is none, so the session is not asked
     assert talk.session.orders == []
+
+
+async def test_a_chat_sought_in_vain_hides_nothing_that_the_session_said_meanwhile(talk):
+    await talk.begin(exchange("One", "1"))
+    talk.chats.open_found(lambda recorder: apply(talk.feed.state, SessionOpening()))
+    await talk.page.settle()
+    assert talk.feed.state.phase == "loading"
 
 
 async def test_why_a_chat_cannot_be_had_is_said_once_and_all_stays_as_it_is(talk):

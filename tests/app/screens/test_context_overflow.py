@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ContextFull,
     ModelChoice,
     SessionNotice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
 from mlxspec_app.screens.chat.context_overflow import ContextAnswer, ContextOverflow
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.settings.file import Settings

@@ -3,8 +3,8 @@
 import pytest
 
 from mlxspec.trace.events import GenerationFinished, GenerationStarted, TurnStarted
+from mlxspec_app.conversation.events import SessionOpening, SessionReady
 from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import SessionOpening, SessionReady
 from mlxspec_app.screens.conversation.feed import Feed
 from tests.support.scripted_session import ScriptedSession
 from tests.support.store_files import round_of

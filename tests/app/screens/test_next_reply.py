@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mlxspec_app.commands import CommandError
+from mlxspec_app.conversation.events import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Load, Regenerate, Say
-from mlxspec_app.conversation.session import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.screens.chat.next_reply import NextReply
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.settings.file import Settings

@@ -3,14 +3,14 @@
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
-from mlxspec_app.conversation.orders import Edit, Say, Stop
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ChatCleared,
     LoadFailed,
     ModelChoice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.orders import Edit, Say, Stop
 from mlxspec_app.screens.chat.outbox import Outbox
 from mlxspec_app.screens.conversation.feed import Feed
 from tests.support.fake_page import FakePage

@@ -3,15 +3,14 @@
 import pytest
 
 from mlxspec.trace.events import TurnStarted
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     LoadProgress,
-    MessageQueued,
     ModelChoice,
     SessionFailed,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.screens.chat.screen import is_possible
 from tests.support.store_files import exchange
 
@@ -46,4 +45,6 @@ def test_what_can_be_done_depends_on_the_session_and_on_what_was_said(events, po
 
 
 def test_messages_that_wait_can_be_given_up():
-    assert is_possible("stop", fold([SessionOpening("t"), MessageQueued("Two")]))
+    state = fold([SessionOpening("t")])
+    state.queue.append("Two")
+    assert is_possible("stop", state)

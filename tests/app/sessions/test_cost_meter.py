@@ -18,9 +18,9 @@ from mlxspec.trace.events import (
     SpeedupMeasured,
 )
 from mlxspec.trace.file import read_trace
+from mlxspec_app.conversation.events import SessionNotice, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import SessionNotice, SessionReady
 from mlxspec_app.sessions.cost_meter import CostMeter
 from tests.support.app_driver import Clock
 from tests.support.app_live import PATIENCE_S, FakeConversation, FakeModels, Live

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
+from mlxspec_app.conversation.events import ChatCut, ChatOpened, ContextFull, TurnsForgotten
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.orders import (
@@ -17,7 +18,6 @@ from mlxspec_app.conversation.orders import (
     Say,
     SetSystem,
 )
-from mlxspec_app.conversation.session import ChatCut, ChatOpened, ContextFull, TurnsForgotten
 from mlxspec_app.sessions.driver import ConversationDriver
 from tests.support.app_live import FakeConversation
 

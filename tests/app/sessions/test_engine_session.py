@@ -24,19 +24,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import TraceWriter, read_trace
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.orders import (
-    Branch,
-    Edit,
-    FindAlternatives,
-    Load,
-    NewChat,
-    Prove,
-    Regenerate,
-    Say,
-    Stop,
-)
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     AlternativesFound,
     ChatCleared,
     ChatCut,
@@ -50,6 +38,18 @@ from mlxspec_app.conversation.session import (
     SessionNotice,
     SessionOpening,
     SessionReady,
+)
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.orders import (
+    Branch,
+    Edit,
+    FindAlternatives,
+    Load,
+    NewChat,
+    Prove,
+    Regenerate,
+    Say,
+    Stop,
 )
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.support.app_live import PARAMS, PATIENCE_S, FakeConversation, FakeModels, Live
@@ -590,7 +590,7 @@ LEAVES_STREAMS_BEHIND = """
 import time
 from mlxspec_app.sessions.driver import NoModel
 from mlxspec_app.sessions.engine_session import EngineSession
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from tests.support.app_live import FakeModels
 
 def open_conversation(choice, on_progress):

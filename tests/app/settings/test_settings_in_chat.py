@@ -4,7 +4,7 @@ import pytest
 from textual.app import App
 from textual.color import Color
 
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY

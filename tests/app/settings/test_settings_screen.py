@@ -3,7 +3,7 @@
 import pytest
 from textual.widgets import Input
 
-from mlxspec_app.conversation.session import SessionReady
+from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.settings import SettingList, SettingsScreen
 from mlxspec_app.settings.file import Settings, read_settings

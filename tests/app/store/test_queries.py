@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
-from mlxspec_app.conversation.session import ChatCleared, ChatCut, ReplyDiscarded
+from mlxspec_app.conversation.events import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.opening import present
 from mlxspec_app.store.queries import (

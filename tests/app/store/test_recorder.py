@@ -13,14 +13,14 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec.trace.file import read_trace
-from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     ChatCleared,
     ChatCut,
     ChatOpened,
     ReplyDiscarded,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import fold
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import COMPARISON
 from mlxspec_app.store.traces import ReplyTraces

@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
-from mlxspec_app.conversation.session import ChatCleared, ReplyDiscarded
+from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import ReplyTraces
 from tests.support.store_files import exchange, open_writer, path, record, reply_events, texts_of

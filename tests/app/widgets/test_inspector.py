@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
 from mlxspec_app.conversation.orders import FindAlternatives
-from mlxspec_app.conversation.session import AlternativesFound
 from mlxspec_app.conversation.token_cursor import (
     TokenCursor,
     by_message,

@@ -14,17 +14,16 @@ from mlxspec.trace.events import (
     PrefillProgress,
     TurnStarted,
 )
-from mlxspec_app.conversation.fold import apply
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.orders import Say
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
     LoadProgress,
-    MessageQueued,
     SessionFailed,
     SessionNotice,
     SessionOpening,
     SessionReady,
 )
+from mlxspec_app.conversation.fold import apply
+from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.orders import Say
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
@@ -210,7 +209,7 @@ async def test_nothing_a_trace_holds_reaches_the_terminal_as_a_control():
     async with running(session, size=(140, 40)) as driver:
         await driver.press("f3")
         apply(driver.screen.state, SessionNotice(evil))
-        apply(driver.screen.state, MessageQueued(evil))
+        driver.screen.state.queue.append(evil)
         await driver.settle()
         kinds = {unicodedata.category(c) for c in driver.shown.replace("\n", "")}
         assert not kinds & {"Cc", "Cs", "Zl", "Zp"}

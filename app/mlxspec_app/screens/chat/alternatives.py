@@ -1,9 +1,8 @@
 """Other tokens that the model could have written at a position, and branches from there."""
 
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import AlternativesFound, AnyEvent
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.orders import Branch, FindAlternatives
-from mlxspec_app.conversation.session import AlternativesFound, SessionEvent
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.widgets.chat.inspector import Inspector
@@ -42,6 +41,6 @@ class Alternatives:
             inspector.ask()
             self._feed.send(Branch(*self._asked, token))
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         if isinstance(event, AlternativesFound) and self._asked == (event.turn, event.position):
             self._screen.query_one(Inspector).show_alternatives(event)

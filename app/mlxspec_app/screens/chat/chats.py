@@ -11,18 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from mlxspec.trace.events import Event, GenerationStarted, TurnStarted
-from mlxspec_app.conversation.messages import Message, without_system
-from mlxspec_app.conversation.orders import NewChat, OpenChat, Stop
-from mlxspec_app.conversation.session import (
+from mlxspec.trace.events import GenerationStarted, TurnStarted
+from mlxspec_app.conversation.events import (
+    AnyEvent,
     ChatCleared,
     ChatCut,
-    ChatNotFound,
     ChatOpened,
-    ChatSought,
     ReplyDiscarded,
-    SessionEvent,
 )
+from mlxspec_app.conversation.messages import Message, without_system
+from mlxspec_app.conversation.orders import NewChat, OpenChat, Stop
 from mlxspec_app.screens.chat.outbox import Outbox
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
@@ -85,7 +83,7 @@ class Chats:
         if self.store is not None:
             self.refresh_standing()
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         if self._user_data is not None:
             self._user_data.record(event)
         if self.store is not None and isinstance(event, _MOVES):
@@ -217,15 +215,17 @@ class Chats:
         self._screen.query_one(Prompt).show_chat(self.standing.title)
 
     async def _open(self, find: FindChat, message: int | None) -> None:
-        phase, is_open = self._feed.state.phase, False
-        self._feed.note(ChatSought())  # a message sent from here on belongs to the new chat
+        state, is_open = self._feed.state, False
+        phase = state.phase
+        state.wait()  # a message sent from here on belongs to the new chat
         self._is_opening = True
         try:
             is_open = await self._load_into_session(find, message)
         finally:
             self._is_opening = False
             if not is_open and phase != "loading":
-                self._feed.note(ChatNotFound(phase))
+                if state.phase == "busy":
+                    state.phase = phase
                 self._screen.show_now()
 
     async def _start_with_last(self) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import AnyEvent, ContextFull, ModelChoice
 from mlxspec_app.conversation.messages import turns_of
 from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
-from mlxspec_app.conversation.session import ContextFull, ModelChoice, SessionEvent
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.settings.file import Settings
@@ -46,7 +45,7 @@ class ContextOverflow:
         if settings.context_full != before.context_full:
             self._drop_oldest(settings.context_full == "drop")
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         if isinstance(event, ContextFull):
             self._fits_alone = event.fits_alone
             self._screen.call_after_refresh(self._resolve)

@@ -11,10 +11,9 @@ from contextlib import suppress
 from textual.screen import Screen
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import AnyEvent, ModelChoice, RaceFinished
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.orders import Stop
-from mlxspec_app.conversation.session import ModelChoice, RaceFinished, SessionEvent
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback.demo import read_demo
 from mlxspec_app.playback.events_of import events_of
@@ -91,7 +90,7 @@ class ChatNavigation:
         """
         self._screen.app.push_screen(ContextFullScreen(ways, context_length), then)
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         """Play a race as soon as its runs are recorded."""
         if isinstance(event, RaceFinished) and event.plain:
             from mlxspec_app.screens.race import LiveRaceScreen

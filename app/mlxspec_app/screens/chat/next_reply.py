@@ -10,8 +10,8 @@ from mlxspec.drafting.names import check_drafter
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.commands import CommandError
+from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.conversation.orders import Load, Regenerate
-from mlxspec_app.conversation.session import ModelChoice
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.settings.file import Settings

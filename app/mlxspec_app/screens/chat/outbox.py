@@ -2,17 +2,13 @@
 
 from typing import NamedTuple
 
-from mlxspec.trace.events import Event
-from mlxspec_app.conversation.messages import without_system
-from mlxspec_app.conversation.orders import Edit, Say, Stop
-from mlxspec_app.conversation.session import (
+from mlxspec_app.conversation.events import (
+    AnyEvent,
     ChatCleared,
     ChatOpened,
-    MessageQueued,
-    QueuedSent,
-    QueueEmptied,
-    SessionEvent,
 )
+from mlxspec_app.conversation.messages import without_system
+from mlxspec_app.conversation.orders import Edit, Say, Stop
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -49,7 +45,7 @@ class Outbox:
     def _prompt(self) -> Prompt:
         return self._screen.query_one(Prompt)
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         if isinstance(event, ChatCleared | ChatOpened):
             self.end_edit()
 
@@ -58,7 +54,7 @@ class Outbox:
         if self._feed.state.phase == "ready":
             self._feed.send(Say(text))
         else:
-            self._feed.note(MessageQueued(text))
+            self._feed.state.queue.append(text)
             self._screen.show_now()
 
     def follow_phase(self) -> None:
@@ -72,14 +68,12 @@ class Outbox:
         if state.load_failure is not None or (is_broken and not was_loading):
             self.return_to_prompt()
             return
-        text = state.queue[0]
-        self._feed.note(QueuedSent())
-        self._feed.send(Say(text))
+        self._feed.send(Say(state.queue.pop(0)))
 
     def return_to_prompt(self) -> None:
         """Move the queued messages back into the prompt: the turn before them has changed."""
         self._prompt.restore("\n".join(self._feed.state.queue))
-        self._feed.note(QueueEmptied())
+        self._feed.state.queue.clear()
 
     def begin_edit(self) -> None:
         """Put the selected user turn, else the last one above it, into the prompt."""

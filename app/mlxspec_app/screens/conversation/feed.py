@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mlxspec.trace.events import Event
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.conversation.fold import apply, note_order
 from mlxspec_app.conversation.messages import Message, without_system
 from mlxspec_app.conversation.orders import Order
-from mlxspec_app.conversation.session import ScreenEvent, SessionEvent
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.session import Session
 
-Listener = Callable[[Event | SessionEvent], None]
+Listener = Callable[[AnyEvent], None]
 
 
 class Changes(NamedTuple):
@@ -48,10 +47,6 @@ class Feed:
         note_order(self.state, order)
         self.session.send(order)
         self._on_order(order)
-
-    def note(self, event: ScreenEvent) -> None:
-        """Apply an event of the screen to the state."""
-        apply(self.state, event)
 
     def index_of(self, message: Message | None) -> int:
         """Return the index of a message, else of the last one; system prompts do not count."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from textual.screen import Screen
 from textual.timer import Timer
 
-from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, GenerationStarted
-from mlxspec_app.conversation.session import SessionEvent
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, GenerationStarted
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.frames import FrameBudget, FrameClock
 
 PANELS_PER_S = 5  # the draft lane then shows a verdict for at least 200 ms
@@ -68,7 +68,7 @@ class FramePacer:
         if self._frames is not None:
             self._frames.resume()
 
-    def handle(self, event: Event | SessionEvent) -> None:
+    def handle(self, event: AnyEvent) -> None:
         """Draw less while a model writes on the same processor."""
         if isinstance(event, GenerationStarted):
             self.budget.limit(is_shared=bool(event.blas))

@@ -14,8 +14,8 @@ from textual.style import Style
 from textual.widget import Widget
 
 from mlxspec.trace.alternatives import Alternative
+from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.figures import prob
-from mlxspec_app.conversation.session import AlternativesFound
 from mlxspec_app.conversation.token_cursor import Step
 from mlxspec_app.conversation.token_facts import TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View

@@ -1,21 +1,11 @@
-"""The events that a session, or the screen itself, adds to those of the engine."""
+"""The events that a session adds to those of the engine."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import Event
 from mlxspec_app.conversation.messages import Message
-
-ProgressCallback = Callable[[int, int], None]
-"""Called during a download with the bytes done and the bytes in all."""
-
-
-Phase = Literal["loading", "ready", "busy", "failed"]
-"""`loading`: the models are being loaded; `ready`: a message can be sent; `busy`: an order is being
-carried out, such as a reply; `failed`: there is no model."""
 
 
 @dataclass(frozen=True)
@@ -210,35 +200,5 @@ SessionEvent = (
     | RaceFinished
 )
 
-
-@dataclass(frozen=True)
-class ChatSought:
-    """The store looks for a chat to open; no message can be sent until it is open."""
-
-
-@dataclass(frozen=True)
-class ChatNotFound:
-    """The store has no such chat; `phase` is the one before it was sought."""
-
-    phase: Phase
-
-
-@dataclass(frozen=True)
-class MessageQueued:
-    """A message waits until the session is ready."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class QueuedSent:
-    """The oldest queued message was sent."""
-
-
-@dataclass(frozen=True)
-class QueueEmptied:
-    """The queued messages went back into the prompt."""
-
-
-ScreenEvent = ChatSought | ChatNotFound | MessageQueued | QueuedSent | QueueEmptied
-"""Events of the screen, which change the state before the session reports."""
+AnyEvent = Event | SessionEvent
+"""What a session sends: events of the engine, and its own."""
