@@ -243,7 +243,7 @@ class RecordingTarget(TraceTarget):
             state = fold(session.drain(), state)
             assert session.view is None or session.view.r
         session.move("round", -1)
-        session.rewound()
+        session.drain()
         fold(events_of(fold(read_trace(path))))
         recording = Recording.read(path)
         for each in FORMATS.values():

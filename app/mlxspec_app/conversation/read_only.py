@@ -16,6 +16,7 @@ from mlxspec_app.conversation.orders import (
     Prove,
     Race,
 )
+from mlxspec_app.conversation.state import ChatState
 
 
 class ReadOnly:
@@ -25,7 +26,7 @@ class ReadOnly:
 
     def __init__(self, what: str) -> None:
         """Describe the session for every answer, such as "this is a recording"."""
-        self.news: list[AnyEvent] = []
+        self.news: list[AnyEvent | ChatState] = []
         self._what = what
 
     def send(self, order: Order) -> None:

@@ -77,7 +77,6 @@ class ReplaySession(ReadOnly):
         self._autoplay = autoplay
         self._end = 0
         self._checkpoints = Checkpoints(self.timeline, self._opening())
-        self._rewound: ChatState | None = None
 
     @classmethod
     def from_file(cls, path: str | PathLike[str], speed: float = 1.0) -> "ReplaySession":
@@ -178,7 +177,7 @@ class ReplaySession(ReadOnly):
     def close(self) -> None:
         self.position = self._end = len(self.timeline)
 
-    def drain(self) -> list[AnyEvent]:
+    def drain(self) -> list[AnyEvent | ChatState]:
         now = self.playhead.tick(running=self.busy)
         if not self.playhead.paused:  # a phase may share its time with the next one
             self._advance(min(self._end, self.timeline.reached_at(now)))
@@ -193,23 +192,13 @@ class ReplaySession(ReadOnly):
     def go_to(self, position: int) -> None:
         """Show the recording up to a position.
 
-        Forwards, the next `drain` returns the events between the two positions. Backwards,
-        `rewound` returns the state from which the next `drain` continues.
+        The next `drain` returns the events between the two positions; backwards, a whole state.
         """
-        if position < self.position:
-            self._rewound = self._checkpoints.state_at(position)
-            self.news.clear()  # these events belong to the state that is left
+        if position < self.position:  # the news belong to the state that is left
+            self.news = [self._checkpoints.state_at(position)]
             self.position = position
         self._advance(position)
         self.playhead.jump(self.timeline.time_of(position))
-
-    def rewound(self) -> ChatState | None:
-        """Return the state from which the next `drain` continues after a move back; else None.
-
-        A second call returns None.
-        """
-        state, self._rewound = self._rewound, None
-        return state
 
     def _opening(self) -> list[AnyEvent]:
         metas = (m.event for m in self.timeline.moments if isinstance(m.event, GenerationStarted))

@@ -59,14 +59,6 @@ class ReplayScreen(ConversationScreen):
     def active_keys(self) -> list[Key]:
         return [Key(*row) for row in key_list(REPLAY, self.choices.keys)]
 
-    def tick(self) -> None:
-        state = self.recording.rewound()
-        if state is not None:
-            self.feed.state = state
-            self.update_views()
-            self.refresh_bindings()
-        super().tick()
-
     def update_panels(self, charts: bool = True) -> None:
         super().update_panels(charts)
         if not charts:

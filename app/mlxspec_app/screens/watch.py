@@ -38,15 +38,6 @@ class WatchScreen(ConversationScreen):
     def active_keys(self) -> list[Key]:
         return [Key(*row) for row in key_list(WATCH, self.choices.keys)]
 
-    def tick(self) -> None:
-        super().tick()
-        state = self.watched.other_state()
-        if state is not None:
-            self.feed.state = state
-            self.panels.look_at(None, None)
-            self.update_views()
-            self.refresh_bindings()
-
     def update_panels(self, charts: bool = True) -> None:
         super().update_panels(charts)
         if self.is_current:

@@ -9,81 +9,68 @@ from collections.abc import Callable, Mapping
 
 from mlxspec.trace.events import (
     CostMeasured,
-    DraftVerified,
     Event,
-    FinishReason,
-    GenerationFailed,
     GenerationFinished,
     GenerationStarted,
-    PlainDecoded,
     SpeedupMeasured,
-    TokensKept,
 )
-from mlxspec.trace.stats import GenerationStats
-from mlxspec_app.conversation.baseline import PlainCosts, are_similar, comparison, plain_speed
+from mlxspec_app.conversation.baseline import are_similar, comparison
 from mlxspec_app.conversation.figures import GREEDY
-from mlxspec_app.conversation.messages import EarlierReplies, is_copy
+from mlxspec_app.conversation.fold import apply
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.state import ChatState
 
 _VALID_S = 600.0
 
 
 class CostMeter:
-    """Follows the replies of one model."""
+    """Follows the replies of one model: a state of its own holds the last reply."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Start without a measurement; `clock` returns seconds."""
         self._clock = clock
-        self._costs = PlainCosts()
-        self._earlier = EarlierReplies()
-        self._stats = GenerationStats()
-        self._tokens: list[int] = []
+        self._state = ChatState()
+        self._compared: Reply | None = None
         self._context = 0
         self._tried: dict[int, float] = {}  # time of the last attempt, by tokens in the cache
         self._ended: tuple[float, float] | None = None  # end of the last reply: its `ts`, the clock
-        self._is_compared = True
-        self._is_copy = self._is_sampled = False
-        self._reason: FinishReason = "stop"
 
     def forget_replies(self) -> None:
         """Forget the replies so far, because another drafter has not seen them."""
-        self._earlier = EarlierReplies()
+        self._state = ChatState(baseline=self._state.baseline)
 
     def record(self, event: Event) -> None:
-        self._stats.add(event)
-        match event:
-            case GenerationStarted():
-                self._tokens, self._is_compared = [], True
-                self._is_sampled = event.lossless != GREEDY
-            case TokensKept():
-                self._tokens += [token.token for token in event.emit]
-            case DraftVerified() | PlainDecoded():
-                self._tokens += [token.token for token in event.emit]
-                self._context = event.context
-            case GenerationFinished():
-                self._ended = (event.ts, self._clock())
-                self._is_compared, self._reason = False, event.reason
-            case GenerationFailed():
-                self._is_compared = True
+        if isinstance(event, GenerationStarted):
+            before = self._state
+            self._state = ChatState(baseline=before.baseline, earlier=before.earlier)
+        apply(self._state, event)
+        if (last := self._state.last_round) is not None:
+            self._context = last.verdict.context
+        if isinstance(event, GenerationFinished):
+            self._ended = (event.ts, self._clock())
 
     @property
     def counts(self) -> bool:
         """Whether the last reply's speed predicts that of new ones: no copy, no loop."""
-        return not self._is_copy and self._reason != "repeating"
+        reply = self._state.reply
+        return reply is None or not (reply.is_copy or reply.is_loop)
 
     @property
     def is_sampled(self) -> bool:
         """Whether the last reply was sampled; False if it was greedy."""
-        return self._is_sampled
+        reply = self._state.reply
+        started = reply.started if reply is not None else None
+        return started is not None and started.lossless != GREEDY
 
     @property
     def is_due(self) -> bool:
         """Whether no measurement is valid for the present context length and time."""
-        now = self._context
-        if self._ended is None or not now:
+        if self._ended is None or not self._context:
             return False
         valid_from = self._clock() - _VALID_S
         return not any(
-            at > valid_from and are_similar(context, now) for context, at in self._tried.items()
+            at > valid_from and are_similar(context, self._context)
+            for context, at in self._tried.items()
         )
 
     def note(self, ms: Mapping[int, float]) -> CostMeasured:
@@ -93,7 +80,7 @@ class CostMeter:
         ts, ended = self._ended
         now = ts + self._clock() - ended
         event = CostMeasured(now, self._context, tuple(ms), tuple(ms.values()))
-        self._costs = self._costs.after(event)
+        apply(self._state, event)
         return event
 
     def give_up(self) -> None:
@@ -102,10 +89,8 @@ class CostMeter:
 
     def compare(self) -> SpeedupMeasured | None:
         """Return the speed-up of the last reply over plain decoding, once; None without one."""
-        if self._is_compared:
+        reply = self._state.reply
+        if reply is None or reply is self._compared or reply.reason is None:
             return None
-        self._is_compared = True
-        copied = self._earlier.num_copied(self._tokens, self._stats.kept_tokens)
-        self._earlier = self._earlier.after(self._tokens)
-        self._is_copy = is_copy(copied, self._stats.generated_tokens)
-        return comparison(self._stats, plain_speed(self._costs, self._stats, self._context), copied)
+        self._compared = reply
+        return comparison(reply.stats, reply.plain, reply.num_copied)

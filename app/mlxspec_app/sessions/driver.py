@@ -197,11 +197,11 @@ class ConversationDriver:
         self._publish(chat)
 
     def _prove(self, should_stop: ShouldStop) -> None:
-        def show(done: int, total: int) -> None:
-            self._publish(ProofProgress(done, total))
-
         try:
-            proof = self._model.prove(should_stop=should_stop, on_progress=show)
+            proof = self._model.prove(
+                should_stop=should_stop,
+                on_progress=lambda done, total: self._publish(ProofProgress(done, total)),
+            )
         except (ValueError, MlxspecError) as error:
             self._publish(ProofFinished(None, str(error)))
         else:
@@ -218,12 +218,13 @@ class ConversationDriver:
 
     def _race(self, prompt: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         """Record a plain run and one with drafts; neither becomes part of the chat."""
-
-        def show(drafter: str) -> None:
-            self._publish(RaceProgress(drafter))
-
         try:
-            plain, drafted = self._model.race(prompt, params, should_stop=should_stop, on_run=show)
+            plain, drafted = self._model.race(
+                prompt,
+                params,
+                should_stop=should_stop,
+                on_run=lambda drafter: self._publish(RaceProgress(drafter)),
+            )
         except Exception as error:  # the thread's edge: an error ends this race, not the chat
             self._publish(RaceFinished(message=f"no race: {_plainly(error)}"))
             return
@@ -272,7 +273,11 @@ class ConversationDriver:
                 self._publish(last)
                 self._meter.record(last)
                 if isinstance(last, TurnStarted):
-                    self._mark_included(num_forgotten)
+                    self._refused = ""
+                    if self._included:
+                        self._included[-1] = True
+                    if self._conversation.num_forgotten > num_forgotten:
+                        self._publish(TurnsForgotten(self._conversation.num_forgotten))
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
             if last is None and text:
                 self._refused = text
@@ -283,13 +288,6 @@ class ConversationDriver:
                 asked = text or self._conversation.turns[-1][0]
                 fits = self._model.fits_alone(asked)
                 self._publish(ContextFull(error.context_length, fits))
-
-    def _mark_included(self, num_forgotten: int) -> None:
-        self._refused = ""
-        if self._included:
-            self._included[-1] = True
-        if self._conversation.num_forgotten > num_forgotten:
-            self._publish(TurnsForgotten(self._conversation.num_forgotten))
 
 
 def _plainly(error: Exception) -> str:

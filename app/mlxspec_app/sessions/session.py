@@ -4,10 +4,12 @@ A session owns the model, or a recording of one. The app draws its events and ha
 it.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.conversation.orders import Order
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.reply_settings import ReplySettings
 
 
@@ -31,8 +33,11 @@ class Session(Protocol):
     def notify(self, message: str) -> None:
         """Send a notice as an event; safe from any thread."""
 
-    def drain(self) -> list[AnyEvent]:
-        """Return the events since the last call, oldest first."""
+    def drain(self) -> Sequence[AnyEvent | ChatState]:
+        """Return the events since the last call, oldest first.
+
+        A state among them replaces the one on the screen: a recording was moved back.
+        """
 
     def close(self) -> None:
         """Stop, free the model and wait until that is done; safe to call twice."""

@@ -81,7 +81,6 @@ class WatchSession(ReadOnly):
         self._items = items
         self._waiting: deque[FeedItem] = deque()
         self._is_closed = False
-        self._is_other = False
 
     def start(self) -> None:
         self.news.append(SessionReady())
@@ -99,22 +98,11 @@ class WatchSession(ReadOnly):
     def close(self) -> None:
         self._is_closed = True
 
-    def drain(self) -> list[AnyEvent]:
+    def drain(self) -> list[AnyEvent | ChatState]:
         for _ in range(len(self._waiting)):
             self._take(self._waiting.popleft())
         news, self.news = self.news, []
         return news
-
-    def other_state(self) -> ChatState | None:
-        """Return the state of a newly shown reply; None if the same reply stays.
-
-        A second call returns None.
-        """
-        if not self._is_other or self.shown is None:
-            return None
-        self._is_other = False
-        self.news.clear()  # they belong to the previous reply, or are in the state already
-        return self.shown.state()
 
     def move(self, direction: Literal[1, -1]) -> None:
         """Show the next reply or the previous one."""
@@ -157,7 +145,7 @@ class WatchSession(ReadOnly):
 
     def _show(self, reply: Watched) -> None:
         if reply is not self.shown:
-            self.shown, self._is_other = reply, True
+            self.shown, self.news = reply, [reply.state()]
 
     def _forget(self) -> None:
         over = [reply for reply in self.replies.values() if reply.is_over]

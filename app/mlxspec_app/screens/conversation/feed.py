@@ -18,7 +18,7 @@ class Changes(NamedTuple):
 
     Attributes:
         has_new_phase: Whether the phase of the session changed.
-        has_new_page: Whether the conversation became empty, or got its first message.
+        has_new_page: Whether the conversation is another one, or became empty, or no longer is.
         is_over: Whether no event will come before the next order.
     """
 
@@ -57,15 +57,18 @@ class Feed:
         """Apply the events since the last call and return what they changed."""
         # read before the drain: a session that is idle now has queued all its events
         was_idle = not self.session.busy
-        phase, was_empty = self.state.phase, self.state.is_empty
-        events = self.session.drain()
-        for event in events:
-            apply(self.state, event)
+        before, phase, was_empty = self.state, self.state.phase, self.state.is_empty
+        news = self.session.drain()
+        for item in news:
+            if isinstance(item, ChatState):
+                self.state = item
+                continue
+            apply(self.state, item)
             for listener in self._listeners:
-                listener(event)
+                listener(item)
         return Changes(
-            has_events=bool(events),
+            has_events=bool(news),
             has_new_phase=self.state.phase != phase,
-            has_new_page=self.state.is_empty != was_empty,
-            is_over=was_idle and not events and self.state.phase != "loading",
+            has_new_page=self.state is not before or self.state.is_empty != was_empty,
+            is_over=was_idle and not news and self.state.phase != "loading",
         )
