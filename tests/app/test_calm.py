@@ -206,7 +206,7 @@ async def test_the_view_is_kept(tmp_path):
         async with chat(user_data=user_data) as driver:
             await driver.press(key)
             await driver.app.workers.wait_for_complete()
-            assert driver.screen.views.view.name == view
+            assert driver.screen.view.name == view
     assert find_user_data(tmp_path).settings.view == "calm"
 
 
@@ -217,7 +217,7 @@ async def test_a_replay_opens_in_the_x_ray_and_changes_nothing_for_the_chat():
         assert "X-ray: provenance" in driver.shown
         await driver.press("f2")
         await driver.press("escape")
-        assert driver.screen.views.view.name == "colours"
+        assert driver.screen.view.name == "colours"
         assert driver.app.settings.view == "colours"
 
 

@@ -63,7 +63,8 @@ def test_names_are_not_given_twice():
 
 
 def test_every_command_has_its_action():
-    assert [c.name for c in COMMANDS if not hasattr(ChatScreen, f"action_{c.action}")] == []
+    screen = ChatScreen(ScriptedSession())
+    assert [c.name for c in COMMANDS if not hasattr(screen, f"action_{c.action}")] == []
 
 
 def test_what_is_typed_so_far_finds_the_commands():
@@ -83,7 +84,7 @@ async def test_inks_and_themes_are_chosen_by_name():
     async with chat() as driver:
         await driver.say("/ink surprise")
         await driver.say("/theme day")
-        assert driver.screen.views.ink.name == "surprise"
+        assert driver.screen.ink.name == "surprise"
         assert driver.app.theme == "day"
         await driver.say("/theme")
         assert driver.app.theme == THEMES[THEMES.index(DAY) + 1].name
@@ -187,7 +188,7 @@ async def test_a_replay_takes_commands_of_the_palette_too():
         screen = driver.screen
         assert isinstance(screen, ConversationScreen)
         assert screen.enter("/ink off")
-        assert screen.views.ink.name == "off"
+        assert screen.ink.name == "off"
         screen.enter("/temp", is_complete=False)
         await driver.settle()
         assert "/temp cannot be typed here" in driver.shown

@@ -118,9 +118,9 @@ async def test_letters_in_the_prompt_are_typed():
 
 async def change_views(driver):
     """Press the letters that change what is seen, and check each."""
-    view = driver.screen.views.view
+    view = driver.screen.view
     await driver.press("i")
-    assert driver.screen.views.view != view
+    assert driver.screen.view != view
     for key, panel in (("t", TreePanel), ("s", StatsPanel)):
         was_shown = driver.screen.query_one(panel).has_class("-shown")
         await driver.press(key)
@@ -172,9 +172,9 @@ async def test_a_race_has_letters_too():
         await driver.press("greater_than_sign", "question_mark", "question_mark")
         assert isinstance(driver.pilot.app.screen, HelpScreen)
         await driver.press("q")
-        view = screen.views.view
+        view = screen.view
         await driver.press("i", "p")
-        assert screen.views.view != view
+        assert screen.view != view
         places = [transcript.scroll_y for transcript in screen.query(Transcript)]
         assert places != [transcript.max_scroll_y for transcript in screen.query(Transcript)]
         await driver.press("G")

@@ -64,11 +64,15 @@ class FakePage:
     def __init__(self, **chosen):
         self.prompt, self.transcript = FakePrompt(), FakeTranscript()
         self.choices = FakeChoices(**chosen)
-        self.told, self.overviews = [], []
+        self.told, self.overviews, self.opened = [], [], []
+        self.app = self
         self._beside = []
 
     def notify(self, message, *, title="", severity="information", timeout=None):
         self.told.append(message)
+
+    def push_screen(self, screen, then=None):
+        self.opened.append(screen)
 
     def run_beside(self, work, *, group="default", exclusive=False):
         if exclusive:

@@ -24,7 +24,7 @@ class KeptTalk:
         self.feed = Feed(self.session, lambda order: None)
         self.outbox = Outbox(self.feed, self.page)
         self.chats = Chats(self.feed, self.page, self.outbox, self.user_data)
-        self.next_reply = NextReply(self.feed, self.page, lambda part: True)
+        self.next_reply = NextReply(self.feed, self.page)
         self.feed.listen(self.chats.handle, self.outbox.handle)
 
     async def hear(self, *groups):

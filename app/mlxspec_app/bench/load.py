@@ -19,6 +19,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.events import AnyEvent, SessionReady
+from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.replay import ReplaySession
 
 TOKENS_PER_ROUND = 4
@@ -83,7 +84,7 @@ class FedSession(ReplaySession):
     def feed(self, events: list[Event]) -> None:
         self._fed.extend(events)
 
-    def drain(self) -> list[AnyEvent]:
+    def drain(self) -> list[AnyEvent | ChatState]:
         return [self._fed.popleft() for _ in range(len(self._fed))]
 
 

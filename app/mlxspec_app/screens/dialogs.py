@@ -1,7 +1,7 @@
 """The small dialogs: boxes over a screen that show something, or ask for one thing."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,37 +13,13 @@ from textual.widgets import Input, Label, Static
 
 from mlxspec_app.conversation.definitions import Definition
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.screens.steady import SteadyModal
+from mlxspec_app.screens.steady import Dialog
 from mlxspec_app.widgets.chat.explained import Explained, explained_in
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.figures.context_rows import context_rows
 
 _CONTEXT_WIDTH = 64
 _FRAME_CELLS = 6
-
-Result = TypeVar("Result")
-
-
-class Dialog(SteadyModal[Result]):
-    """A box over a screen; Ctrl+C closes it with the result None."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
-    ]
-    DEFAULT_CSS = """
-    Dialog {
-        align: center middle;
-        & > .box {
-            width: auto;
-            max-width: 100%;
-            height: auto;
-            max-height: 100%;
-            padding: 0 1;
-            background: $background;
-            border: round $border;
-        }
-    }
-    """
 
 
 class ContextScreen(Dialog[None]):

@@ -43,7 +43,6 @@ class FirstRunScreen(SteadyModal[None]):
         Binding("enter,right,space", "turn(1)", "Next", priority=True),
         Binding("left", "turn(-1)", "Back", priority=True, key_display="←"),
         Binding("escape", "dismiss", "Skip"),
-        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     FirstRunScreen {

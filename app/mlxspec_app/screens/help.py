@@ -64,7 +64,6 @@ class HelpScreen(SteadyModal[None]):
         Binding("escape,f1,question_mark,H,q", "dismiss", "Close"),
         Binding("pageup,p", "page(-1)", "Page up", priority=True),
         Binding("pagedown,o", "page(1)", "Page down", priority=True),
-        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
     ]
 
     def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:

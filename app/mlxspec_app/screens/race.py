@@ -10,12 +10,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.app import choices_of
-from mlxspec_app.conversation.inks import Ink, ink_named
-from mlxspec_app.conversation.views import View, view_named
+from mlxspec_app.conversation.inks import ink_named
+from mlxspec_app.conversation.views import View, next_view, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
-from mlxspec_app.screens.conversation.views import ViewChoice
 from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
@@ -40,7 +39,6 @@ class RaceScreen(SteadyScreen[None]):
         super().__init__()
         self.race = race
         self.agreement = compare(*(track.events for track in race.tracks))
-        self.views = ViewChoice(self._show_view)
 
     def compose(self) -> ComposeResult:
         yield Static(self._title(), id="race-title")
@@ -53,7 +51,7 @@ class RaceScreen(SteadyScreen[None]):
     def on_mount(self) -> None:
         self.race.go_to(0.0)
         settings = choices_of(self.app).settings
-        self.views.use(view_named(settings.view), ink_named(settings.ink))
+        self._use_view(view_named(settings.view))
         self.set_interval(1 / frames_per_s(settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then a key starts it
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
@@ -98,7 +96,7 @@ class RaceScreen(SteadyScreen[None]):
         self._show_now()
 
     def action_view(self) -> None:
-        self.views.choose()
+        self._use_view(next_view(self._view))
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
@@ -123,9 +121,10 @@ class RaceScreen(SteadyScreen[None]):
     def action_explain(self) -> None:
         explain(self, self.action_help)
 
-    def _show_view(self, view: View, ink: Ink) -> None:
+    def _use_view(self, view: View) -> None:
+        self._view = view
         for lane in self.query(RaceLane):
-            lane.set_view(view, ink)
+            lane.set_view(view, ink_named(choices_of(self.app).settings.ink))
 
     def _show_text(self) -> None:
         for lane in self.query(RaceLane):

@@ -8,13 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from mlxspec.trace.events import Event
-from mlxspec_app.conversation.views import XRAY, View
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.dialogs import GoToScreen
 from mlxspec_app.screens.help import Key
-from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import REPLAY
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
@@ -37,16 +36,13 @@ class ReplayScreen(ConversationScreen):
 
     NOTE = "replay"
     EXAMPLES = ()
+    FIRST_VIEW = XRAY  # who comes here studies the rounds
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
     AUTO_FOCUS = ""
 
     def __init__(self, session: ReplaySession) -> None:
         super().__init__(session)
         self.recording = session
-
-    def first_view(self, settings: Settings) -> View:
-        """Return the X-ray: the user of a replay studies the rounds."""
-        return XRAY
 
     def begin(self) -> None:
         super().begin()
@@ -94,9 +90,6 @@ class ReplayScreen(ConversationScreen):
     @on(Scrubber.Picked)
     def _pick(self, event: Scrubber.Picked) -> None:
         self._go_to(self.recording.timeline.at_share(event.share))
-
-    def _keep_view(self, name: str, value: str) -> None:
-        """Store nothing: the view of a replay is not that of the chats."""
 
     def _go_to_round(self, number: int | None) -> None:
         if number is not None:

@@ -1,13 +1,14 @@
-"""A screen that survives quick changes of the terminal's size.
+"""Screens that survive quick changes of the terminal's size, and the dialogs over them.
 
 A layout makes Textual send the screen a resize event, and each resize event starts a layout. If
 events of two sizes are queued at once, each causes the other again, without end. So these screens
 ignore a size that the terminal no longer has.
 """
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 
@@ -24,4 +25,27 @@ class SteadyScreen(Screen[Result]):
 
 
 class SteadyModal(ModalScreen[Result], SteadyScreen[Result]):
-    """The base of all dialogs over a screen."""
+    """The base of all dialogs over a screen; Ctrl+C closes one with the result None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "dismiss", "Back", show=False, priority=True),
+    ]
+
+
+class Dialog(SteadyModal[Result]):
+    """A box over a screen."""
+
+    DEFAULT_CSS = """
+    Dialog {
+        align: center middle;
+        & > .box {
+            width: auto;
+            max-width: 100%;
+            height: auto;
+            max-height: 100%;
+            padding: 0 1;
+            background: $background;
+            border: round $border;
+        }
+    }
+    """

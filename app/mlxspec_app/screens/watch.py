@@ -5,11 +5,10 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from mlxspec_app.conversation.views import XRAY, View
+from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.watching import WatchSession
-from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import WATCH
 from mlxspec_app.widgets.lists.watched_replies import WatchedReplies
@@ -20,6 +19,7 @@ class WatchScreen(ConversationScreen):
 
     NOTE = "watch"
     EXAMPLES = ()
+    FIRST_VIEW = XRAY  # who comes here studies the rounds
     INVITATION = "Replies of the server appear here while they are written."
     BINDINGS: ClassVar[list[BindingType]] = list(WATCH)
     AUTO_FOCUS = ""
@@ -27,10 +27,6 @@ class WatchScreen(ConversationScreen):
     def __init__(self, session: WatchSession, url: str) -> None:
         super().__init__(session)
         self.watched, self._url = session, url
-
-    def first_view(self, settings: Settings) -> View:
-        """Return the X-ray: the user of this screen studies the rounds."""
-        return XRAY
 
     def compose_controls(self) -> ComposeResult:
         yield WatchedReplies(self.watched, self._url)
@@ -46,6 +42,3 @@ class WatchScreen(ConversationScreen):
     def action_move(self, direction: Literal[1, -1]) -> None:
         self.watched.move(direction)
         self.show_now()
-
-    def _keep_view(self, name: str, value: str) -> None:
-        """Store nothing: the view of a watched server is not that of the chats."""

@@ -8,13 +8,13 @@ from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStart
 from mlxspec_app.conversation.events import (
     ContextFull,
     ModelChoice,
-    SessionNotice,
     SessionOpening,
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
-from mlxspec_app.screens.chat.context_overflow import ContextAnswer, ContextOverflow
+from mlxspec_app.screens.chat.context_full import ContextAnswer
+from mlxspec_app.screens.chat.context_overflow import ContextOverflow
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.settings.file import Settings
 from tests.support.fake_page import FakePage
@@ -29,11 +29,15 @@ class Overflow:
     """A chat whose turn was refused."""
 
     def __init__(self, *events, choice=LOADED, **chosen):
-        self.page, self.session, self.questions = FakePage(**chosen), ScriptedSession(), []
+        self.page, self.session = FakePage(**chosen), ScriptedSession()
         self.feed = Feed(self.session, lambda order: None)
         self.feed.state = fold([SessionOpening("t", "d", choice), SessionReady(), *events])
-        ask = lambda ways, length: self.questions.append((list(ways), length))  # noqa: E731
-        self.overflow = ContextOverflow(self.feed, self.page, ask)
+        self.overflow = ContextOverflow(self.feed, self.page)
+
+    @property
+    def asked(self):
+        """The ways of each question."""
+        return [question.ways for question in self.page.opened]
 
     def refuse(self):
         self.overflow.handle(ContextFull(8))
@@ -42,7 +46,7 @@ class Overflow:
 def test_all_ways_help_where_earlier_turns_fill_the_context():
     full = Overflow(*EARLIER, *REFUSED)
     full.refuse()
-    assert full.questions == [(["drop", "rotate", "new"], 8)]
+    assert full.asked == [["drop", "rotate", "new"]]
     assert full.session.orders == []
 
 
@@ -53,7 +57,7 @@ def test_a_turn_that_is_too_long_alone_is_helped_by_another_cache_alone():
 def test_a_turn_that_is_too_long_alone_is_not_offered_a_new_chat_after_earlier_turns_either():
     full = Overflow(*EARLIER, *REFUSED, context_full="new")
     full.overflow.handle(ContextFull(8, fits_alone=False))
-    assert full.questions == [(["rotate"], 8)]
+    assert full.asked == [["rotate"]]
     assert full.session.orders == []
 
 
@@ -62,7 +66,7 @@ def test_a_cache_that_rotates_or_cannot_be_had_is_not_offered(choice):
     assert Overflow(*EARLIER, *REFUSED, choice=choice).overflow.ways() == ["drop", "new"]
     hopeless = Overflow(*REFUSED, choice=choice)
     hopeless.refuse()
-    assert hopeless.questions == []
+    assert hopeless.asked == []
 
 
 @pytest.mark.parametrize(
@@ -86,10 +90,10 @@ def test_the_way_of_the_settings_is_taken_unasked_where_it_helps():
     full = Overflow(*EARLIER, *REFUSED, context_full="new")
     full.refuse()
     assert full.session.orders == [NewChat(), Say("second")]
-    assert (full.questions, full.page.choices.changes) == ([], [])
+    assert (full.asked, full.page.choices.changes) == ([], [])
     alone = Overflow(*REFUSED, context_full="new")
     alone.refuse()
-    assert alone.questions == [(["rotate"], 8)]
+    assert alone.asked == [["rotate"]]
 
 
 def test_what_was_tried_in_vain_is_not_offered_again():
@@ -120,9 +124,3 @@ def test_turns_that_were_left_out_for_once_stay_so_when_other_settings_change():
     full.overflow.follow_answer(ContextAnswer("drop", is_for_good=False))
     full.overflow.follow_settings(Settings(), Settings(ink="off"))
     assert full.session.orders == [ForgetOldest(True), Regenerate()]
-
-
-def test_other_news_leave_the_room_alone():
-    full = Overflow(*EARLIER, *REFUSED)
-    full.overflow.handle(SessionNotice("well"))
-    assert full.questions == []

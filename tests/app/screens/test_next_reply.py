@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mlxspec_app.commands import CommandError
-from mlxspec_app.conversation.events import ModelChoice, SessionOpening, SessionReady
+from mlxspec_app.conversation.events import ModelChoice, SessionFailed, SessionOpening, SessionReady
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Load, Regenerate, Say
 from mlxspec_app.screens.chat.next_reply import NextReply
@@ -13,7 +13,6 @@ from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.settings.file import Settings
 from tests.support.fake_page import FakePage
 from tests.support.scripted_session import ScriptedSession
-from tests.support.store_files import exchange
 
 NOW = ModelChoice("qwen", "pool", 64)
 
@@ -36,151 +35,119 @@ def feed(session):
 
 
 @pytest.fixture
-def sampling(feed, page):
-    return NextReply(feed, page, lambda part: True)
+def next_reply(feed, page):
+    return NextReply(feed, page)
 
 
-def test_what_is_named_is_loaded_and_the_rest_stays(feed, page):
-    switch = NextReply(feed, page, lambda part: False)
-    switch.choose_model("llama")
-    switch.choose_model("default")
-    switch.choose_drafter("suffix")
-    switch.load(NOW)
-    assert feed.session.orders == [
-        Load(ModelChoice("llama", "auto", 64)),
-        Load(ModelChoice("", "auto", 64)),
-        Load(ModelChoice("qwen", "suffix", 64)),
-        Load(NOW),
-    ]
-    assert page.told == []
-
-
-@pytest.mark.parametrize("name", ["sufix", "pool,suffix", "a/b/c"])
-def test_what_cannot_be_a_drafter_reloads_nothing(feed, page, name):
-    with pytest.raises(CommandError, match=r"is not known|stands alone"):
-        NextReply(feed, page, lambda part: False).choose_drafter(name)
-    assert feed.session.orders == []
-
-
-def test_without_a_name_the_user_picks_or_is_told_to_name_one(feed, page):
-    asked, answers = [], [True, False]
-    switch = NextReply(feed, page, lambda part: asked.append(part) or answers.pop(0))
-    switch.choose_model()
-    assert page.told == []
-    switch.choose_drafter()
-    assert asked == ["models", "drafters"]
-    assert page.told == ["name the model: /model NAME, /draft NAME"]
-
-
-def test_nothing_picked_loads_nothing(feed, page):
-    NextReply(feed, page, lambda part: True).load(None)
-    assert feed.session.orders == []
-
-
-def test_a_reply_that_is_being_written_ends_first_and_that_is_said(feed, page):
-    feed.send(Say("hi"))
-    NextReply(feed, page, lambda part: True).load(NOW)
-    assert feed.session.orders[1:] == [Load(NOW)]
-    assert page.told == ["the models will be loaded after this reply"]
+def sampled():
+    return {"temp": "0.7", "seed": "7"}
 
 
 def refuse(name, value):
     raise ValueError("this cannot be")
 
 
-def test_a_setting_is_adjusted_or_said(sampling, session, page):
-    sampling.adjust("temp", "0.5")
-    sampling.adjust("k", "")
+def test_what_is_named_is_loaded_and_the_rest_stays(next_reply, session, page):
+    next_reply.choose_model("llama")
+    next_reply.choose_model("default")
+    next_reply.choose_drafter("suffix")
+    next_reply.load(NOW)
+    next_reply.load(None)
+    assert session.loads == [
+        ModelChoice("llama", "auto", 64),
+        ModelChoice("", "auto", 64),
+        ModelChoice("qwen", "suffix", 64),
+        NOW,
+    ]
+    assert page.told == []
+
+
+@pytest.mark.parametrize("name", ["sufix", "pool,suffix", "a/b/c"])
+def test_what_cannot_be_a_drafter_reloads_nothing(next_reply, session, name):
+    with pytest.raises(CommandError):
+        next_reply.choose_drafter(name)
+    assert session.orders == []
+
+
+@pytest.mark.parametrize("choose", ["choose_model", "choose_drafter"])
+def test_without_a_catalogue_models_have_to_be_named(next_reply, page, choose):
+    getattr(next_reply, choose)()
+    assert ["/model NAME" in told for told in page.told] == [True]
+
+
+def test_a_reply_that_is_being_written_ends_first_and_that_is_said(next_reply, feed, page):
+    feed.send(Say("hi"))
+    next_reply.load(NOW)
+    assert feed.session.orders[1:] == [Load(NOW)]
+    assert len(page.told) == 1
+
+
+def test_a_setting_is_adjusted_or_said(next_reply, session, page):
+    next_reply.adjust("temp", "0.5")
+    next_reply.adjust("k", "")
     assert session.orders == [("adjust", "temp", "0.5")]
     assert page.told == ["temp is 0.5 from the next reply on", "k is 15; /settings shows all"]
 
 
-def test_a_refusal_is_said_and_nothing_else(sampling, session, page):
+def test_a_value_that_is_refused_changes_nothing(next_reply, session, page):
     session.settings.adjust = refuse
     with pytest.raises(CommandError, match="this cannot be"):
-        sampling.adjust("temp", "9")
-    assert page.told == []
-    assert not sampling._draw_seed()
-    assert page.told == ["this cannot be"]
-
-
-def test_a_seed_is_drawn_anew_each_time(sampling, session):
-    assert sampling._draw_seed()
-    assert sampling._draw_seed()
-    (_, name, first), (_, _, second) = session.orders
-    assert name == "seed"
-    assert first != second
-    assert 0 <= int(first) < 2**32
-
-
-def test_another_answer_takes_another_seed(sampling, session, page):
-    session.settings.adjustable = lambda: {"temp": "0.7", "seed": "7"}
-    sampling._vary_seed()
-    ((_, name, seed),) = session.orders
-    assert name == "seed"
-    assert page.told == [f"seed {seed}"]
-
-
-def test_a_seed_that_makes_no_difference_says_so(sampling, session, page):
-    session.settings.adjustable = lambda: {"temp": "0", "seed": "7"}
-    sampling._use_seed("8")
-    assert page.told == ["seed 8; it makes no difference at temperature 0"]
-
-
-def test_where_no_seed_gives_another_answer_that_is_said(sampling, session, page):
-    sampling._vary_seed()
-    assert session.orders == []
-    assert page.told == ["temperature 0 writes the same text again; /temp 0.7 gives another answer"]
-
-
-def test_a_recording_is_played_again_without_a_word(sampling, session, page):
+        next_reply.adjust("temp", "9")
+    with pytest.raises(CommandError, match="this cannot be"):
+        next_reply.regenerate("new")
     session.settings = None
-    sampling._vary_seed()
+    with pytest.raises(CommandError, match="recording"):
+        next_reply.regenerate("8")
     assert (session.orders, page.told) == ([], [])
 
 
+def test_each_seed_is_drawn_anew(next_reply, session, page):
+    session.settings.adjustable = sampled
+    next_reply.regenerate()
+    next_reply.regenerate("new")
+    (_, name, first), again, (_, _, second), _ = session.orders
+    assert (name, again) == ("seed", Regenerate())
+    assert first != second
+    assert 0 <= int(first) < 2**32
+    assert page.told == [f"seed {first}", f"seed {second}"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "adjusted", "told"),
+    [
+        ("same", [], []),
+        ("8", [("adjust", "seed", "8")], ["seed 8; it makes no difference at temperature 0"]),
+        ("", [], ["temperature 0 writes the same text again; /temp 0.7 gives another answer"]),
+    ],
+)
+def test_where_a_seed_makes_no_difference_that_is_said(
+    next_reply, session, feed, page, seed, adjusted, told
+):
+    next_reply.regenerate(seed)
+    assert session.orders == [*adjusted, Regenerate()]
+    assert page.told == told
+    assert feed.state.phase == "busy"
+
+
+def test_a_recording_is_played_again_without_a_word(next_reply, session, page):
+    session.settings = None
+    next_reply.regenerate()
+    assert (session.orders, page.told) == ([Regenerate()], [])
+
+
+def test_without_a_model_a_retry_loads_it_again(next_reply, session, feed):
+    feed.state = fold([SessionFailed("no room")], feed.state)
+    next_reply.regenerate()
+    assert session.orders == [Load(NOW)]
+
+
 def test_only_what_was_changed_for_good_is_adjusted_under_the_name_of_the_session(
-    sampling, session, page
+    next_reply, session, page
 ):
     before = Settings()
     chosen = {"temperature": 0.25, "max_tokens": 9}
-    sampling.follow_settings(before, replace(before, ink="off", sampling=chosen))
+    next_reply.follow_settings(before, replace(before, ink="off", sampling=chosen))
     assert session.orders == [("adjust", "temp", "0.25"), ("adjust", "max", "9")]
     session.settings.adjust = refuse
-    sampling.follow_settings(before, replace(before, sampling=chosen))
+    next_reply.follow_settings(before, replace(before, sampling=chosen))
     assert page.told == []  # a recording has nothing to adjust
-
-
-async def test_a_reply_is_written_again_with_the_same_seed_or_a_new_one(talk):
-    await talk.begin(exchange("One", "1"))
-    talk.next_reply.regenerate("same")
-    assert talk.session.orders == [Regenerate()]
-    assert talk.feed.state.phase == "busy"
-    talk.next_reply.regenerate("new")
-    (_, name, _), again = talk.session.orders[1:]
-    assert (name, again) == ("seed", Regenerate())
-
-
-async def test_a_reply_that_chance_wrote_is_written_again_with_another_seed(talk):
-    await talk.begin(exchange("One", "1"))
-    talk.session.settings.adjustable = lambda: {"temp": "0.7", "seed": "7"}
-    talk.next_reply.regenerate()
-    (_, name, _), again = talk.session.orders
-    assert (name, again) == ("seed", Regenerate())
-
-
-async def test_a_number_is_the_seed_to_write_again_with(talk):
-    await talk.begin(exchange("One", "1"))
-    talk.next_reply.regenerate("8")
-    assert talk.session.orders == [("adjust", "seed", "8"), Regenerate()]
-
-
-async def test_where_no_other_seed_can_be_had_nothing_is_written_again(talk):
-    def refuse(name, value):
-        raise ValueError("this is a recording")
-
-    await talk.begin(exchange("One", "1"))
-    talk.session.settings.adjust = refuse
-    talk.next_reply.regenerate("new")
-    assert (talk.session.orders, talk.page.told) == ([], ["this is a recording"])
-    assert talk.feed.state.phase == "ready"

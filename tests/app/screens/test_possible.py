@@ -11,7 +11,7 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.screens.chat.screen import is_possible
+from mlxspec_app.screens.chat.possible import is_possible
 from tests.support.store_files import exchange
 
 CHAT = ("stop", "replay", "model", "draft", "verify", "regenerate", "new_chat", "edit", "fork")

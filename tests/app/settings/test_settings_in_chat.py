@@ -28,7 +28,7 @@ async def test_the_chat_begins_as_the_settings_say(folder):
     user_data = user_data_with(folder, theme="day", ink="off", reduced_motion=True)
     async with chat(user_data=user_data) as driver:
         assert driver.app.theme == "day"
-        assert driver.screen.views.ink.name == "off"
+        assert driver.screen.ink.name == "off"
         assert driver.app.animation_level == "none"
 
 
@@ -92,7 +92,7 @@ async def test_a_change_shows_at_once_and_is_kept(folder):
             driver.app.change(name, value)
         driver.app.change("keys.app.help", "f9")
         assert driver.app.theme == "day"
-        assert driver.screen.views.ink.name == "drafter"
+        assert driver.screen.ink.name == "drafter"
         assert driver.screen.pacer._frames._interval == pytest.approx(0.1)
         await driver.press("f9")
         assert isinstance(driver.app.screen, HelpScreen)
@@ -118,4 +118,4 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder
         await driver.settle()
         told = [note.message for note in driver.app._notifications]
         assert any("is not TOML, so nothing was changed" in message for message in told)
-        assert driver.screen.views.ink.name == "off"
+        assert driver.screen.ink.name == "off"

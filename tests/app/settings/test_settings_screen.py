@@ -64,7 +64,7 @@ async def test_left_and_right_go_through_what_a_setting_can_be(user_data):
         assert driver.app.animation_level == "none"
         assert await kept(driver, user_data) == Settings("mint", "confidence", reduced_motion=True)
         await driver.press("escape")
-        assert driver.screen.views.ink.name == "confidence"
+        assert driver.screen.ink.name == "confidence"
 
 
 async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_data):

@@ -122,6 +122,16 @@ class Chats:
         self._feed.send(Stop())
         self._feed.send(NewChat())
 
+    def choose(self, words: str = "") -> None:
+        """Show the stored chats that match `words`, and open the chosen one; "" matches all."""
+        if self.store is None:
+            self._screen.notify("no chats are kept in this session", timeout=4)
+            return
+        from mlxspec_app.screens.history import HistoryScreen  # late: it delays the first frame
+
+        screen = HistoryScreen(self.store, words, on_deleted=self.leave_deleted)
+        self._screen.app.push_screen(screen, self.follow_choice)
+
     def follow_choice(self, choice: ChosenChat | None) -> None:
         """Open the chat chosen from the list; None keeps the current one."""
         self.refresh_standing()  # the list may have renamed the current chat

@@ -1,41 +1,21 @@
 """Decides what to do when a chat no longer fits the context: by the settings, or by asking."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
 
 from mlxspec_app.conversation.events import AnyEvent, ContextFull, ModelChoice
 from mlxspec_app.conversation.messages import turns_of
 from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
+from mlxspec_app.screens.chat.context_full import ContextAnswer, ContextFullScreen, Way
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.settings.file import Settings
-
-Way = Literal["drop", "rotate", "new"]
-"""`drop`: leave out the oldest turns; `rotate`: use a rotating cache; `new`: start a new chat."""
-
-
-class ContextAnswer(NamedTuple):
-    """The user's answer; with `is_for_good`, it applies from now on without asking."""
-
-    way: Way
-    is_for_good: bool
 
 
 class ContextOverflow:
     """Gets a reply to a turn that the session refused because it does not fit the context."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        screen: ConversationScreen,
-        ask_user: Callable[[Sequence[Way], int], None],
-    ) -> None:
-        """`ask_user` asks for one of the ways and calls `follow_answer` with the answer.
-
-        Its second argument is the context length in tokens, 0 if unknown.
-        """
-        self._feed, self._screen, self._ask_user = feed, screen, ask_user
+    def __init__(self, feed: Feed, screen: ConversationScreen) -> None:
+        self._feed, self._screen = feed, screen
         self._drops = False
         self._fits_alone = True  # whether the refused turn fits in a chat of its own
         self._tried: ModelChoice | None = None  # a choice that failed is not tried again
@@ -75,7 +55,8 @@ class ContextOverflow:
         if policy != "ask" and policy in ways:
             self.follow_answer(ContextAnswer(policy, is_for_good=False))
         elif ways:
-            self._ask_user(ways, self._feed.state.context_length)
+            question = ContextFullScreen(ways, self._feed.state.context_length)
+            self._screen.app.push_screen(question, self.follow_answer)
 
     def _carry_out(self, way: Way) -> None:
         if way == "new":

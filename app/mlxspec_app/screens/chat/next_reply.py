@@ -1,23 +1,21 @@
 """What writes the next reply, as the user chooses it: the models, the seed, the sampling params."""
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
 from mlxspec.drafting.names import check_drafter
-from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.commands import CommandError
 from mlxspec_app.conversation.events import ModelChoice
-from mlxspec_app.conversation.orders import Load, Regenerate
+from mlxspec_app.conversation.orders import Load, Regenerate, Stop
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.rules import DEFAULTS, Value
-
-Part = Literal["models", "drafters"]
+from mlxspec_app.settings.rules import DEFAULTS
+from mlxspec_app.user_data import UserData
 
 _DEFAULT = "default"
 _SEED_BITS = 32
@@ -28,10 +26,10 @@ class NextReply:
     """Changes the models and the settings of the session."""
 
     def __init__(
-        self, feed: Feed, screen: ConversationScreen, pick: Callable[[Part], bool]
+        self, feed: Feed, screen: ConversationScreen, user_data: UserData | None = None
     ) -> None:
-        """`pick` opens the picker, which calls `load`; it returns whether there is a picker."""
-        self._feed, self._screen, self._pick = feed, screen, pick
+        """Without a catalogue in `user_data`, models have to be named."""
+        self._feed, self._screen, self._user_data = feed, screen, user_data
 
     # ---- models -----------------------------------------------------------------------------
 
@@ -42,7 +40,7 @@ class NextReply:
             # the present drafter may not fit the new model
             self.load(replace(self._models, model=model, drafter="auto"))
         else:
-            self._have_picked("models")
+            self._open_picker("models")
 
     def choose_drafter(self, name: str = "") -> None:
         """Use the named drafter; without a name, open the picker.
@@ -50,14 +48,14 @@ class NextReply:
         Raises:
             CommandError: The drafter name is invalid; nothing was loaded.
         """
-        if name:
-            try:
-                check_drafter(name, has_draft_model=False)
-            except ValueError as error:
-                raise CommandError(str(error)) from error
-            self.load(replace(self._models, drafter=name))
-        else:
-            self._have_picked("drafters")
+        if not name:
+            self._open_picker("drafters")
+            return
+        try:
+            check_drafter(name, has_draft_model=False)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        self.load(replace(self._models, drafter=name))
 
     def load(self, choice: ModelChoice | None) -> None:
         """Load the chosen models once the running reply has ended; None changes nothing."""
@@ -67,13 +65,34 @@ class NextReply:
             self._screen.notify("the models will be loaded after this reply", timeout=3)
         self._feed.send(Load(choice))
 
+    def find_models(self, then: Callable[[Sequence[str]], None]) -> None:
+        """List the names for `/model` in a thread, because that reads disks; `then` gets them."""
+        catalogue = self._user_data.catalogue if self._user_data is not None else None
+        if catalogue is None:
+            return
+
+        async def find() -> None:
+            with suppress(Exception):  # the model picker reports disk errors
+                models = await asyncio.to_thread(catalogue.models)
+                then([entry.source or _DEFAULT for entry in models if not entry.problem])
+
+        self._screen.run_beside(find, group="names")
+
+    def _open_picker(self, begins_with: str) -> None:
+        """Open the list of models and drafters; the list `begins_with` has the focus first."""
+        user_data, state = self._user_data, self._feed.state
+        if user_data is None or user_data.catalogue is None:
+            self._screen.notify("name the model: /model NAME, /draft NAME", timeout=3)
+            return
+        from mlxspec_app.screens.models import ModelsScreen  # late: it delays the first frame
+
+        stop = lambda: self._feed.send(Stop())  # noqa: E731
+        picker = ModelsScreen(user_data, user_data.catalogue, state, stop, begins_with=begins_with)
+        self._screen.app.push_screen(picker, self.load)
+
     @property
     def _models(self) -> ModelChoice:
         return self._feed.state.choice or ModelChoice()
-
-    def _have_picked(self, part: Part) -> None:
-        if not self._pick(part):
-            self._screen.notify("name the model: /model NAME, /draft NAME", timeout=3)
 
     # ---- settings ---------------------------------------------------------------------------
 
@@ -89,12 +108,12 @@ class NextReply:
         if self._feed.state.phase == "failed":
             self.load(self._models)
             return
-        if seed == "new":
-            if not self._draw_seed():
-                return
-        elif not seed:
-            self._vary_seed()
-        elif seed != "same":
+        is_recording = self._feed.session.settings is None  # it replays unchanged
+        if not seed and self._is_greedy and not is_recording:
+            self._screen.notify(_GREEDY, timeout=5)
+        elif seed == "new" or not (seed or is_recording):
+            self._use_seed(str(random.getrandbits(_SEED_BITS)))
+        elif seed not in ("", "same"):
             self._use_seed(seed)
         self._feed.send(Regenerate())
 
@@ -114,14 +133,21 @@ class NextReply:
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Pass changed sampling params of the settings on to the session."""
         for name in DEFAULTS:
-            key = name.partition(".")[2]
+            row, key = STORED[name], name.partition(".")[2]
             value = settings.sampling.get(key)
-            if value != before.sampling.get(key):
-                self._follow(STORED[name], value)
+            if value == before.sampling.get(key):
+                continue
+            typed = "" if value is None else str(value)
+            if isinstance(value, bool):
+                typed = "on" if value else "off"
+            with suppress(CommandError):  # a recording has no sampling params to change
+                if row.repeats:  # a slash command adds to the list; a setting replaces it
+                    self._set(row.word, "")
+                self._set(row.word, typed)
 
     @property
     def _settings(self) -> dict[str, str]:
-        """The settings of the next reply; empty for a recording, which replays unchanged."""
+        """The settings of the next reply; empty for a recording."""
         settings = self._feed.session.settings
         return settings.adjustable() if settings is not None else {}
 
@@ -134,42 +160,11 @@ class NextReply:
         except ValueError as error:
             raise CommandError(str(error)) from error
 
-    def _follow(self, row: Setting, value: Value | None) -> None:
-        with suppress(CommandError):  # a recording has no sampling params to change
-            if row.repeats:  # a slash command adds to the list; a setting replaces it
-                self._set(row.word, "")
-            self._set(row.word, _typed(value))
-
     def _use_seed(self, seed: str) -> None:
         self._set("seed", seed)
         idle = "; it makes no difference at temperature 0" if self._is_greedy else ""
         self._screen.notify(f"seed {seed}{idle}", timeout=3)
 
-    def _draw_seed(self) -> bool:
-        """Set a random new seed; return whether the session accepted it."""
-        try:
-            self._use_seed(str(random.getrandbits(_SEED_BITS)))
-        except CommandError as error:
-            self._screen.notify(str(error), severity="warning", timeout=4)
-            return False
-        return True
-
-    def _vary_seed(self) -> None:
-        """Set a new seed; at temperature 0, where the seed has no effect, say so."""
-        if not self._settings:
-            return
-        if self._is_greedy:
-            self._screen.notify(_GREEDY, timeout=5)
-        else:
-            self._draw_seed()
-
     @property
     def _is_greedy(self) -> bool:
         return float(self._settings.get("temp", "0")) == 0
-
-
-def _typed(value: Value | None) -> str:
-    """Return a value in the syntax of a slash command; "" for None, the default of the chat."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "" if value is None else str(value)

@@ -13,18 +13,17 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
 from mlxspec_app.conversation.finding import Hit, find_words
-from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.orders import Prove, Race, SetSystem, Stop
-from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.token_cursor import Step
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat.alternatives import Alternatives
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.context_overflow import ContextOverflow
 from mlxspec_app.screens.chat.leaving import Leaving
-from mlxspec_app.screens.chat.navigation import ChatNavigation
 from mlxspec_app.screens.chat.next_reply import NextReply
 from mlxspec_app.screens.chat.outbox import Outbox
+from mlxspec_app.screens.chat.playing import Playing
+from mlxspec_app.screens.chat.possible import is_at_work, is_possible
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.help import Key
@@ -71,23 +70,25 @@ class ChatScreen(ConversationScreen):
         unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
         self.outbox = Outbox(self.feed, self)
         self.chats = Chats(self.feed, self, self.outbox, user_data)
-        self._navigation = ChatNavigation(self.feed, self, user_data)
-        self._next_reply = NextReply(
-            self.feed,
-            self,
-            lambda part: self._navigation.choose_model(part, self._next_reply.load),
-        )
-        self._overflow = ContextOverflow(
-            self.feed,
-            self,
-            lambda ways, length: self._navigation.choose_way(
-                ways, length, self._overflow.follow_answer
-            ),
-        )
+        self._next_reply = NextReply(self.feed, self, user_data)
+        self._overflow = ContextOverflow(self.feed, self)
         self._alternatives = Alternatives(self.feed, self)
+        self._playing = Playing(self)
         self._leaving = Leaving(self.feed, self, unsent, self._stop)
+        self.action_edit = self.outbox.begin_edit
+        self.action_fork = self.chats.fork
+        self.action_version = self.chats.step
+        self.action_new_chat = self.chats.begin_new
+        self.action_continue = self.chats.open_last
+        self.action_rename = self.chats.rename
+        self.action_chats = self.chats.choose
+        self.action_regenerate = self._next_reply.regenerate
+        self.action_adjust = self._next_reply.adjust
+        self.action_model = self._next_reply.choose_model
+        self.action_draft = self._next_reply.choose_drafter
+        self.action_replay = self._playing.replay
         self.feed.listen(
-            self._navigation.handle,
+            self._playing.handle,
             self._overflow.handle,
             self.chats.handle,
             self.outbox.handle,
@@ -98,6 +99,11 @@ class ChatScreen(ConversationScreen):
     @property
     def prompt(self) -> Prompt:
         return self.query_one(Prompt)
+
+    @property
+    def mode(self) -> str:
+        """A word for the footer while letters are keys, else ""."""
+        return "READING" if self.transcript.has_focus else ""
 
     def compose_controls(self) -> ComposeResult:
         hints = CommandHints()
@@ -143,7 +149,9 @@ class ChatScreen(ConversationScreen):
         if self.chats.store is not None:
             self.run_worker(self._remember_sent())
         if self._introduce is not None and user_data is not None and user_data.is_new:
-            self._navigation.introduce(self._introduce)
+            from mlxspec_app.screens.first_run import FirstRunScreen  # late, as only it needs it
+
+            self.app.push_screen(FirstRunScreen(self._introduce, self.state))
 
     async def _remember_sent(self) -> None:
         sent = await self.chats.query_store(lambda it: it.writer.recent_turns(), is_quiet=True)
@@ -199,11 +207,6 @@ class ChatScreen(ConversationScreen):
         super().refuse(line, reason)
         self.prompt.restore(safe_text(line))  # the field draws its text unfiltered
 
-    @property
-    def mode(self) -> str:
-        """A word for the footer while letters are keys, else ""."""
-        return "READING" if self.transcript.has_focus else ""
-
     def action_write(self) -> None:
         self.prompt.focus()
 
@@ -227,7 +230,7 @@ class ChatScreen(ConversationScreen):
         hints = self.query_one(CommandHints)
         if event.text_area.text.startswith("/model ") and "model" not in hints.words:
             hints.words["model"] = ()  # search only once
-            self._navigation.find_models(lambda names: hints.offer("model", names))
+            self._next_reply.find_models(lambda names: hints.offer("model", names))
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
@@ -269,18 +272,6 @@ class ChatScreen(ConversationScreen):
             self.show_now()
         return True
 
-    def action_regenerate(self, seed: str = "") -> None:
-        self._next_reply.regenerate(seed)
-
-    def action_adjust(self, name: str, value: str) -> None:
-        self._next_reply.adjust(name, value)
-
-    def action_model(self, name: str = "") -> None:
-        self._next_reply.choose_model(name)
-
-    def action_draft(self, name: str = "") -> None:
-        self._next_reply.choose_drafter(name)
-
     def action_verify(self) -> None:
         self.feed.send(Prove())
 
@@ -311,65 +302,9 @@ class ChatScreen(ConversationScreen):
         if not self.query_one(Inspector).pick(step):
             self.transcript.scroll_relative(y=step, animate=False)
 
-    # ---- chats ------------------------------------------------------------------------------
-
-    def action_edit(self) -> None:
-        self.outbox.begin_edit()
-
-    def action_fork(self) -> None:
-        self.chats.fork()
-
-    def action_version(self, step: int) -> None:
-        self.chats.step(step)
-
     @on(VersionMark.Chosen)
     def _choose_version(self, event: VersionMark.Chosen) -> None:
         self.chats.step_at(event.message, event.step)
 
-    def action_new_chat(self) -> None:
-        self.chats.begin_new()
-
-    def action_continue(self) -> None:
-        self.chats.open_last()
-
-    def action_rename(self, title: str) -> None:
-        self.chats.rename(title)
-
-    def action_chats(self, words: str = "") -> None:
-        self._navigation.choose_chat(self.chats, words)
-
     def action_export(self, typed: str) -> None:
         export(self, self.state, typed, self.chats.standing.title)
-
-    def action_replay(self) -> None:
-        self._navigation.replay()
-
-
-def is_at_work(state: ChatState) -> bool:
-    """Return whether a reply or a download can be stopped."""
-    return state.phase == "busy" or state.loading is not None
-
-
-def is_possible(action: str, state: ChatState) -> bool:
-    """Return whether a state allows an action of the chat; an action without a rule is allowed."""
-    has_reply, is_ready = state.reply is not None, state.phase == "ready"
-    match action:
-        case "stop":
-            return is_at_work(state) or bool(state.queue)
-        case "replay":
-            return has_reply or state.phase == "failed"
-        case "model" | "draft":
-            return state.choice is not None
-        case "verify":
-            return is_ready and has_reply
-        case "race":
-            return is_ready
-        case "alternatives":
-            return has_reply and state.phase in ("ready", "busy")
-        case "regenerate" if state.phase == "failed":
-            return state.choice is not None  # without a model, /retry loads the models again
-        case "regenerate":
-            return is_ready and bool(without_system(state.messages))
-        case "new_chat" | "edit" | "fork":
-            return not state.is_empty
-    return True

@@ -23,28 +23,13 @@ _STATS_FROM_WIDTH = 100
 _STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
-class StatsChoice:
-    """Decides whether the statistics are shown: by view and width, until the user decides.
+def shows_stats(choice: bool | None, view: View, width: int) -> bool:
+    """Return whether the statistics are shown in `width` columns.
 
-    Attributes:
-        view: The view in use; only the X-ray shows statistics by default.
+    The user's `choice` decides, else view and width: only a wide X-ray shows them by default.
     """
-
-    def __init__(self, view: View = XRAY) -> None:
-        self.view = view
-        self._choice: bool | None = None
-
-    def fits(self, width: int) -> bool:
-        """Return whether the statistics fit into `width` columns."""
-        return width >= _STATS_FROM_WIDTH
-
-    def is_shown(self, width: int) -> bool:
-        has_room = width >= _STATS_BY_DEFAULT_FROM_WIDTH and self.view is XRAY
-        return (has_room if self._choice is None else self._choice) and self.fits(width)
-
-    def toggle(self, width: int) -> None:
-        """Show or hide the statistics; from now on the width no longer decides."""
-        self._choice = not self.is_shown(width)
+    has_room = width >= _STATS_BY_DEFAULT_FROM_WIDTH and view is XRAY
+    return width >= _STATS_FROM_WIDTH and (has_room if choice is None else choice)
 
 
 class Panels:
@@ -56,7 +41,8 @@ class Panels:
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
         """Make the panels of a screen that is not composed yet."""
         self._screen, self._follow_keys = screen, follow_keys
-        self._stats = StatsChoice()
+        self._view = XRAY
+        self._stats: bool | None = None
         self._has_few_rows = False
         self._reply: Reply | None = None
         self._round: Round | None = None
@@ -68,7 +54,7 @@ class Panels:
         screen.set_class(view is CALM, "-calm")
         lane.set_class(view is not XRAY, "-plain")
         lane.refresh()
-        screen.query_one(StatusBar).view = self._stats.view = view
+        screen.query_one(StatusBar).view = self._view = view
         screen.query_one(LegendStrip).show(ink)
         screen.query_one(Inspector).set_view(view)
         self._place_stats()
@@ -119,12 +105,12 @@ class Panels:
     def toggle_stats(self) -> None:
         """Show or hide the statistics; the user's choice holds from now on."""
         width = self._screen.size.width
-        if self._stats.fits(width):
-            self._stats.toggle(width)
-            self._place_stats()
-        else:
+        if width < _STATS_FROM_WIDTH:
             self._screen.notify(f"the statistics need {_STATS_FROM_WIDTH} columns", timeout=3)
+            return
+        self._stats = not shows_stats(self._stats, self._view, width)
+        self._place_stats()
 
     def _place_stats(self) -> None:
-        is_shown = self._stats.is_shown(self._screen.size.width)
+        is_shown = shows_stats(self._stats, self._view, self._screen.size.width)
         self._screen.query_one(StatsPanel).set_class(is_shown, "-shown")

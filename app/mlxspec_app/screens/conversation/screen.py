@@ -14,18 +14,17 @@ from textual.widgets import Static
 
 from mlxspec_app.app import MlxspecApp, choices_of
 from mlxspec_app.commands import COMMANDS, Command, CommandError, parse
-from mlxspec_app.conversation.inks import Ink, ink_named
+from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.orders import Order, SetSystem, Writing
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import View, view_named
+from mlxspec_app.conversation.views import DEFAULT_VIEW, XRAY, View, next_view, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.pacer import FramePacer
 from mlxspec_app.screens.conversation.panels import Panels
-from mlxspec_app.screens.conversation.views import ViewChoice
 from mlxspec_app.screens.dialogs import ContextScreen, explain
 from mlxspec_app.screens.help import HelpScreen, Key
 from mlxspec_app.screens.steady import SteadyScreen
@@ -50,6 +49,7 @@ class ConversationScreen(SteadyScreen[None]):
 
     `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
     which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page.
+    `FIRST_VIEW` is the view of a screen that stores no choice; with None the settings hold it.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
@@ -57,13 +57,14 @@ class ConversationScreen(SteadyScreen[None]):
     FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
     EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
     INVITATION: ClassVar[str] = TYPE
+    FIRST_VIEW: ClassVar[View | None] = None
 
     def __init__(self, session: Session) -> None:
         """Make a screen for a session that has not started."""
         super().__init__()
         self.feed = Feed(session, self.on_order)
         self.pacer = FramePacer(self, lambda: self.session.busy, self.tick, self.update_panels)
-        self.views = ViewChoice(self._show_view, self._keep_view)
+        self.view, self.ink = DEFAULT_VIEW, INKS[0]
         self.panels = Panels(self, self.FOLLOW_KEYS)
 
     @property
@@ -112,7 +113,7 @@ class ConversationScreen(SteadyScreen[None]):
 
     def on_mount(self) -> None:
         settings = self.choices.settings
-        self.views.use(self.first_view(settings), ink_named(settings.ink))
+        self.use_view(self.FIRST_VIEW or view_named(settings.view), ink_named(settings.ink))
         self.begin()
         self.pacer.draw_at(frames_per_s(settings))
         self.pacer.begin_panels(moves=self.app.animation_level != "none")
@@ -122,16 +123,12 @@ class ConversationScreen(SteadyScreen[None]):
         """Start the session; called once, when the widgets exist."""
         self.session.start()
 
-    def first_view(self, settings: Settings) -> View:
-        """Return the view to start with."""
-        return view_named(settings.view)
-
     def follow_settings(self, before: Settings, settings: Settings) -> None:
         """Apply the changed settings."""
         if settings.ink != before.ink:
-            self.views.use(self.views.view, ink_named(settings.ink))
+            self.use_view(self.view, ink_named(settings.ink))
         if settings.view != before.view:
-            self.views.use(view_named(settings.view), self.views.ink)
+            self.use_view(view_named(settings.view), self.ink)
         if settings.frame_rate != before.frame_rate:
             self.pacer.draw_at(frames_per_s(settings))
 
@@ -178,11 +175,8 @@ class ConversationScreen(SteadyScreen[None]):
             self.panels.show_rows(self.state)
 
     def run_beside(self, work: Callable[[], Coroutine[Any, Any, None]], **options: Any) -> None:
-        """Run a coroutine in the background, with the options of `run_worker`.
-
-        `work` makes it when the work starts, because other work may cancel it before.
-        """
-        begin: Callable[[], Any] = work
+        """Run a coroutine in the background; one that is cancelled before it starts is not made."""
+        begin: Any = work  # the types of Textual allow no function that makes a coroutine
         self.run_worker(begin, **options)
 
     # ---- what the user sees -----------------------------------------------------------------
@@ -197,26 +191,30 @@ class ConversationScreen(SteadyScreen[None]):
         self.panels.look_at(event.reply, event.round)
         self.update_panels()
 
+    def use_view(self, view: View, ink: Ink) -> None:
+        """Show the text in a view, and an X-ray in an ink."""
+        self.view, self.ink = view, ink
+        self.transcript.set_view(view, ink)
+        self.panels.set_view(view, ink)
+        self.call_after_refresh(self.update_panels)
+
     def action_view(self, name: str = "") -> None:
-        self.views.choose(name)
+        """Use the named view, else the next one, and store the choice."""
+        self.use_view(view_named(name) if name else next_view(self.view), self.ink)
+        if self.FIRST_VIEW is None:
+            self.choices.change("view", self.view.name)
+
+    def action_ink(self, name: str = "") -> None:
+        """Show the X-ray in the named ink; without a name, switch a shown X-ray to the next ink."""
+        is_next = not name and self.view is XRAY
+        self.use_view(XRAY, next_ink(self.ink) if is_next else ink_named(name or self.ink.name))
 
     @on(LegendStrip.Clicked)
     def _next_ink(self) -> None:
         self.action_ink()
 
-    def action_ink(self, name: str = "") -> None:
-        self.views.choose_ink(name)
-
     def action_theme(self, name: str = "") -> None:
         self.choices.change_theme(name)
-
-    def _show_view(self, view: View, ink: Ink) -> None:
-        self.transcript.set_view(view, ink)
-        self.panels.set_view(view, ink)
-        self.call_after_refresh(self.update_panels)
-
-    def _keep_view(self, name: str, value: str) -> None:
-        self.choices.change(name, value)
 
     def action_toggle_stats(self) -> None:
         self.panels.toggle_stats()
