@@ -227,9 +227,3 @@ class MlxspecApp(App[None]):
         """Stop the cursor from blinking if nothing may move."""
         if isinstance(event.widget, Input | TextArea):
             event.widget.cursor_blink = self.animation_level != "none"
-
-
-def choices_of(app: App[object]) -> MlxspecApp:
-    """Return `app` as ours, for a screen that needs the settings."""
-    assert isinstance(app, MlxspecApp)
-    return app

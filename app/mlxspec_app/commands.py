@@ -7,14 +7,15 @@ path.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import VIEWS
+from mlxspec_app.conversation.inks import INKS, Ink
+from mlxspec_app.conversation.views import VIEWS, View
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.themes import THEMES
 
@@ -28,55 +29,64 @@ class Command:
     Attributes:
         name: The word after the slash.
         meaning: What it does, in a few words.
-        action: The name of an action of the screen; a screen may lack it.
-        parameters: What the action gets before the argument.
-        argument: A word for its argument; "" for a command without one.
-        choices: The allowed arguments; empty allows any text.
+        argument: Words for its arguments, as the help shows them: "[NAME]" is optional, "" none.
+        choices: The allowed first arguments; empty allows any text.
         is_open: Whether arguments other than `choices` are allowed too.
-        rest: A word for what may follow the argument; "" if nothing may.
+        does: The name of an action of the screen, which may lack it; "" for `name`.
+        parameters: What the action gets before the argument.
         explained: What it does with a choice, or with "" for no argument, where described.
     """
 
     name: str
     meaning: str
-    action: str
     argument: str = ""
     choices: tuple[str, ...] = ()
+    _: KW_ONLY
     is_open: bool = False
-    rest: str = ""
-    is_optional: bool = False
-    aliases: tuple[str, ...] = ()
+    does: str = ""
     parameters: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     explained: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def action(self) -> str:
+        return self.does or self.name
 
     @property
     def usage(self) -> str:
         """The command as it is typed."""
-        if not self.argument:
-            return f"/{self.name}"
-        argument = f"[{self.argument}]" if self.is_optional else self.argument
-        return f"/{self.name} {argument}" + (f" [{self.rest}]" if self.rest else "")
+        return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the argument may be left out."""
+        return self.argument.startswith("[")
 
 
 def _setting(row: Setting) -> Command:
     meaning = f"{row.help}, from the next reply on; with no value, show it"
     choices = ("on", "off") if row.range.kind is bool else row.range.choices
     return Command(
-        row.word, meaning, "adjust", row.noun, choices, is_optional=True, parameters=(row.word,)
+        row.word, meaning, f"[{row.noun}]", choices, does="adjust", parameters=(row.word,)
     )
 
 
+def _named(name: str, meaning: str, entries: Sequence[Ink | View]) -> Command:
+    """Return a command that takes the name of an ink or a view."""
+    explained = {entry.name: entry.meaning for entry in entries}
+    return Command(name, meaning, "[NAME]", tuple(explained), explained=explained)
+
+
 COMMANDS = (
-    Command("help", "what the colours, keys and commands mean", "help"),
-    Command("new", "start a new chat", "new_chat", aliases=("clear",)),
+    Command("help", "what the colours, keys and commands mean"),
+    Command("new", "start a new chat", does="new_chat", aliases=("clear",)),
     Command(
         "retry",
         "retry the last reply, with the same seed, a new one, or the one given",
-        "regenerate",
-        "SEED",
+        "[SEED]",
         ("same", "new"),
         is_open=True,
-        is_optional=True,
+        does="regenerate",
         aliases=("regenerate",),
         explained={
             "": "retry the last reply; a sampled one with a new seed",
@@ -84,117 +94,78 @@ COMMANDS = (
             "new": "retry the last reply with a new seed",
         },
     ),
-    Command("edit", "edit your last message; the old branch is kept", "edit"),
-    Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)", "editor"),
-    Command("fork", "fork this chat: continue in a copy, up to here", "fork"),
-    Command("chats", "list all chats", "chats", aliases=("history",)),
-    Command("search", "search all chats", "chats", "WORDS"),
-    Command("find", "search this chat", "find", "WORDS", is_optional=True),
-    Command("continue", "continue the previous chat", "continue"),
-    Command("rename", "rename this chat", "rename", "TITLE"),
-    Command("stop", "stop the reply", "stop"),
-    Command("verify", "decode the last reply again without drafts and compare", "verify"),
+    Command("edit", "edit your last message; the old branch is kept"),
+    Command("editor", "write the message in your own editor ($VISUAL, $EDITOR)"),
+    Command("fork", "fork this chat: continue in a copy, up to here"),
+    Command("chats", "list all chats", aliases=("history",)),
+    Command("search", "search all chats", "WORDS", does="chats"),
+    Command("find", "search this chat", "[WORDS]"),
+    Command("continue", "continue the previous chat"),
+    Command("rename", "rename this chat", "TITLE"),
+    Command("stop", "stop the reply"),
+    Command("verify", "decode the last reply again without drafts and compare"),
     Command(
         "race",
         "answer a prompt without and with drafts, and play both; with no prompt, your last one",
-        "race",
-        "PROMPT",
-        is_open=True,
-        is_optional=True,
+        "[PROMPT]",
     ),
+    Command("model", "choose a model, or load the one named", "[NAME]", is_open=True),
+    Command("draft", "choose a drafter by its name", "[NAME]", DRAFTER_WORDS, is_open=True),
     Command(
-        "model",
-        "choose a model, or load the one named",
-        "model",
-        "NAME",
-        is_open=True,
-        is_optional=True,
+        "system", "set the system prompt; with no text, edit it; - for the model's own", "[TEXT]"
     ),
-    Command(
-        "draft",
-        "choose a drafter by its name",
-        "draft",
-        "NAME",
-        DRAFTER_WORDS,
-        is_open=True,
-        is_optional=True,
-    ),
-    Command(
-        "system",
-        "set the system prompt; with no text, edit it; - for the model's own",
-        "system",
-        "TEXT",
-        is_optional=True,
-    ),
-    Command("replay", "step through the conversation round by round", "replay"),
-    Command("copy", "copy the last reply", "copy_message"),
-    Command("code", "copy the last code block", "copy_code"),
+    Command("replay", "step through the conversation round by round"),
+    Command("copy", "copy the last reply", does="copy_message"),
+    Command("code", "copy the last code block", does="copy_code"),
     Command(
         "export",
         "export the conversation to a file, by default a page; --force overwrites one",
-        "export",
-        "FORMAT",
+        "[FORMAT] [FILE]",
         tuple(FORMATS),
-        rest="FILE",
-        is_optional=True,
     ),
     Command(
-        "markdown", "show the last reply as rendered Markdown, or its exact text", "toggle_markdown"
+        "markdown",
+        "show the last reply as rendered Markdown, or its exact text",
+        does="toggle_markdown",
     ),
+    _named("view", "calm, colours or xray: how much the text shows of who wrote it", VIEWS),
     Command(
-        "view",
-        "calm, colours or xray: how much the text shows of who wrote it",
-        "view",
-        "NAME",
-        tuple(view.name for view in VIEWS),
-        is_optional=True,
-        explained={view.name: view.meaning for view in VIEWS},
+        "reasoning",
+        "show the reasoning of the last reply, or fold it",
+        does="toggle_reasoning",
     ),
-    Command("reasoning", "show the reasoning of the last reply, or fold it", "toggle_reasoning"),
-    Command(
-        "ink",
-        "recolour the X-ray in this session; /settings keeps the choice",
-        "ink",
-        "NAME",
-        tuple(ink.name for ink in INKS),
-        is_optional=True,
-        explained={ink.name: ink.meaning for ink in INKS},
-    ),
+    _named("ink", "recolour the X-ray in this session; /settings keeps the choice", INKS),
     Command(
         "theme",
         "change the theme, for a dark or a light terminal",
-        "theme",
-        "NAME",
+        "[NAME]",
         tuple(theme.name for theme in THEMES),
-        is_optional=True,
     ),
-    Command("settings", "all settings and keys", "settings"),
+    Command("settings", "all settings and keys"),
     Command(
         "tree",
         "show or hide the draft: its tree, its attention mask, its rows in the cache",
-        "toggle_tree",
-        "VIEW",
+        "[VIEW]",
         ("tree", "mask", "tape"),
-        is_optional=True,
+        does="toggle_tree",
     ),
-    Command("stats", "show or hide the figures", "toggle_stats"),
-    Command("up", "scroll up a page", "scroll", parameters=("up",)),
-    Command("down", "scroll down a page", "scroll", parameters=("down",)),
-    Command("follow", "scroll to the newest text", "scroll", parameters=("end",)),
-    Command("context", "show what fills the context, and the room left", "context"),
+    Command("stats", "show or hide the figures", does="toggle_stats"),
+    Command("up", "scroll up a page", does="scroll", parameters=("up",)),
+    Command("down", "scroll down a page", does="scroll", parameters=("down",)),
+    Command("follow", "scroll to the newest text", does="scroll", parameters=("end",)),
+    Command("context", "show what fills the context, and the room left"),
     *map(_setting, ADJUSTABLE.values()),
-    Command("quit", "leave", "quit", aliases=("exit",)),
+    Command("quit", "leave", aliases=("exit",)),
 )
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """A command that was typed, and its argument; "" for none."""
 
     command: Command
-    argument: str = ""
+    argument: str
 
 
 class CommandError(ValueError):
@@ -241,7 +212,8 @@ def _check(command: Command, argument: str) -> None:
         raise CommandError(f"/{command.name} takes no argument; got {argument!r} after it")
     if command.argument and not argument and not command.is_optional:
         raise CommandError(f"{command.usage}: {command.argument} is missing")
-    chosen = argument.partition(" ")[0] if command.rest else argument
+    word, _, more = command.argument.partition(" ")
+    chosen = argument.partition(" ")[0] if more else argument
     if argument and command.choices and not command.is_open and chosen not in command.choices:
         allowed = ", ".join(command.choices)
-        raise CommandError(f"{command.argument} is one of {allowed}; got {chosen!r}")
+        raise CommandError(f"{word.strip('[]')} is one of {allowed}; got {chosen!r}")

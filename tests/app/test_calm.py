@@ -4,9 +4,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from textual.screen import Screen
 from textual.widgets._toast import Toast
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken
+from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.events import SessionNotice, SessionReady
 from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
@@ -141,13 +143,6 @@ async def test_markdown_is_rendered_while_it_streams():
         assert driver.screen.state.reply.is_finished
 
 
-async def test_what_is_copied_is_the_source():
-    async with chat(recorded(), size=(100, 44)) as driver:
-        await driver.say("Explain it.")
-        driver.screen.query(TokenMessage).last().text_select_all()
-        assert driver.screen.get_selected_text().rstrip("\n") == MARKDOWN.rstrip("\n")
-
-
 async def test_a_selection_by_mouse_is_of_the_source_below_the_pointer():
     async with chat(recorded("so **two words** here"), size=(100, 30)) as driver:
         await driver.say("Explain it.")
@@ -161,13 +156,6 @@ async def test_a_selection_by_mouse_is_of_the_source_below_the_pointer():
         assert driver.screen.get_selected_text() == "two wo"
 
 
-@pytest.mark.parametrize("view", VIEWS)
-async def test_the_text_of_a_message_is_the_same_in_every_view(view):
-    async with chat(recorded(), view=view) as driver:
-        await driver.say("Explain it.")
-        assert driver.screen.query(TokenMessage).last().text == MARKDOWN
-
-
 async def test_one_key_goes_to_the_x_ray_and_its_legend_stays():
     async with chat(recorded(), size=(100, 30)) as driver:
         await driver.say("Explain it.")
@@ -179,13 +167,6 @@ async def test_one_key_goes_to_the_x_ray_and_its_legend_stays():
         assert not driver.screen.query(Toast)
         await driver.press("f1")
         assert "X-ray" in "\n".join(rows(driver.app.screen))
-
-
-async def test_the_x_ray_shows_the_exact_text_with_its_marks():
-    async with chat(recorded(), view="xray", size=(100, 50)) as driver:
-        await driver.say("Explain it.")
-        assert "**two**" in driver.shown
-        assert "```python" in driver.shown
 
 
 async def test_the_legend_says_what_each_ink_means():
@@ -254,29 +235,6 @@ async def test_the_figures_follow_the_reply_one_looks_at():
         assert seen[-1] is messages[1]
 
 
-@pytest.mark.parametrize(
-    ("plain_ms", "words"), [(31.0, "x faster"), (2.0, "x as fast"), (None, "tokens/s")]
-)
-async def test_one_quiet_line_tells_of_a_reply(plain_ms, words):
-    async with chat(recorded()) as driver:
-        await driver.say("Explain it.")
-        reply = driver.screen.state.reply
-        if plain_ms is not None:
-            reply.plain = PlainSpeed(1e3 / plain_ms, 128, (128,))
-        driver.screen.query_one(ReplyFooter).update()
-        await driver.settle()
-        line = next(row for row in rows(driver.screen) if "guessed right" in row)
-        assert words in line
-        assert "TTFT" not in driver.shown
-        assert "seed" not in driver.shown
-
-
-async def test_a_reply_without_drafts_says_that_there_were_no_guesses():
-    async with chat(recorded(depth=0)) as driver:
-        await driver.say("Explain it.")
-        assert "no guesses" in driver.shown
-
-
 async def test_the_guess_line_is_in_plain_words():
     async with chat(recorded(), speed=1.0, size=(140, 30)) as driver:
         await driver.say("Explain it.")
@@ -321,33 +279,6 @@ async def test_the_figures_in_view_are_explained_by_a_key():
         assert isinstance(driver.app.screen, HelpScreen)
 
 
-async def test_without_a_figure_in_view_the_help_is_shown():
-    async with chat(size=(80, 24)) as driver:
-        driver.screen.action_explain()
-        await driver.settle()
-        assert isinstance(driver.app.screen, HelpScreen)
-
-
-async def test_a_reply_that_was_stopped_because_it_repeats_itself_says_so():
-    events = recorded()
-    events[-1] = replace(events[-1], reason="repeating")
-    async with chat(events, size=(100, 30)) as driver:
-        await driver.say("Explain it.")
-        for _ in VIEWS:
-            line = next(row for row in rows(driver.screen) if "stopped: repeating" in row)
-            assert "·" in line
-            await driver.press("f2")
-
-
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 42)])
-async def test_the_sentence_that_explains_the_app_is_on_the_first_page(size):
-    async with chat(size=size) as driver:
-        shown = " ".join(driver.shown.split())
-        assert "A small drafter guesses, the model checks all guesses in one pass." in shown
-        assert "only the wait gets shorter." in shown
-        assert "Write a short poem" in shown
-
-
 def byte_round():
     """A round whose first two draft tokens are the bytes of one character."""
     nodes = (
@@ -386,31 +317,6 @@ def test_the_theme_fits_the_terminal(environment, colours, theme):
     assert theme_for(environment, colours) == theme
 
 
-async def test_a_terminal_of_sixteen_colours_gets_its_own(monkeypatch):
-    monkeypatch.delenv("COLORTERM", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    async with chat() as driver:
-        assert driver.app.theme == "terminal"
-    async with chat(theme="dusk") as driver:
-        assert driver.app.theme == "dusk"
-
-
-async def test_a_light_terminal_gets_the_light_theme(monkeypatch):
-    monkeypatch.setenv("COLORFGBG", "0;15")
-    async with chat() as driver:
-        assert driver.app.theme == "day"
-
-
-async def test_a_toast_does_not_lie_on_the_prompt():
-    async with chat(size=(80, 24)) as driver:
-        driver.screen.notify("a word", timeout=60)
-        await driver.pilot.pause()
-        await driver.settle()
-        [toast] = driver.screen.query(Toast)
-        assert not toast.region.overlaps(driver.screen.query_one(Prompt).region)
-        assert toast.region.y < 4
-
-
 async def test_good_news_is_quiet_and_trouble_is_not():
     session = ScriptedSession(
         SessionReady(), SessionNotice("all is kept", is_trouble=False), SessionNotice("it broke")
@@ -419,3 +325,67 @@ async def test_good_news_is_quiet_and_trouble_is_not():
         assert "· all is kept" in driver.shown
         assert "! it broke" in driver.shown
         assert "! all" not in driver.shown
+
+
+async def test_every_view_holds_the_source_and_the_x_ray_shows_its_marks():
+    async with chat(recorded(), size=(100, 50)) as driver:
+        await driver.say("Explain it.")
+        message = driver.screen.query(TokenMessage).last()
+        for _ in VIEWS:
+            assert message.text == MARKDOWN
+            assert ("**two**" in driver.shown) == (driver.screen.view.name == "xray")
+            message.text_select_all()
+            assert driver.screen.get_selected_text().rstrip("\n") == MARKDOWN.rstrip("\n")
+            driver.screen.clear_selection()
+            await driver.press("f2")
+
+
+async def test_one_quiet_line_tells_of_a_reply_and_why_it_ended():
+    events = recorded()
+    events[-1] = replace(events[-1], reason="repeating")
+    async with chat(events, size=(100, 30)) as driver:
+        await driver.say("Explain it.")
+        reply = driver.screen.state.reply
+        for plain_ms, words in ((None, "tokens/s"), (31.0, "x faster"), (2.0, "x as fast")):
+            if plain_ms is not None:
+                reply.plain = PlainSpeed(1e3 / plain_ms, 128, (128,))
+            driver.screen.query_one(ReplyFooter).update()
+            await driver.settle()
+            line = next(row for row in rows(driver.screen) if "guessed right" in row)
+            assert words in line
+            assert "· stopped: repeating" in line
+            assert "TTFT" not in driver.shown
+            assert "seed" not in driver.shown
+        await driver.press("f2")
+        assert "stopped: repeating" in driver.shown
+
+
+async def test_the_first_page_explains_the_app_and_a_toast_lies_above_the_prompt():
+    async with chat(size=(80, 24)) as driver:
+        shown = " ".join(driver.shown.split())
+        assert "A small drafter guesses, the model checks all guesses in one pass." in shown
+        assert "only the wait gets shorter." in shown
+        assert "Write a short poem" in shown
+        driver.screen.notify("a word", timeout=60)
+        await driver.pilot.pause()
+        await driver.settle()
+        [toast] = driver.screen.query(Toast)
+        assert not toast.region.overlaps(driver.screen.query_one(Prompt).region)
+        assert toast.region.y < 4
+        driver.screen.action_explain()
+        await driver.settle()
+        assert isinstance(driver.app.screen, HelpScreen)  # no figure is in view
+
+
+@pytest.mark.parametrize(
+    ("environment", "asked", "theme"),
+    [
+        ({"COLORTERM": "", "TERM": "xterm"}, None, "terminal"),
+        ({"COLORTERM": "", "TERM": "xterm"}, "dusk", "dusk"),
+        ({"COLORFGBG": "0;15"}, None, "day"),
+    ],
+)
+def test_the_app_has_the_theme_that_fits_the_terminal(monkeypatch, environment, asked, theme):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert MlxspecApp(Screen, asked).theme == theme

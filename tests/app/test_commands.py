@@ -6,7 +6,7 @@ from mlxspec.trace.difference import Difference, Proof
 from mlxspec.trace.events import GenerationFinished
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
-from mlxspec_app.conversation.events import ProofFinished, SessionReady
+from mlxspec_app.conversation.events import ProofFinished
 from mlxspec_app.conversation.orders import Prove
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.chat.screen import ChatScreen
@@ -74,12 +74,6 @@ def test_what_is_typed_so_far_finds_the_commands():
     assert not matching("st")
 
 
-async def test_a_message_may_begin_with_a_slash():
-    async with chat() as driver:
-        await driver.say("/etc/hosts is a file")
-        assert driver.screen.state.messages[0].text == "/etc/hosts is a file"
-
-
 async def test_inks_and_themes_are_chosen_by_name():
     async with chat() as driver:
         await driver.say("/ink surprise")
@@ -91,26 +85,6 @@ async def test_inks_and_themes_are_chosen_by_name():
         await driver.say(f"/theme {THEMES[-1].name}")
         await driver.say("/theme")
         assert driver.app.theme == THEMES[0].name
-
-
-async def test_a_setting_goes_to_the_session():
-    session = ScriptedSession(SessionReady())
-    async with running(session) as driver:
-        await driver.say("/temp 0.7")
-        assert session.orders == ["start", ("adjust", "temp", "0.7")]
-        assert "temp is 0.7 from the next reply on" in driver.shown
-
-
-async def test_a_setting_that_cannot_be_is_told():
-    async with chat() as driver:
-        await driver.say("/temp 0.7")
-        assert "this is a recording" in driver.shown
-
-
-async def test_a_command_with_nothing_to_act_on_says_so():
-    async with chat() as driver:
-        await driver.say("/retry")
-        assert "/retry cannot be used here" in driver.shown
 
 
 async def test_a_proof_stands_below_its_reply():
@@ -134,13 +108,6 @@ async def test_a_proof_stands_below_its_reply():
         assert "≠ the same for 2 tokens of 7" in driver.shown
 
 
-async def test_a_recording_cannot_be_verified():
-    async with chat() as driver:
-        await driver.say("hello")
-        await driver.say("/verify")
-        assert "no model is here to verify it" in driver.shown
-
-
 async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
     copied = []
     monkeypatch.setattr("shutil.which", lambda name: None)  # a Mac's own clipboard comes first
@@ -154,16 +121,6 @@ async def test_the_last_reply_and_its_code_are_copied(monkeypatch):
         assert copied == [driver.screen.state.reply.text]
 
 
-async def test_hints_follow_what_is_typed_and_tab_takes_the_first():
-    async with chat() as driver:
-        await driver.press("/", "t", "e")
-        assert "/temp [NUMBER]" in driver.shown
-        await driver.press("tab")
-        prompt = driver.screen.query_one(Prompt)
-        assert prompt.text == "/temp "
-        assert not driver.screen.query_one(CommandHints).display
-
-
 async def test_the_palette_offers_every_command():
     async with chat() as driver:
         await driver.press("ctrl+p")
@@ -172,15 +129,6 @@ async def test_the_palette_offers_every_command():
         await driver.press("enter")
         await driver.pilot.pause(0.1)
         assert driver.screen.query_one(TreePanel).has_class("-shown")
-
-
-async def test_the_palette_says_what_each_way_to_retry_does():
-    async with chat() as driver:
-        offered = [hit async for hit in CommandProvider(driver.screen).discover()]
-    said = {hit.display: hit.help for hit in offered}
-    ways = [said[line] for line in ("/retry", "/retry same", "/retry new")]
-    assert len(set(ways)) == 3
-    assert said["/ink drafter"] != said["/ink confidence"]
 
 
 async def test_a_replay_takes_commands_of_the_palette_too():
@@ -217,9 +165,28 @@ async def test_the_help_of_a_replay_lists_only_what_works_there():
         assert "/verify" not in page
 
 
-async def test_a_setting_alone_tells_what_it_is():
-    session = ScriptedSession(SessionReady())
-    async with running(session) as driver:
-        await driver.say("/k")
-        assert "k is 15; /settings shows all" in driver.shown
-        assert session.orders == ["start"]
+async def test_a_recording_says_what_it_cannot_do():
+    async with chat() as driver:
+        await driver.say("/retry")
+        assert "/retry cannot be used here" in driver.shown
+        await driver.say("/temp 0.7")
+        assert "this is a recording" in driver.shown
+        prompt = driver.screen.query_one(Prompt)
+        prompt.clear()
+        await driver.press("/", "t", "e")
+        assert "/temp [NUMBER]" in driver.shown
+        await driver.press("tab")
+        assert prompt.text == "/temp "
+        assert not driver.screen.query_one(CommandHints).display
+        await driver.say("/etc/hosts is a file")
+        assert driver.screen.state.messages[0].text == "/etc/hosts is a file"
+        await driver.say("/verify")
+        assert "no model is here to verify it" in driver.shown
+
+
+async def test_the_palette_says_what_each_way_to_retry_does():
+    offered = [hit async for hit in CommandProvider(ChatScreen(ScriptedSession())).discover()]
+    said = {hit.display: hit.help for hit in offered}
+    ways = [said[line] for line in ("/retry", "/retry same", "/retry new")]
+    assert len(set(ways)) == 3
+    assert said["/ink drafter"] != said["/ink confidence"]

@@ -103,7 +103,7 @@ async def test_enter_takes_the_marked_argument_and_runs_the_command(tmp_path, mo
 async def test_the_arrows_walk_the_menu_and_enter_takes_where_they_stop():
     async with chat() as driver:
         await driver.press(*"/st", "down", "enter")
-        assert driver.screen.panels._stats._choice is not None  # /stats, not /stop
+        assert driver.screen.panels._stats is not None  # /stats, not /stop
         await driver.press(*"/theme ", "up")
         assert driver.screen.query_one(CommandHints).marked.line == "/theme terminal-light"
         await driver.press("down", "enter")
@@ -121,23 +121,6 @@ async def test_all_rows_of_a_long_menu_are_reached():
             await driver.press("down")
         assert len(set(seen)) == len(hints._rows)
         assert hints.marked.line == seen[0]
-
-
-async def test_escape_closes_the_menu_and_enter_then_takes_the_line_as_it_is():
-    async with chat() as driver:
-        await driver.press(*"/hel", "escape", "enter")
-        assert driver.screen.query_one(Prompt).text == "/hel"
-        assert "did you mean /help" in driver.shown
-
-
-async def test_a_line_of_the_history_opens_no_menu():
-    async with chat() as driver:
-        await driver.say("/tree")
-        await driver.say("one")
-        for text in ("one", "/tree", "/tree"):
-            await driver.press("up")
-            assert driver.screen.query_one(Prompt).text == text
-        assert not driver.screen.query_one(CommandHints).display
 
 
 async def test_a_name_of_a_file_is_taken_by_enter_only_once_it_is_marked(tmp_path, monkeypatch):
@@ -168,17 +151,25 @@ async def test_the_models_that_are_here_complete_the_command(tmp_path):
         assert hints.words["model"] == ["default", "org/Here"]
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("/draft sufix", "drafter 'sufix' is not known"),
-        ("/hlep", "did you mean /help"),
-        ("/ink red", "got 'red'"),
-    ],
-)
-async def test_a_line_that_is_refused_stays_in_the_prompt_and_orders_nothing(line, why):
+async def test_what_escape_left_or_is_refused_stays_in_the_prompt_and_the_history_has_no_menu():
     async with running(ScriptedSession(OPENING, SessionReady())) as driver:
-        await driver.say(line)
-        assert driver.screen.query_one(Prompt).text == line
-        assert why in driver.shown
+        prompt = driver.screen.query_one(Prompt)
+        await driver.press(*"/hel", "escape", "enter")
+        assert prompt.text == "/hel"
+        assert "did you mean /help" in driver.shown
+        for line, why in (
+            ("/draft sufix", "drafter 'sufix' is not known"),
+            ("/hlep", "did you mean /help"),
+            ("/ink red", "got 'red'"),
+        ):
+            prompt.clear()
+            await driver.say(line)
+            assert prompt.text == line
+            assert why in driver.shown
         assert driver.session.orders == ["start"]
+        await driver.say("/tree")
+        await driver.say("one")
+        for text in ("one", "/tree"):
+            await driver.press("up")
+            assert prompt.text == text
+        assert not driver.screen.query_one(CommandHints).display

@@ -4,8 +4,6 @@ import os
 import stat
 import time
 
-import pytest
-
 from mlxspec.trace.events import (
     GenerationFinished,
     GenerationStarted,
@@ -16,7 +14,6 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.conversation.orders import Say
 from mlxspec_app.screens.chat import leaving
-from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
@@ -48,12 +45,6 @@ async def test_ctrl_c_stops_then_clears_then_asks_then_quits():
         assert driver.app.return_code == 0
 
 
-async def test_what_ctrl_c_cleared_comes_back_with_up():
-    async with chat() as driver:
-        await driver.press(*"half", "ctrl+c", "up")
-        assert typed(driver) == "half"
-
-
 async def test_a_second_press_that_comes_late_or_after_typing_does_not_quit(monkeypatch):
     monkeypatch.setattr(leaving, "QUIT_S", 0.01)
     async with chat() as driver:
@@ -65,14 +56,6 @@ async def test_a_second_press_that_comes_late_or_after_typing_does_not_quit(monk
         assert driver.app.return_code is None
 
 
-async def test_ctrl_c_in_a_dialog_goes_back():
-    async with chat() as driver:
-        await driver.press("x", "f1")
-        assert isinstance(driver.app.screen, HelpScreen)
-        await driver.press("ctrl+c")
-        assert typed(driver) == "x"
-
-
 async def test_ctrl_c_in_the_replay_of_a_chat_goes_back():
     async with chat() as driver:
         await driver.say("hello")
@@ -81,9 +64,16 @@ async def test_ctrl_c_in_the_replay_of_a_chat_goes_back():
         assert driver.app.return_code is None
 
 
-async def test_ctrl_d_deletes_in_a_text_and_quits_without_one():
+async def test_no_key_loses_a_text_and_ctrl_d_quits_without_one():
     async with chat() as driver:
-        await driver.press("a", "b", "home", "ctrl+d")
+        await driver.press(*"half", "ctrl+c", "up")
+        assert typed(driver) == "half"
+        await driver.press("f1", "ctrl+c")  # in a dialog it goes back
+        await driver.press("ctrl+w")
+        assert typed(driver) == ""
+        await driver.press("ctrl+underscore")
+        assert typed(driver) == "half"
+        await driver.press("ctrl+w", "a", "b", "home", "ctrl+d")
         assert typed(driver) == "b"
         await driver.press("ctrl+d")
         assert typed(driver) == ""
@@ -136,13 +126,6 @@ async def test_ctrl_z_is_refused_gently_where_nothing_can_bring_the_app_back(mon
         assert "no shell started this app" in driver.shown
         assert typed(driver) == "x"
     assert killed == []
-
-
-@pytest.mark.parametrize("keys", [("ctrl+underscore",)])
-async def test_what_was_deleted_is_undone_by_the_other_key(keys):
-    async with chat() as driver:
-        await driver.press(*"one two", "ctrl+w", *keys)
-        assert typed(driver) == "one two"
 
 
 async def test_ctrl_z_stops_the_process_where_a_shell_waits(monkeypatch):

@@ -30,8 +30,11 @@ async def test_the_footer_says_that_letters_are_keys_and_which():
     async with chat(size=(140, 30)) as driver:
         await driver.say("hello")
         assert "READING" not in bottom(driver)
+        typing = shown_keys(driver)
+        assert typing.index("Chats") < typing.index("Replay") < typing.index("Help")
         await driver.press("tab")
         await driver.settle()
+        assert [name for name in shown_keys(driver) if name in typing] == typing
         assert bottom(driver).lstrip().startswith("READING")
         assert "Tab Write" in bottom(driver).replace("tab", "Tab")
         await driver.press("tab")
@@ -43,35 +46,14 @@ async def test_the_footer_says_that_letters_are_keys_and_which():
 async def test_a_letter_that_is_no_key_goes_to_the_prompt_with_all_that_follow():
     async with chat() as driver:
         await driver.say("hello")
-        await driver.press("tab", *"who")
+        await driver.press("tab", "j", "l")
+        assert focused(driver) is Transcript
+        await driver.press(*"who")
         assert driver.screen.query_one(Prompt).text == "who"
         assert focused(driver) is Prompt
-
-
-async def test_a_letter_that_is_a_key_does_not():
-    async with chat() as driver:
-        await driver.say("hello")
-        await driver.press("tab", "j", "l")
-        assert driver.screen.query_one(Prompt).text == ""
-        assert focused(driver) is Transcript
-
-
-async def test_a_click_on_the_transcript_leaves_the_focus_in_the_prompt():
-    async with chat() as driver:
-        await driver.say("hello")
         await driver.pilot.click(TokenMessage, offset=(2, 0))
         await driver.press("x")
-        assert driver.screen.query_one(Prompt).text == "x"
-
-
-async def test_the_keys_of_the_screen_keep_their_order_whatever_has_the_focus():
-    async with chat(size=(140, 30)) as driver:
-        await driver.say("hello")
-        typing = shown_keys(driver)
-        await driver.press("tab")
-        reading = shown_keys(driver)
-        assert [name for name in reading if name in typing] == typing
-        assert typing.index("Chats") < typing.index("Replay") < typing.index("Help")
+        assert driver.screen.query_one(Prompt).text == "whox"
 
 
 async def test_the_palette_is_in_the_footer_in_the_help_and_in_the_readme():
@@ -81,19 +63,6 @@ async def test_the_palette_is_in_the_footer_in_the_help_and_in_the_readme():
         await driver.press("f1")
         assert "Ctrl+P search and run all commands" in " ".join(driver.shown.split())
     assert "Ctrl+P" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-async def test_g_goes_to_the_start_and_capital_g_to_the_end():
-    async with chat(size=(80, 16)) as driver:
-        for _ in range(3):
-            await driver.say("Explain it.")
-        transcript = driver.screen.query_one(Transcript)
-        end = transcript.scroll_y
-        await driver.press("tab", "g")
-        await driver.settle()
-        assert transcript.scroll_y <= 1 < end
-        await driver.press("G")
-        assert transcript.scroll_y == end
 
 
 @pytest.mark.parametrize(

@@ -81,36 +81,27 @@ def place(driver):
     return driver.screen.query_one(Transcript).scroll_y
 
 
-async def test_commands_read_back_and_on_and_follow_again():
+async def test_commands_and_letters_read_back_and_on_and_are_typed_in_the_prompt():
     async with long_chat() as driver:
         end = place(driver)
-        seen = []
-        for line in ("/up", "/up", "/down", "/follow"):
-            await driver.say(line)
-            seen.append(place(driver))
-        first, second, third, last = seen
-        assert end > first == third > second
-        assert last == end
-        assert driver.screen.query_one(Transcript).is_following
+
+        async def walked(act, steps):
+            seen = []
+            for step in steps:
+                await act(step)
+                seen.append(place(driver))
+            return seen
+
+        for act, steps in (
+            (driver.say, ("/up", "/up", "/down", "/follow")),
+            (driver.press, ("p", "p", "o", "G")),
+        ):
+            first, second, third, last = await walked(act, steps)
+            assert end > first == third > second
+            assert last == end
+            assert driver.screen.query_one(Transcript).is_following
+            await driver.press("tab")  # to the transcript, where letters are keys
         assert driver.screen.state.messages[-1].role != "user"
-
-
-async def test_letters_read_back_and_on_and_follow_again():
-    async with long_chat() as driver:
-        end = place(driver)
-        await driver.press("tab")
-        seen = []
-        for key in ("p", "p", "o", "G"):
-            await driver.press(key)
-            seen.append(place(driver))
-        first, second, third, last = seen
-        assert end > first == third > second
-        assert last == end
-
-
-async def test_letters_in_the_prompt_are_typed():
-    async with long_chat() as driver:
-        end = place(driver)
         await driver.press(*"poGtsSi", "question_mark")
         assert driver.screen.query_one(Prompt).text == "poGtsSi?"
         assert place(driver) == end
@@ -148,17 +139,12 @@ async def test_letters_do_in_a_replay_what_function_keys_do():
         await change_views(driver)
 
 
-async def test_a_replay_goes_to_its_ends_by_signs():
-    async with replay(make_fake.chat()) as driver:
-        await driver.press("space", "greater_than_sign")
-        assert driver.session.position == len(driver.session.timeline)
-        await driver.press("less_than_sign")
-        assert driver.session.position == 0
-
-
 async def test_a_replay_is_read_back_and_followed_by_letters():
     async with replay(make_fake.chat(), size=(60, 18)) as driver:
-        await driver.press("end")
+        await driver.press("space", "greater_than_sign", "less_than_sign")
+        assert driver.session.position == 0
+        await driver.press("greater_than_sign")
+        assert driver.session.position == len(driver.session.timeline)
         end = place(driver)
         await driver.press("p")
         assert place(driver) < end

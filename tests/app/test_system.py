@@ -34,26 +34,17 @@ async def test_a_system_prompt_has_a_row_of_its_own():
         assert texts(driver)[-1] == "Be brief.\nNo lists."
         assert driver.screen.query(TokenMessage).last().border_title == "system prompt"
         assert "system prompt" in driver.shown
-
-
-async def test_the_command_alone_offers_the_prompt_for_editing():
-    async with chat() as driver:
-        await driver.say("/system Be brief.")
         await driver.say("/system")
-        assert driver.screen.query_one(Prompt).text == "/system Be brief."
+        assert driver.screen.query_one(Prompt).text == "/system Be brief.\nNo lists."
 
 
 async def test_a_dash_returns_to_the_models_own():
     session = ScriptedSession(SessionReady(), BRIEF)
     async with running(session) as driver:
+        assert "system prompt: Be brief." in driver.shown
+        assert "Write a short poem" in driver.shown  # the first page stays
         await driver.say("/system -")
         assert session.orders == ["start", SetSystem("")]
-
-
-async def test_the_first_page_stays_until_something_is_said_and_shows_the_system_prompt():
-    async with running(ScriptedSession(SessionReady(), BRIEF)) as driver:
-        assert "system prompt: Be brief." in driver.shown
-        assert "Write a short poem" in driver.shown
 
 
 def test_a_prompt_under_which_nothing_was_said_is_replaced():

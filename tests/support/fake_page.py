@@ -48,14 +48,17 @@ class FakeTranscript:
         self.versions = versions
 
 
-class FakeChoices:
-    """Settings, and the changes that were asked for."""
+class FakeApp:
+    """Settings, the changes that were asked for, and the screens that were opened."""
 
     def __init__(self, **chosen):
-        self.settings, self.changes = Settings(**chosen), []
+        self.settings, self.changes, self.opened = Settings(**chosen), [], []
 
     def change(self, name, value):
         self.changes.append((name, value))
+
+    def push_screen(self, screen, then=None):
+        self.opened.append(screen)
 
 
 class FakePage:
@@ -63,16 +66,12 @@ class FakePage:
 
     def __init__(self, **chosen):
         self.prompt, self.transcript = FakePrompt(), FakeTranscript()
-        self.choices = FakeChoices(**chosen)
-        self.told, self.overviews, self.opened = [], [], []
-        self.app = self
+        self.app = FakeApp(**chosen)
+        self.told, self.overviews = [], []
         self._beside = []
 
     def notify(self, message, *, title="", severity="information", timeout=None):
         self.told.append(message)
-
-    def push_screen(self, screen, then=None):
-        self.opened.append(screen)
 
     def run_beside(self, work, *, group="default", exclusive=False):
         if exclusive:

@@ -8,15 +8,15 @@ different prompts, targets or settings are not compared, and the agreement names
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from mlxspec.trace.difference import common_length
-from mlxspec.trace.events import EmittedToken, Event, GenerationStarted
+from mlxspec.trace.events import Event, GenerationStarted
+from mlxspec_app.conversation.figures import GREEDY
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.text.safe_text import safe_line, token_label
 
-_GREEDY = "greedy"
 _MAY_DIFFER = "both keep the target's distribution (sampled): texts may differ"
 _QUOTED_CELLS = 40
 _LIMITS = {"length": "at its length limit", "context": "with a full context"}
@@ -62,7 +62,7 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Agreement:
         return Agreement("incomparable", f"not compared: {obstacle}")
     found = _compare_tokens(ours, theirs)
     starts = [[answer.reply.started for answer in run] for run in (ours, theirs)]
-    if any(started is not None and started.lossless != _GREEDY for started in starts[0]):
+    if any(started is not None and started.lossless != GREEDY for started in starts[0]):
         if found.kind != "identical":
             return Agreement("sampled", _MAY_DIFFER)
         seeds = [[started.seed for started in run if started is not None] for run in starts]
@@ -98,18 +98,13 @@ def _different_settings(ours: GenerationStarted | None, theirs: GenerationStarte
         mine, yours = getattr(ours, name), getattr(theirs, name)
         if mine != yours:
             return f"different {name} ({_quoted(mine)} and {_quoted(yours)})"
-    if (ours.lossless == _GREEDY) != (theirs.lossless == _GREEDY):
+    if (ours.lossless == GREEDY) != (theirs.lossless == GREEDY):
         return f"A is {_quoted(ours.lossless)} and B {_quoted(theirs.lossless)}"
-    mine, yours = _settings(ours), _settings(theirs)
+    mine, yours = dict(ours.sampling), dict(theirs.sampling)
+    if ours.lossless == GREEDY:  # its text does not depend on the temperature
+        mine["temperature"] = yours["temperature"] = 0
     changed = sorted(name for name in mine | yours if mine.get(name) != yours.get(name))
     return f"different settings ({', '.join(changed)})" if changed else ""
-
-
-def _settings(started: GenerationStarted) -> dict[str, Any]:
-    settings = dict(started.sampling)
-    if started.lossless == _GREEDY:
-        settings.pop("temperature", None)  # greedy text does not depend on its value
-    return settings
 
 
 def _different_prompts(one: Answer, other: Answer) -> str:
@@ -135,17 +130,14 @@ def _compare_tokens(ours: Sequence[Answer], theirs: Sequence[Answer]) -> Agreeme
                 line = f"identical: {same} of {same} tokens, then {lane} ended {ended or 'early'}"
                 return Agreement("identical", line)
         if index < max(lengths):
-            return Agreement("differs", _parting(same, _named(one, index), _named(other, index)))
+            mine, yours = _named(one, index), _named(other, index)
+            line = f"the texts part after {same} tokens: A has {mine}, B has {yours}"
+            return Agreement("differs", line)
     return Agreement("identical", f"identical: {same} of {total} tokens")
 
 
-def _parting(same: int, mine: str, yours: str) -> str:
-    """Return where two texts part, after `same` tokens, as text."""
-    return f"the texts part after {same} tokens: A has {mine}, B has {yours}"
-
-
 def _named(reply: Reply, index: int) -> str:
-    emitted: list[EmittedToken] = reply.emitted
+    emitted = reply.emitted
     return f'"{token_label(emitted[index].text)}"' if index < len(emitted) else "its end"
 
 

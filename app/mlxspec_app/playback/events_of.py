@@ -49,21 +49,14 @@ def _events_of_message(message: Message) -> Iterator[Event]:
         if round_.draft is not None:
             yield round_.draft
         yield round_.verdict
+    end_s = message.stats.total_s
     if message.drafter_fault and message.started is not None:
-        yield DrafterFailed(message.stats.total_s, message.started.drafter, message.drafter_fault)
-    yield from _ending(message)
-
-
-def _ending(reply: Reply) -> Iterator[Event]:
-    end_s = reply.stats.total_s
-    if reply.reason is not None:
-        memory = reply.peak_memory
+        yield DrafterFailed(end_s, message.started.drafter, message.drafter_fault)
+    if message.reason is not None:
+        memory = message.peak_memory
         stats = {} if memory is None else {"peak_memory_gb": memory}
-        yield GenerationFinished(end_s, reply.reason, _held_back(reply), stats)
-    if reply.error:
-        yield GenerationFailed(end_s, reply.error, reply.traceback)
-
-
-def _held_back(reply: Reply) -> str:
-    """Return the text that came with the end of the reply, not with a token."""
-    return reply.text[sum(len(token.text) for token in reply.emitted) :]
+        # the end of a reply may release text that came with no token
+        text = message.text[sum(len(token.text) for token in message.emitted) :]
+        yield GenerationFinished(end_s, message.reason, text, stats)
+    if message.error:
+        yield GenerationFailed(end_s, message.error, message.traceback)

@@ -7,7 +7,6 @@ at their recorded times. Speeds exclude the prefill, as everywhere; the clock of
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Literal
 
 from mlxspec.errors import TraceError
@@ -55,12 +54,11 @@ class Track:
         self.lane = lane
         self.events = list(events)
         # A race has one ratio, that of its runs, so no reply is compared with idle forwards.
-        shown = (event for event in self.events if not isinstance(event, _COMPARED))
-        self.timeline_events = list(shown)
+        self.timeline_events = [e for e in self.events if not isinstance(e, _COMPARED)]
         self.timeline = Timeline(self.timeline_events)
         self.state = ChatState()
         self._outcome = fold(self.events)
-        self.total = _emitted(self._outcome)
+        self.total = total(reply.stats for reply in self.replies).generated_tokens
         self._checkpoints = Checkpoints(self.timeline)
         self._position = 0
 
@@ -182,12 +180,10 @@ def _outcome(a: Progress, b: Progress) -> str:
         return f"a tie: both finished after {seconds(a.at)}"
     first = "A" if a.at < b.at else "B"
     line = f"{first} finished {seconds(abs(a.at - b.at))} earlier"
-    slower, faster = sorted((a.generation_tps, b.generation_tps))
-    if not slower:
+    won, lost = (a, b) if first == "A" else (b, a)
+    if not (won.generation_tps and lost.generation_tps):
         return line
-    if first == ("A" if a.generation_tps == faster else "B"):
-        return f"{line}, at {faster / slower:.2f} times the speed"
-    return f"{line}, at {slower / faster:.2f} times the speed"
+    return f"{line}, at {won.generation_tps / lost.generation_tps:.2f} times the speed"
 
 
 def _tokens(number: int) -> str:
@@ -201,12 +197,8 @@ def open_race(paths: Sequence[str | PathLike[str]], clock: Callable[[], float]) 
         TraceError: A file cannot be read, or contains no reply.
     """
     first, second = paths
-    return Race([Track.from_file("A", Path(first)), Track.from_file("B", Path(second))], clock)
+    return Race([Track.from_file("A", first), Track.from_file("B", second)], clock)
 
 
 def _replies(state: ChatState) -> list[Reply]:
     return [message for message in state.messages if isinstance(message, Reply)]
-
-
-def _emitted(state: ChatState) -> int:
-    return total(reply.stats for reply in _replies(state)).generated_tokens

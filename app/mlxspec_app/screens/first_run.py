@@ -12,7 +12,6 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
-from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.steady import SteadyModal
@@ -81,7 +80,7 @@ class FirstRunScreen(SteadyModal[None]):
                 yield Static("looking …", id="model")
                 with Vertical(id="race"):
                     yield RecordedRace()
-                    yield Static(_keys(choices_of(self.app).keys), id="keys")
+                    yield Static(_keys(self.app.keys), id="keys")
         yield Static(id="loading")
         yield KeyFooter()
 

@@ -22,13 +22,6 @@ _HEADING = "$foreground bold"
 _KEY_CELLS = 16
 
 
-class Key(NamedTuple):
-    """A key and what it does."""
-
-    key: str
-    meaning: str
-
-
 class Row(NamedTuple):
     """A row of the page; `indent` is the number of cells before each line but the first."""
 
@@ -66,7 +59,8 @@ class HelpScreen(SteadyModal[None]):
         Binding("pagedown,o", "page(1)", "Page down", priority=True),
     ]
 
-    def __init__(self, keys: Sequence[Key], commands: Sequence[Command] = ()) -> None:
+    def __init__(self, keys: Sequence[tuple[str, str]], commands: Sequence[Command] = ()) -> None:
+        """`keys` are keys and their meaning."""
         super().__init__()
         self._keys, self._commands = keys, commands
 
@@ -80,7 +74,7 @@ class HelpScreen(SteadyModal[None]):
         page.scroll_relative(y=direction * page.size.height, animate=False)
 
 
-def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Row]:
+def help_rows(keys: Sequence[tuple[str, str]], commands: Sequence[Command] = ()) -> list[Row]:
     """Return the rows of the help page of a screen with these keys and commands."""
     rows = [_heading("Views (F2)"), *(Row(row, NAME_CELLS) for row in plain_legend()[:2])]
     rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
@@ -99,7 +93,7 @@ def help_rows(keys: Sequence[Key], commands: Sequence[Command] = ()) -> list[Row
     rows += [Row(Content("")), _heading("Inks of the X-ray (I, /ink)")]
     rows += [_entry(ink.name, ink.meaning) for ink in INKS]
     rows += [Row(Content("")), _heading("Keys")]
-    rows += [_entry(key.key, key.meaning) for key in keys]
+    rows += [_entry(key, meaning) for key, meaning in keys]
     if commands:
         rows += [Row(Content("")), _heading("Commands")]
     rows += [_entry(command.usage, command.meaning) for command in commands]

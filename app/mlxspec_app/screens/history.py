@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
@@ -34,6 +34,10 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*HISTORY, *SEARCH]
     AUTO_FOCUS = "ChatList"
 
+    _chats = getters.query_one(ChatList)
+    _title = getters.query_one(TitleField)
+    _search = getters.query_one("#search", Input)
+
     def __init__(
         self,
         store: StoreThread,
@@ -57,7 +61,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
 
     def on_mount(self) -> None:
         if self._pages.query:
-            self.query_one("#search").focus()
+            self._search.focus()
         self._load()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -119,7 +123,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             if self._pages.is_stale:  # Enter came before the search started
                 await self._pages.read()
                 self._show(0)
-            self.query_one(ChatList).action_choose()
+            self._chats.action_choose()
 
     @on(ChatList.Chosen)
     def _open(self, event: ChatList.Chosen) -> None:
@@ -129,23 +133,22 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         self.dismiss(ChosenChat(None))
 
     def action_move(self, step: int) -> None:
-        self.query_one(ChatList).action_move(step)
+        self._chats.action_move(step)
 
     def action_search(self) -> None:
-        self.query_one("#search").focus()
+        self._search.focus()
 
     def action_back(self) -> None:
-        search = self.query_one("#search", Input)
-        if self.query_one(TitleField).entry is not None:
+        if self._title.entry is not None:
             self._end_renaming()
-        elif search.value:
-            search.value = ""
-            self.query_one(ChatList).focus()
+        elif self._search.value:
+            self._search.value = ""
+            self._chats.focus()
         else:
             self.dismiss(None)
 
     def action_delete(self) -> None:
-        entry = self.query_one(ChatList).entry
+        entry = self._chats.entry
         if entry is not None:
             self._change(lambda recorder: recorder.writer.delete(entry.chat))
             self._deleted.append(entry)
@@ -159,14 +162,13 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             self._change(lambda recorder: recorder.writer.undelete(entry.chat))
 
     def action_fork(self) -> None:
-        entry = self.query_one(ChatList).entry
+        entry = self._chats.entry
         if entry is not None:
             self._change(lambda recorder: fork_chat(recorder, entry.chat), 0)
 
     def action_rename(self) -> None:
-        chats = self.query_one(ChatList)
-        if chats.entry is not None and chats.row_in_view is not None:
-            self.query_one(TitleField).ask(chats.entry, chats.row_in_view)
+        if self._chats.entry is not None and self._chats.row_in_view is not None:
+            self._title.ask(self._chats.entry, self._chats.row_in_view)
 
     @on(TitleField.Titled)
     def _rename(self, event: TitleField.Titled) -> None:
@@ -176,14 +178,14 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
 
     @on(ChatList.Moved)
     def _check_renaming(self) -> None:
-        chats, field = self.query_one(ChatList), self.query_one(TitleField)
+        chats, field = self._chats, self._title
         is_there = chats.entry is field.entry and chats.row_in_view == field.offset.y
         if field.entry is not None and not is_there:
             self._end_renaming()
 
     def _end_renaming(self) -> None:
-        self.query_one(TitleField).hide()
-        self.query_one(ChatList).focus()
+        self._title.hide()
+        self._chats.focus()
 
     @work(group="change")
     async def _change(

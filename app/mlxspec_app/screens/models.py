@@ -4,9 +4,10 @@ Threads list the models and drafters, because that reads disks; the screen stays
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, TypeVar
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -38,6 +39,9 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = list(MODELS)
     AUTO_FOCUS = ""
+    _models = getters.query_one("#models", ChoiceList)
+    _drafters = getters.query_one("#drafters", ChoiceList)
+
     DEFAULT_CSS = """
     ModelsScreen {
         & > #news, & > #facts { height: auto; max-height: 4; padding: 0 1; }
@@ -62,32 +66,25 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         a download. `begins_with` is the list that has the focus first: "models" or "drafters".
         """
         super().__init__()
-        self._user_data, self._catalogue, self._state, self._stop = (
-            user_data,
-            catalogue,
-            state,
-            stop,
-        )
-        self._begins_with = begins_with
+        self._user_data, self._catalogue = user_data, catalogue
+        self._state, self._stop, self._begins_with = state, stop, begins_with
         self._was_fetching = False
         is_loaded = state.phase in ("ready", "busy")
         self._shelf = Shelf(state.choice or ModelChoice(), is_loaded, catalogue.memory_gb)
 
     @property
     def _model(self) -> ModelEntry | None:
-        return self._shelf.model_at(self.query_one("#models", ChoiceList).highlighted)
+        return self._shelf.model_at(self._models.highlighted)
 
     @property
     def _fetching(self) -> Fetching | None:
-        return self._user_data.fetching
-
-    @property
-    def _is_fetching(self) -> bool:
-        return self._fetching is not None and not self._fetching.is_over
+        """The download that is not over, or None."""
+        fetching = self._user_data.fetching
+        return fetching if fetching is not None and not fetching.is_over else None
 
     @property
     def _drafter(self) -> DrafterEntry | None:
-        index = self.query_one("#drafters", ChoiceList).highlighted
+        index = self._drafters.highlighted
         return self._shelf.drafter_at(self._model.source, index) if self._model else None
 
     def compose(self) -> ComposeResult:
@@ -100,7 +97,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one("#models").border_subtitle = "Enter loads"
+        self._models.border_subtitle = "Enter loads"
         self.query_one(f"#{self._begins_with}").focus()
         self.set_interval(1 / _UPDATES_PER_S, self._show_news)
         self._show_news()
@@ -108,8 +105,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "fetch":
-            return self._model is not None and not self._model.is_here and not self._is_fetching
-        return action != "stop" or self._is_fetching or self._state.loading is not None
+            return self._model is not None and not self._model.is_here and self._fetching is None
+        return action != "stop" or bool(self._fetching or self._state.loading)
 
     @work(thread=True, group="models", exclusive=True)
     def _read_models(self) -> None:
@@ -127,20 +124,21 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
         rows, index = self._shelf.model_rows(), self._shelf.model_index()
-        self.query_one("#models", ChoiceList).show(rows, index)
+        self._models.show(rows, index)
 
     def _show_drafters(self) -> None:
         source = self._model.source if self._model is not None else ""
         rows, index = self._shelf.drafter_rows(source), self._shelf.drafter_index(source)
-        self.query_one("#drafters", ChoiceList).show(rows, index)
+        self._drafters.show(rows, index)
 
     def _show_news(self) -> None:
-        news = load_news(self._state) or fetch_news(self._fetching)
+        news = load_news(self._state) or fetch_news(self._user_data.fetching)
         row = self.query_one("#news", Static)
         row.display = bool(news)
-        if self._was_fetching and not self._is_fetching:
+        is_fetching = self._fetching is not None
+        if self._was_fetching and not is_fetching:
             self._read_models()
-        self._was_fetching = self._is_fetching
+        self._was_fetching = is_fetching
         row.update(news)
         self.refresh_bindings()
 
@@ -157,7 +155,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     @on(OptionList.OptionHighlighted, "#drafters")
     def _look_at_drafter(self) -> None:
-        if self._drafter is not None and self.query_one("#drafters").has_focus:
+        if self._drafter is not None and self._drafters.has_focus:
             self._show_detail(drafter_facts(self._drafter))
 
     @on(OptionList.OptionSelected)
@@ -180,7 +178,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
             self.dismiss(self._shelf.pair(event.value.strip()))
 
     def action_stop(self) -> None:
-        if self._fetching is not None and self._is_fetching:
+        if self._fetching is not None:
             self._fetching.is_stopped = True
         else:
             self._stop()
@@ -211,11 +209,8 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     @work(thread=True, group="measure", exclusive=True)
     def _measure_again(self, pair: ModelChoice) -> None:
         """Forget what `auto` found for this pair, and load it: `auto` then measures again."""
-
-        def load(_: None) -> None:
-            self.dismiss(pair)
-
-        self._read(lambda: self._catalogue.forget_verdict(pair.model, pair.max_kv_size), load)
+        forget = partial(self._catalogue.forget_verdict, pair.model, pair.max_kv_size)
+        self._read(forget, lambda _: self.dismiss(pair))
 
     @work(thread=True, group="settings")
     def _write_default(self, pair: ModelChoice) -> None:

@@ -9,14 +9,13 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.conversation.views import View, next_view, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.dialogs import explain
-from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import RACE
@@ -50,9 +49,8 @@ class RaceScreen(SteadyScreen[None]):
 
     def on_mount(self) -> None:
         self.race.go_to(0.0)
-        settings = choices_of(self.app).settings
-        self._use_view(view_named(settings.view))
-        self.set_interval(1 / frames_per_s(settings), self.tick)
+        self._use_view(view_named(self.app.settings.view))
+        self.set_interval(1 / frames_per_s(self.app.settings), self.tick)
         self.race.playhead.paused = self.app.animation_level == "none"  # then a key starts it
         self.set_interval(1 / FIGURES_PER_S, self.update_panels)
         self.call_after_refresh(self._show_now)
@@ -115,8 +113,7 @@ class RaceScreen(SteadyScreen[None]):
         self.app.call_from_thread(self.notify, said, timeout=6)
 
     def action_help(self) -> None:
-        rows = key_list(RACE, choices_of(self.app).keys)
-        self.app.push_screen(HelpScreen([Key(*row) for row in rows]))
+        self.app.push_screen(HelpScreen(key_list(RACE, self.app.keys)))
 
     def action_explain(self) -> None:
         explain(self, self.action_help)
@@ -124,7 +121,7 @@ class RaceScreen(SteadyScreen[None]):
     def _use_view(self, view: View) -> None:
         self._view = view
         for lane in self.query(RaceLane):
-            lane.set_view(view, ink_named(choices_of(self.app).settings.ink))
+            lane.set_view(view, ink_named(self.app.settings.ink))
 
     def _show_text(self) -> None:
         for lane in self.query(RaceLane):

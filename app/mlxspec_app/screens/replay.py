@@ -13,8 +13,6 @@ from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.playback.timeline import Unit
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.dialogs import GoToScreen
-from mlxspec_app.screens.help import Key
-from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import REPLAY
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
@@ -38,6 +36,7 @@ class ReplayScreen(ConversationScreen):
     EXAMPLES = ()
     FIRST_VIEW = XRAY  # who comes here studies the rounds
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
+    KEYS = REPLAY
     AUTO_FOCUS = ""
 
     def __init__(self, session: ReplaySession) -> None:
@@ -51,9 +50,6 @@ class ReplayScreen(ConversationScreen):
 
     def compose_controls(self) -> ComposeResult:
         yield Transport(self.recording)
-
-    def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in key_list(REPLAY, self.choices.keys)]
 
     def update_panels(self, charts: bool = True) -> None:
         super().update_panels(charts)
@@ -106,6 +102,7 @@ class LiveReplayScreen(ReplayScreen):
 
     NOTE = "replay, detached"
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
+    KEYS = (_BACK, *(binding for binding in REPLAY if binding.id != "replay.quit"))
 
     def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
         """Start at the end; `count_rounds` returns the present number of rounds in the chat."""
@@ -123,10 +120,6 @@ class LiveReplayScreen(ReplayScreen):
 
     def interrupt(self) -> None:
         self.dismiss(None)
-
-    def active_keys(self) -> list[Key]:
-        others = [binding for binding in REPLAY if binding.id != "replay.quit"]
-        return [Key(*row) for row in key_list((_BACK, *others), self.choices.keys)]
 
     def update_panels(self, charts: bool = True) -> None:
         super().update_panels(charts)

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from mlxspec.params.table import STORED
-from mlxspec_app.app import choices_of
 from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
@@ -45,6 +44,9 @@ class SettingsScreen(SteadyScreen[None]):
         Binding("ctrl+c", "leave", "Back", show=False, priority=True),
     ]
 
+    _list = getters.query_one(SettingList)
+    _field = getters.query_one(Input)
+
     def __init__(self, next_reply: ReplySettings | None = None) -> None:
         """Make the screen; without `next_reply` it does not show the settings of the next reply."""
         super().__init__()
@@ -54,29 +56,28 @@ class SettingsScreen(SteadyScreen[None]):
         self._themes = tuple(theme.name for theme in THEMES)
 
     def compose(self) -> ComposeResult:
-        choices = choices_of(self.app)
-        yield Static(_title(choices.settings_path), id="settings-title")
+        yield Static(_title(self.app.settings_path), id="settings-title")
         if self._now:
             yield Static(_now_row(self._now), id="settings-now")
-        if choices.notices:
-            yield Static(_notice_rows(choices.notices), id="settings-notices")
+        if self.app.notices:
+            yield Static(_notice_rows(self.app.notices), id="settings-notices")
         yield SettingList(
-            *setting_options(choices.settings, self._bindings_by_id, self._unset()),
+            *setting_options(self.app.settings, self._bindings_by_id, self._unset()),
             id="settings-list",
         )
-        yield InkSample(ink_named(choices.settings.ink))
+        yield InkSample(ink_named(self.app.settings.ink))
         yield Static(id="settings-detail")
         yield Input(id="settings-field", compact=True)
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(Input).display = False
-        self.query_one(SettingList).focus()
+        self._field.display = False
+        self._list.focus()
 
     @property
     def _chosen(self) -> str:
         """Name of the highlighted setting, or ""."""
-        option = self.query_one(SettingList).highlighted_option
+        option = self._list.highlighted_option
         return (option.id or "") if option is not None else ""
 
     @property
@@ -110,7 +111,7 @@ class SettingsScreen(SteadyScreen[None]):
 
     def action_cycle(self, step: int) -> None:
         """Change the highlighted setting to its next value, if its values are a list."""
-        rule, value = self._rule, value_of(choices_of(self.app).settings, self._chosen)
+        rule, value = self._rule, value_of(self.app.settings, self._chosen)
         # the theme in use may come from the command line, not from the settings
         value = self.app.theme if self._chosen == "theme" else value
         if rule.kind is bool:
@@ -124,27 +125,26 @@ class SettingsScreen(SteadyScreen[None]):
             self._change(None)
 
     def action_leave(self) -> None:
-        if self.query_one(Input).display:
+        if self._field.display:
             self._stop_editing()
             self._show_detail()
         else:
             self.dismiss()
 
     def _edit(self) -> None:
-        field = self.query_one(Input)
-        field.value = written(value_of(choices_of(self.app).settings, self._chosen))
-        field.display = True
-        field.focus()
-        self.call_after_refresh(self.query_one(SettingList).scroll_to_highlight)
+        self._field.value = written(value_of(self.app.settings, self._chosen))
+        self._field.display = True
+        self._field.focus()
+        self.call_after_refresh(self._list.scroll_to_highlight)
 
     def _stop_editing(self) -> None:
-        self.query_one(Input).display = False
-        self.query_one(SettingList).focus()
+        self._field.display = False
+        self._list.focus()
 
     def _set_key(self, key: str | None) -> None:
         if key is None:
             return
-        chosen = dict(choices_of(self.app).settings.keys)
+        chosen = dict(self.app.settings.keys)
         before = usable_keys(chosen).troubles
         chosen[self._chosen.partition(".")[2]] = key
         # only the conflicts of this key: older ones must not block the change
@@ -155,11 +155,11 @@ class SettingsScreen(SteadyScreen[None]):
             self._change(key)
 
     def _change(self, value: Value | None) -> None:
-        name, choices = self._chosen, choices_of(self.app)
-        choices.change(name, value)
-        row = setting_row(choices.settings, name, self._bindings_by_id, self._unset())
-        self.query_one(SettingList).replace_option_prompt(name, row)
-        self.query_one(InkSample).set_ink(ink_named(choices.settings.ink))
+        name = self._chosen
+        self.app.change(name, value)
+        row = setting_row(self.app.settings, name, self._bindings_by_id, self._unset())
+        self._list.replace_option_prompt(name, row)
+        self.query_one(InkSample).set_ink(ink_named(self.app.settings.ink))
         self._show_detail()
 
     def _unset(self) -> dict[str, str]:

@@ -7,16 +7,20 @@ ignore a size that the terminal no longer has.
 
 from typing import ClassVar, TypeVar
 
-from textual import on
+from textual import getters, on
 from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.screen import ModalScreen, Screen
+
+from mlxspec_app.app import MlxspecApp
 
 Result = TypeVar("Result")
 
 
 class SteadyScreen(Screen[Result]):
     """The base of all screens of the app."""
+
+    app = getters.app(MlxspecApp)
 
     @on(Resize)
     def _pass_over_old_sizes(self, event: Resize) -> None:

@@ -7,9 +7,7 @@ from textual.binding import BindingType
 
 from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.watching import WatchSession
-from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import WATCH
 from mlxspec_app.widgets.lists.watched_replies import WatchedReplies
 
@@ -22,6 +20,7 @@ class WatchScreen(ConversationScreen):
     FIRST_VIEW = XRAY  # who comes here studies the rounds
     INVITATION = "Replies of the server appear here while they are written."
     BINDINGS: ClassVar[list[BindingType]] = list(WATCH)
+    KEYS = WATCH
     AUTO_FOCUS = ""
 
     def __init__(self, session: WatchSession, url: str) -> None:
@@ -30,9 +29,6 @@ class WatchScreen(ConversationScreen):
 
     def compose_controls(self) -> ComposeResult:
         yield WatchedReplies(self.watched, self._url)
-
-    def active_keys(self) -> list[Key]:
-        return [Key(*row) for row in key_list(WATCH, self.choices.keys)]
 
     def update_panels(self, charts: bool = True) -> None:
         super().update_panels(charts)

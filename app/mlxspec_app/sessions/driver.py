@@ -90,9 +90,8 @@ class ConversationDriver:
     ) -> None:
         """Start with an empty conversation and no model.
 
-        `publish` is called with each event. `note_reply` is called for each reply whose speed-up
-        counts, with the speed-up and whether the reply was sampled; it returns an objection to the
-        drafter, or "".
+        `note_reply` gets the speed-up of each reply that counts, and whether it was sampled; it
+        returns an objection to the drafter, or "".
         """
         self._note_reply = note_reply
         self._conversation: Conversation | NoModel = NoModel()

@@ -82,11 +82,7 @@ class _Task:
 
 
 class EngineSession:
-    """A session with a model on this machine; `Session` documents its methods.
-
-    Attributes:
-        settings: The settings of the next reply.
-    """
+    """A session with a model on this machine; `Session` documents its methods."""
 
     def __init__(
         self,
@@ -101,14 +97,9 @@ class EngineSession:
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
-        Args:
-            models: Opens the models.
-            params: The settings of a reply until the user changes them.
-            trace_path: File to which every event is appended, or None.
-            choice: The first models; None for the default ones.
-            default_name: Name of the default model.
-            system: System prompt.
-            given: Slash words of the settings that the user gave; the others have chat defaults.
+        `trace_path` is a file to which every event is appended. `choice` are the first models.
+        `default_name` names the default model. `given` are the slash words of the settings that
+        the user gave; the others have chat defaults.
         """
         self.settings = ReplySettings(params, given)
         self._models = models
@@ -172,7 +163,8 @@ class EngineSession:
 
     def _run(self) -> None:
         try:
-            self._open_trace()
+            if self._trace_path is not None:
+                self._trace = TraceWriter(self._trace_path)
             if self._system:
                 self._driver.set_system(self._system)
             while (task := self._queue.get()) is not None and not self._closing.is_set():
@@ -210,7 +202,6 @@ class EngineSession:
     def _choose_again(self, must_yield: ShouldStop) -> None:
         """Switch to another drafter if it is faster, after replies objected to the present one."""
         assert self._loaded is not None
-        choice = self._loaded
         try:
             is_another = self._models.choose_again(self.settings.params.sampling, must_yield)
         except Exception as error:  # the thread's edge: the chat keeps its present drafter
@@ -218,8 +209,7 @@ class EngineSession:
             return
         if is_another:
             self._driver.change_drafter()
-            self._events.append(SessionOpening(self._name_of(choice), choice.drafter, choice))
-            self._events.append(SessionReady())
+            self._tell(self._loaded, is_ready=True)
 
     def _load(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
         """Load other models; if that fails, load the present ones again."""
@@ -235,8 +225,7 @@ class EngineSession:
                 return
             self._events.append(LoadFailed(choice, message, trace))
             if self._loaded is not None:  # only the drafter was to change; the old one stays
-                self._events += [SessionOpening(self._name_of(before), before.drafter, before)]
-                self._events.append(SessionReady())
+                self._tell(before, is_ready=True)
                 return
             self._load(before, lambda: False)  # nothing is loaded now, so it fails at most once
 
@@ -246,17 +235,15 @@ class EngineSession:
                 raise LoadingStoppedError(_stopped(choice))
             self._events.append(LoadProgress(done, total))
 
-        self._events.append(SessionOpening(self._name_of(choice), choice.drafter, choice))
+        self._tell(choice, is_ready=False)
         if choice.has_same_target(self._loaded):
             self._models.change_drafter(choice, show)
             self._driver.change_drafter()
-            self._loaded = choice
-            self._events.append(SessionReady())
-            return
-        self._drop_models()  # two targets at once may not fit in memory
-        self._loaded = None
-        _free_unused()
-        self._driver.switch_to(self._models.open_conversation(choice, show))
+        else:
+            self._drop_models()  # two targets at once may not fit in memory
+            self._loaded = None
+            _free_unused()
+            self._driver.switch_to(self._models.open_conversation(choice, show))
         self._loaded = choice
         self._events.append(SessionReady())
 
@@ -264,8 +251,14 @@ class EngineSession:
         self._driver.switch_to(NoModel())
         self._models.release()
 
-    def _name_of(self, choice: ModelChoice) -> str:
-        return _name_of_source(choice.model) or self._default_name
+    def _tell(self, choice: ModelChoice, *, is_ready: bool) -> None:
+        """Say which models are being loaded, or are loaded; a path is named by its last part."""
+        name, path = choice.model or self._default_name, Path(choice.model)
+        if path.is_absolute():
+            name = path.stem if path.suffix == ".gguf" else path.name
+        self._events.append(SessionOpening(name, choice.drafter, choice))
+        if is_ready:
+            self._events.append(SessionReady())
 
     def _publish(self, event: AnyEvent) -> None:
         self._events.append(event)
@@ -277,23 +270,11 @@ class EngineSession:
             self.notify(f"{error}; the trace ends here")
             self._close_trace()
 
-    def _open_trace(self) -> None:
-        if self._trace_path is not None:
-            self._trace = TraceWriter(self._trace_path)
-
     def _close_trace(self) -> None:
         trace, self._trace = self._trace, None
         if trace is not None:
             with suppress(TraceError):  # a full disk was reported when the write failed
                 trace.close()
-
-
-def _name_of_source(source: str) -> str:
-    """Return the name of a model once loaded: for a path, that of its file or folder."""
-    path = Path(source)
-    if not path.is_absolute():
-        return source
-    return path.stem if path.suffix == ".gguf" else path.name
 
 
 def _stopped(choice: ModelChoice) -> str:

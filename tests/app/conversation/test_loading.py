@@ -8,7 +8,6 @@ from mlxspec_app.conversation.events import (
     LoadProgress,
     ModelChoice,
     SessionFailed,
-    SessionNotice,
     SessionOpening,
     SessionReady,
 )
@@ -44,16 +43,6 @@ async def tell(driver, *news):
     await driver.settle()
 
 
-async def test_models_are_loaded_by_name():
-    async with chatting() as driver:
-        await driver.say("/model org/x")
-        await driver.say("/draft none")
-        assert driver.session.loads == [
-            ModelChoice("org/x", "auto", 512),
-            ModelChoice("", "none", 512),
-        ]
-
-
 @pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
 async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
     user_data = find_user_data(tmp_path)
@@ -62,22 +51,6 @@ async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
         await driver.say(line)
         assert isinstance(driver.app.screen, ModelsScreen)
         assert driver.app.focused.id == focus
-
-
-async def test_a_download_shows_above_the_conversation_and_escape_ends_it():
-    async with chatting(*FETCHING) as driver:
-        assert "downloading org/x 45 %" in driver.shown
-        assert "one of them is empty" in driver.shown
-        await driver.press("escape")
-        assert driver.session.orders[-1] == Stop()
-
-
-async def test_what_is_typed_while_a_model_loads_is_said_to_that_model():
-    async with chatting(*STOPPED, *FETCHING) as driver:
-        await driver.say("And then?")
-        assert "waits  And then?" in driver.shown
-        await tell(driver, SessionReady())
-        assert driver.session.orders[-1] == Say("And then?")
 
 
 async def test_a_failed_load_is_a_row_with_a_key_until_something_is_said():
@@ -97,23 +70,6 @@ def test_another_attempt_forgets_the_failure_before():
 
 
 # ---- without a model -----------------------------------------------------------------------
-
-
-async def test_a_chat_without_a_model_offers_ways_out():
-    async with running(ScriptedSession(*FAILED)) as driver:
-        assert "smol is not here: connect to the network" in driver.shown
-        for words in ("try again", "choose another model", "recorded chat", "quit"):
-            assert words in driver.shown
-        assert "no model" in driver.shown.splitlines()[0]
-
-
-async def test_the_same_models_can_be_tried_again():
-    async with running(ScriptedSession(*FAILED)) as driver:
-        await driver.press("ctrl+r")
-        assert driver.session.loads == [NOW]
-        await tell(driver, OPENING)
-        assert "smol is not here" not in driver.shown
-        assert "loading smol" in driver.shown
 
 
 async def test_a_way_out_can_be_chosen_from_the_list():
@@ -140,13 +96,6 @@ async def test_a_session_that_is_over_offers_no_other_model():
         assert driver.session.loads == []
 
 
-async def test_a_chat_that_lost_its_model_says_how_to_go_on():
-    lost = (*FETCHING, SessionNotice("x"), SessionFailed("smol is broken"))
-    async with chatting(*lost, size=(120, 30)) as driver:
-        assert "no model is loaded: smol is broken" in driver.shown
-        assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
-
-
 # ---- without drafts ------------------------------------------------------------------------
 
 
@@ -164,3 +113,31 @@ def test_a_fault_of_the_drafter_is_told_again():
     fault = DrafterFailed(1.0, "pool", "no memory")
     state = fold([*STOPPED[:2], fault, STOPPED[2]])
     assert fold(events_of(state)).reply.drafter_fault == "no memory"
+
+
+async def test_a_chat_without_a_model_offers_ways_out():
+    async with running(ScriptedSession(*FAILED), size=(120, 30)) as driver:
+        assert "smol is not here: connect to the network" in driver.shown
+        for words in ("try again", "choose another model", "recorded chat", "quit"):
+            assert words in driver.shown
+        assert "no model" in driver.shown.splitlines()[0]
+        await driver.press("ctrl+r")
+        assert driver.session.loads == [NOW]
+        await tell(driver, OPENING)
+        assert "smol is not here" not in driver.shown
+        assert "loading smol" in driver.shown
+        await tell(driver, SessionReady(), *STOPPED, SessionFailed("smol is broken"))
+        assert "no model is loaded: smol is broken" in driver.shown
+        assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
+
+
+async def test_a_download_shows_above_the_conversation_and_what_is_typed_waits_for_it():
+    async with chatting(*STOPPED, *FETCHING) as driver:
+        assert "downloading org/x 45 %" in driver.shown
+        await driver.say("And then?")
+        assert "waits  And then?" in driver.shown
+        await tell(driver, SessionReady())
+        assert driver.session.orders[-1] == Say("And then?")
+        await tell(driver, *FETCHING)
+        await driver.press("escape")
+        assert driver.session.orders[-1] == Stop()

@@ -1,6 +1,7 @@
 """The message widget: styles, selection, widths, and how little it draws again."""
 
 import pytest
+import pytest_asyncio
 from rich.cells import cell_len
 from textual.geometry import Offset
 from textual.screen import Screen
@@ -35,11 +36,27 @@ class Page(Screen):
         yield Transcript()
 
 
-@pytest.fixture
-async def pilot():
-    app = MlxspecApp(Page)
-    async with app.run_test(size=(60, 20)) as pilot:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SIZE = (60, 20)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started():
+    app = MlxspecApp(Page, "mint")
+    async with app.run_test(size=SIZE) as pilot:
         yield pilot
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def pilot(started):
+    """The one app of this file, without a message."""
+    app = started.app
+    app.theme = "mint"
+    app.screen.clear_selection()
+    await app.screen.query_one(Transcript).remove_children()
+    if app.size != SIZE:
+        await started.resize_terminal(*SIZE)
+    return started
 
 
 async def mounted(pilot, spans=(), *, is_user=False, view=XRAY):

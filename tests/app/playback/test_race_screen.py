@@ -27,25 +27,6 @@ async def test_both_lanes_write_their_text_at_their_own_pace():
         assert "A finished" in driver.shown
 
 
-async def test_the_figures_of_both_are_in_view():
-    async with racing() as driver:
-        await driver.wait(100)
-        for part in ("EAGLE-3 head, tree", "none", "% guessed right", "no guesses"):
-            assert part in driver.shown
-        await driver.press("f2")
-        for part in ("mean length", "no drafts"):
-            assert part in driver.shown
-        assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
-
-
-async def test_a_race_ends_with_one_ratio_that_of_its_two_runs():
-    measured = [CostMeasured(1.0, 60, (1,), (50.0,)), SpeedupMeasured(1.7, 20.0, 60, (60,))]
-    async with racing([*TREE, *measured], [*PLAIN, measured[0]]) as driver:
-        await driver.wait(100)
-        assert "A finished 2.71 s earlier, at 2.95 times the speed" in driver.shown
-        assert "plain" not in driver.shown
-
-
 async def test_space_arrows_and_ends_move_both():
     async with racing() as driver:
         await driver.press("right", "right")
@@ -87,27 +68,26 @@ async def test_runs_that_cannot_be_compared_say_why():
         assert "! not compared: different prompts" in driver.shown
 
 
-async def test_the_keys_of_the_race_are_on_its_help_page():
-    async with racing(size=(80, 60)) as driver:
-        await driver.press("f1")
-        assert "the next round of either run; pauses" in driver.shown
-
-
-async def test_the_view_changes_in_both_lanes_and_q_quits():
-    async with racing() as driver:
+async def test_the_end_has_one_ratio_and_the_figures_of_both():
+    cost = CostMeasured(9.0, 100, (1, 2), (20.0, 21.0))
+    speedup = SpeedupMeasured(1.7, 20.0, 60, (60,))
+    async with racing([*TREE, cost, speedup], [*PLAIN, cost], size=(140, 42)) as driver:
+        await driver.press("end")
+        assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
+        assert "A finished 2.71 s earlier, at 2.95 times the speed" in driver.shown
+        told = ("recorded in turn, played on one clock", "EAGLE-3 head, tree", "none")
+        told += ("% guessed right", "no guesses")
+        assert [words for words in told if words not in driver.shown] == []
         await driver.press("f2")
         transcripts = driver.pilot.app.screen.query(Transcript)
         assert [transcript._view.name for transcript in transcripts] == ["xray"] * 2
+        assert "mean length" in driver.shown
+        assert "no drafts" in driver.shown
+        assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
         await driver.press("plus")
         assert "▶ 2\u00d7" in driver.shown
-        await driver.pilot.press("q")
+        await driver.press("f1")
+        assert "the next round of either run; pauses" in driver.shown
+        await driver.pilot.press("escape", "q")
         await driver.pilot.pause()
         assert driver.pilot.app.return_code == 0
-
-
-async def test_the_end_has_one_ratio_and_says_how_the_runs_were_recorded():
-    cost = CostMeasured(9.0, 100, (1, 2), (20.0, 21.0))
-    async with racing([*TREE, cost], [*PLAIN, cost], size=(140, 42)) as driver:
-        await driver.press("end")
-        assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
-        assert "recorded in turn, played on one clock" in driver.shown

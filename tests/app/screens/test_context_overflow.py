@@ -37,7 +37,7 @@ class Overflow:
     @property
     def asked(self):
         """The ways of each question."""
-        return [question.ways for question in self.page.opened]
+        return [question.ways for question in self.page.app.opened]
 
     def refuse(self):
         self.overflow.handle(ContextFull(8))
@@ -83,14 +83,14 @@ def test_a_way_that_is_taken_has_the_turn_answered(way, orders, is_for_good):
     full.overflow.follow_answer(ContextAnswer(way, is_for_good))
     assert full.session.orders == orders
     assert full.feed.state.phase == "busy"
-    assert full.page.choices.changes == ([("context_full", way)] if is_for_good else [])
+    assert full.page.app.changes == ([("context_full", way)] if is_for_good else [])
 
 
 def test_the_way_of_the_settings_is_taken_unasked_where_it_helps():
     full = Overflow(*EARLIER, *REFUSED, context_full="new")
     full.refuse()
     assert full.session.orders == [NewChat(), Say("second")]
-    assert (full.asked, full.page.choices.changes) == ([], [])
+    assert (full.asked, full.page.app.changes) == ([], [])
     alone = Overflow(*REFUSED, context_full="new")
     alone.refuse()
     assert alone.asked == [["rotate"]]

@@ -6,18 +6,19 @@ from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import CALM, COLOURS, VIEWS, XRAY
 from mlxspec_app.screens.conversation.panels import shows_stats
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from tests.support.fake_page import FakeChoices
+from tests.support.fake_page import FakeApp
 from tests.support.scripted_session import ScriptedSession
 
 
 class Viewer(ConversationScreen):
     """A screen that notes its views."""
 
-    choices = None
+    app = FakeApp()
 
     def __init__(self):
         super().__init__(ScriptedSession())
-        self.choices, self.seen = FakeChoices(), []
+        self.app.changes.clear()
+        self.seen = []
 
     def use_view(self, view, ink):
         self.view, self.ink = view, ink
@@ -35,7 +36,7 @@ def test_a_chat_begins_with_the_tint_and_one_key_goes_to_the_x_ray(viewer):
         viewer.action_view()
     viewer.action_view("calm")
     assert [view for view, _ in viewer.seen] == [XRAY, CALM, COLOURS, CALM]
-    assert viewer.choices.changes == [("view", view.name) for view, _ in viewer.seen]
+    assert viewer.app.changes == [("view", view.name) for view, _ in viewer.seen]
 
 
 def test_an_ink_turns_the_x_ray_on_and_the_next_one_follows_there(viewer):
@@ -43,13 +44,13 @@ def test_an_ink_turns_the_x_ray_on_and_the_next_one_follows_there(viewer):
         viewer.action_ink(name)
     inks = (INKS[0].name, INKS[1].name, "surprise")
     assert viewer.seen == [(XRAY, name) for name in inks]
-    assert viewer.choices.changes == []
+    assert viewer.app.changes == []
 
 
 def test_a_screen_with_a_view_of_its_own_stores_none(viewer):
     viewer.FIRST_VIEW = XRAY
     viewer.action_view("calm")
-    assert viewer.choices.changes == []
+    assert viewer.app.changes == []
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ class ContextOverflow:
             return
         self._carry_out(answer.way)
         if answer.is_for_good:
-            self._screen.choices.change("context_full", answer.way)
+            self._screen.app.change("context_full", answer.way)
 
     def _resolve(self) -> None:
         ways = self.ways()
-        policy = self._screen.choices.settings.context_full
+        policy = self._screen.app.settings.context_full
         if policy != "ask" and policy in ways:
             self.follow_answer(ContextAnswer(policy, is_for_good=False))
         elif ways:

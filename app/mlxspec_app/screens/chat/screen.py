@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
+from textual import events, getters, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
@@ -26,10 +26,8 @@ from mlxspec_app.screens.chat.playing import Playing
 from mlxspec_app.screens.chat.possible import is_at_work, is_possible
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from mlxspec_app.screens.help import Key
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import CHAT, FIND, HISTORY, LIST, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.text.safe_text import safe_text
@@ -49,8 +47,11 @@ class ChatScreen(ConversationScreen):
     """A chat with a model. Messages typed while the model is busy wait in a queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(CHAT)
+    KEYS = (*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST)
     AUTO_FOCUS = "Prompt"
     FOLLOW_KEYS = "Ctrl+End or /follow"
+
+    prompt = getters.query_one(Prompt)
 
     def __init__(
         self,
@@ -97,10 +98,6 @@ class ChatScreen(ConversationScreen):
         )
 
     @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
-
-    @property
     def mode(self) -> str:
         """A word for the footer while letters are keys, else ""."""
         return "READING" if self.transcript.has_focus else ""
@@ -111,9 +108,8 @@ class ChatScreen(ConversationScreen):
         yield hints
         yield Prompt(hints)
 
-    def active_keys(self) -> list[Key]:
-        keys = key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST), self.choices.keys)
-        return [Key(*row) for row in (*PROMPT_KEYS, *keys)]
+    def active_keys(self) -> list[tuple[str, str]]:
+        return [*PROMPT_KEYS, *super().active_keys()]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop" and self.outbox.is_editing:
@@ -128,9 +124,9 @@ class ChatScreen(ConversationScreen):
 
     def on_mount(self) -> None:
         self.transcript.can_focus = True
-        for notice in self.choices.notices:
+        for notice in self.app.notices:
             self.session.notify(notice)
-        self._overflow.follow_settings(Settings(), self.choices.settings)
+        self._overflow.follow_settings(Settings(), self.app.settings)
         self._leaving.begin()
 
     def on_unmount(self) -> None:

@@ -63,17 +63,8 @@ class Panels:
         """Show a reply and a round of it in the panels; None for the newest ones."""
         self._reply, self._round = reply, round_
 
-    def show(self, state: ChatState) -> None:
-        """Redraw all panels."""
-        self.show_rows(state)
-        stats, tree = self._screen.query_one(StatsPanel), self._screen.query_one(TreePanel)
-        if stats.has_class("-shown"):
-            stats.show(self._reply or state.reply)
-        if tree.has_class("-shown"):
-            tree.show(self._round or state.last_round)
-
-    def show_rows(self, state: ChatState) -> None:
-        """Redraw the panels that are cheap."""
+    def show(self, state: ChatState, *, charts: bool = True) -> None:
+        """Redraw the panels; without `charts`, only those that are cheap."""
         screen, transcript = self._screen, self._screen.query_one(Transcript)
         self.show_welcome(state)
         transcript.update_footers()
@@ -81,6 +72,11 @@ class Panels:
         screen.query_one(NoticeRows).show(state)
         screen.query_one(DraftLane).show(self._round or state.last_round)
         self.show_unseen(transcript.unseen)
+        stats, tree = screen.query_one(StatsPanel), screen.query_one(TreePanel)
+        if charts and stats.has_class("-shown"):
+            stats.show(self._reply or state.reply)
+        if charts and tree.has_class("-shown"):
+            tree.show(self._round or state.last_round)
 
     def show_welcome(self, state: ChatState) -> None:
         """Show the first page instead of the transcript while the chat is empty."""

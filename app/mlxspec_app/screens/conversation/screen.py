@@ -7,12 +7,12 @@ A few times a second it also redraws the panels. Nothing here waits for the sess
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Literal
 
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec_app.app import MlxspecApp, choices_of
 from mlxspec_app.commands import COMMANDS, Command, CommandError, parse
 from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.conversation.messages import Message, Reply
@@ -26,10 +26,11 @@ from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.pacer import FramePacer
 from mlxspec_app.screens.conversation.panels import Panels
 from mlxspec_app.screens.dialogs import ContextScreen, explain
-from mlxspec_app.screens.help import HelpScreen, Key
+from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.text.clipboard import copy_text
 from mlxspec_app.text.code_blocks import code_block_at, code_blocks
 from mlxspec_app.widgets.chat.inspector import Inspector
@@ -50,6 +51,7 @@ class ConversationScreen(SteadyScreen[None]):
     `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
     which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page.
     `FIRST_VIEW` is the view of a screen that stores no choice; with None the settings hold it.
+    `KEYS` are on the help page.
     """
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
@@ -58,6 +60,9 @@ class ConversationScreen(SteadyScreen[None]):
     EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
     INVITATION: ClassVar[str] = TYPE
     FIRST_VIEW: ClassVar[View | None] = None
+    KEYS: ClassVar[tuple[Binding, ...]] = ()
+
+    transcript = getters.query_one(Transcript)
 
     def __init__(self, session: Session) -> None:
         """Make a screen for a session that has not started."""
@@ -75,14 +80,6 @@ class ConversationScreen(SteadyScreen[None]):
     def state(self) -> ChatState:
         return self.feed.state
 
-    @property
-    def choices(self) -> MlxspecApp:
-        return choices_of(self.app)
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
-
     # ---- widgets ----------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
@@ -97,7 +94,7 @@ class ConversationScreen(SteadyScreen[None]):
         yield TreePanel()
         yield LegendStrip()
         yield DraftLane()
-        yield NoticeRows(can_adjust=self._has_action("adjust"))
+        yield NoticeRows(can_adjust=hasattr(self, "action_adjust"))
         yield from self.compose_controls()
         yield KeyFooter()
 
@@ -105,14 +102,14 @@ class ConversationScreen(SteadyScreen[None]):
         """Yield the widgets below the draft lane."""
         yield from ()
 
-    def active_keys(self) -> list[Key]:
-        """Return the keys of the screen, for the help page."""
-        return []
+    def active_keys(self) -> list[tuple[str, str]]:
+        """Return the keys of the screen and their meaning."""
+        return key_list(self.KEYS, self.app.keys)
 
     # ---- time -------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        settings = self.choices.settings
+        settings = self.app.settings
         self.use_view(self.FIRST_VIEW or view_named(settings.view), ink_named(settings.ink))
         self.begin()
         self.pacer.draw_at(frames_per_s(settings))
@@ -169,10 +166,8 @@ class ConversationScreen(SteadyScreen[None]):
 
     def update_panels(self, charts: bool = True) -> None:
         """Redraw the panels around the transcript; without `charts`, only the cheap ones."""
-        if self.is_current and charts:
-            self.panels.show(self.state)
-        elif self.is_current:
-            self.panels.show_rows(self.state)
+        if self.is_current:
+            self.panels.show(self.state, charts=charts)
 
     def run_beside(self, work: Callable[[], Coroutine[Any, Any, None]], **options: Any) -> None:
         """Run a coroutine in the background; one that is cancelled before it starts is not made."""
@@ -202,7 +197,7 @@ class ConversationScreen(SteadyScreen[None]):
         """Use the named view, else the next one, and store the choice."""
         self.use_view(view_named(name) if name else next_view(self.view), self.ink)
         if self.FIRST_VIEW is None:
-            self.choices.change("view", self.view.name)
+            self.app.change("view", self.view.name)
 
     def action_ink(self, name: str = "") -> None:
         """Show the X-ray in the named ink; without a name, switch a shown X-ray to the next ink."""
@@ -214,7 +209,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.action_ink()
 
     def action_theme(self, name: str = "") -> None:
-        self.choices.change_theme(name)
+        self.app.change_theme(name)
 
     def action_toggle_stats(self) -> None:
         self.panels.toggle_stats()
@@ -295,9 +290,6 @@ class ConversationScreen(SteadyScreen[None]):
 
     # ---- commands ---------------------------------------------------------------------------
 
-    def _has_action(self, name: str) -> bool:
-        return hasattr(self, f"action_{name}")
-
     def enter(self, line: str, *, is_complete: bool = True) -> bool:
         """Run a line if it is a command; return whether it was one.
 
@@ -309,20 +301,18 @@ class ConversationScreen(SteadyScreen[None]):
         try:
             found = parse(line)
             if found is not None:
-                self._run(found.command, found.argument)
+                self._run(*found)
         except CommandError as error:
             self.refuse(line, str(error))
             return True
         return found is not None
 
     def _run(self, command: Command, argument: str) -> None:
-        name = command.action
-        if not self._has_action(name) or not self.check_action(name, ()):
+        action: Any = getattr(self, f"action_{command.action}", None)
+        if action is None or not self.check_action(command.action, ()):
             self.notify(f"/{command.name} cannot be used here", timeout=3)
-            return
-        typed = [argument] if command.argument else []
-        action: Any = getattr(self, f"action_{name}")
-        action(*command.parameters, *typed)
+        else:
+            action(*command.parameters, *([argument] if command.argument else []))
 
     def offer(self, line: str) -> None:
         """Refuse a line that the user would have to complete: this screen has no prompt."""
@@ -333,7 +323,7 @@ class ConversationScreen(SteadyScreen[None]):
         self.notify(reason, severity="warning", timeout=4)
 
     def action_help(self) -> None:
-        commands = [command for command in COMMANDS if self._has_action(command.action)]
+        commands = [command for command in COMMANDS if hasattr(self, f"action_{command.action}")]
         self.app.push_screen(HelpScreen(self.active_keys(), commands))
 
     def action_explain(self) -> None:

@@ -5,14 +5,14 @@ It plays at its recorded speed and needs no model. Each lane follows its newest 
 
 import re
 
-from textual import events
+from textual import events, getters
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec.errors import TraceError
-from mlxspec_app.app import choices_of
+from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.views import COLOURS
@@ -59,6 +59,8 @@ class _Lane(Vertical):
 class RecordedRace(Vertical):
     """Plays the race once; without animations it shows the end at once."""
 
+    app = getters.app(MlxspecApp)
+
     DEFAULT_CSS = """
     RecordedRace { height: 13; }
     .-tall RecordedRace { height: 15; }
@@ -88,7 +90,7 @@ class RecordedRace(Vertical):
         yield Static(id="outcome")
 
     def on_mount(self) -> None:
-        self.set_interval(1 / frames_per_s(choices_of(self.app).settings), self.tick)
+        self.set_interval(1 / frames_per_s(self.app.settings), self.tick)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width < _LEAST_CELLS, "-stacked")
