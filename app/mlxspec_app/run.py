@@ -70,7 +70,7 @@ def run_chat(
 
     if user_data is not None:
         user_data.stores_chats = True
-    code = _run(session, make_screen, theme, user_data, inline=inline)
+    code = _run(make_screen, theme, user_data, session, inline=inline)
     return _leave(screens[-1].state, code) if screens else code
 
 
@@ -95,7 +95,7 @@ def run_replay(
     if not speed > 0:
         raise ValueError(f"the replay speed is {speed}; it has to be above 0, 1 is as recorded")
     session = ReplaySession.from_file(path, speed)
-    return _run(session, lambda: ReplayScreen(session), theme, user_data)
+    return _run(lambda: ReplayScreen(session), theme, user_data, session)
 
 
 def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | None = None) -> int:
@@ -105,12 +105,7 @@ def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | No
     """
     from mlxspec_app.screens.race import RaceScreen
 
-    app = MlxspecApp(lambda: RaceScreen(race), theme, user_data)
-    collect_rarely()
-    app.run()
-    if user_data is not None:
-        user_data.close()
-    return app.return_code or 0
+    return _run(lambda: RaceScreen(race), theme, user_data)
 
 
 def run_watch(
@@ -128,14 +123,14 @@ def run_watch(
     from mlxspec_app.sessions.watching import WatchSession
 
     session = WatchSession(items)
-    return _run(session, lambda: WatchScreen(session, url), theme, user_data)
+    return _run(lambda: WatchScreen(session, url), theme, user_data, session)
 
 
 def _run(
-    session: Session,
     make_screen: Callable[[], Screen[None]],
     theme: str | None,
-    user_data: UserData | None = None,
+    user_data: UserData | None,
+    session: Session | None = None,
     *,
     inline: bool = False,
 ) -> int:
@@ -144,7 +139,8 @@ def _run(
     try:
         app.run(inline=inline)
     finally:
-        session.close()
+        if session is not None:
+            session.close()
         if user_data is not None:
             user_data.close()
     return app.return_code or 0
@@ -182,23 +178,20 @@ def as_plain_text(messages: Iterable[Message]) -> str:
 
     Roles look as in the plain chat. The text goes to a terminal, so it has no control characters.
     """
-    return "\n\n".join(_message_text(message) for message in messages)
+    return "\n\n".join(map(_message_text, messages))
 
 
 def _message_text(message: Message) -> str:
     name = _ROLES.get(message.role, message.role)
-    lines = [f"{safe_line(name)}> {safe_text(message.text).rstrip()}".rstrip()]
-    if isinstance(message, Reply):
-        lines += [f"[{note}]" for note in _notes(message)]
-    return "\n".join(lines)
+    text = f"{safe_line(name)}> {safe_text(message.text).rstrip()}".rstrip()
+    note = _note(message) if isinstance(message, Reply) else ""
+    return f"{text}\n[{note}]" if note else text
 
 
-def _notes(reply: Reply) -> list[str]:
-    """Return a note if the reply is incomplete: the text alone does not show it."""
+def _note(reply: Reply) -> str:
+    """Return a note if the reply is incomplete, which the text alone does not show; else ""."""
     if reply.error:
-        return [f"the reply was cut off: {safe_line(reply.error)}"]
+        return f"the reply was cut off: {safe_line(reply.error)}"
     if not reply.is_finished:
-        return ["unfinished"]
-    return {"cancelled": ["stopped"], "repeating": ["stopped: repeating"]}.get(
-        reply.reason or "", []
-    )
+        return "unfinished"
+    return {"cancelled": "stopped", "repeating": "stopped: repeating"}.get(reply.reason or "", "")

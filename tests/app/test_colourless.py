@@ -103,15 +103,6 @@ def test_a_tick_does_not_tear_a_character_apart():
     assert (tick.text, rest.text) == ("👩‍🚀", " up")
 
 
-@pytest.mark.usefixtures("_no_color")
-async def test_rounds_are_ticked_where_no_background_is_seen():
-    async with chat(view="xray") as driver:
-        await driver.say("hello")
-        assert len(ticked(driver)) > 5
-        await driver.say("/ink off")
-        assert not ticked(driver)
-
-
 async def test_rounds_are_not_ticked_where_backgrounds_tell_them_apart():
     async with chat(view="xray") as driver:
         await driver.say("hello")
@@ -138,15 +129,6 @@ async def test_no_blank_is_underlined_in_the_colours_of_the_terminal(theme, view
         assert bool(underlined(driver)) == (view == "xray")
 
 
-@pytest.mark.usefixtures("_no_color")
-async def test_guessed_words_differ_from_others_without_colour():
-    async with chat(view="colours") as driver:
-        await driver.say("hello")
-        message = driver.screen.query(TokenMessage).last()
-        own, guess = (weight(message._painter.part_style(name)) for name in ("own", "guess"))
-        assert own != guess
-
-
 @pytest.mark.parametrize("theme", ["terminal", "mint"])
 async def test_selected_text_is_reversed_where_no_background_is_seen(theme):
     async with chat(theme=theme) as driver:
@@ -159,13 +141,21 @@ async def test_selected_text_is_reversed_where_no_background_is_seen(theme):
 
 
 @pytest.mark.usefixtures("_no_color")
-async def test_a_chosen_example_is_reversed():
+async def test_weights_and_lines_say_what_colours_would():
     async with chat() as driver:
         await driver.press("tab")
         options = driver.screen.query_one(OptionList)
         style = options.get_component_rich_style("option-list--option-highlighted")
         assert options.has_focus
         assert style.reverse
+        await driver.say("hello")
+        message = driver.screen.query(TokenMessage).last()
+        own, guess = (weight(message._painter.part_style(name)) for name in ("own", "guess"))
+        assert own != guess
+        await driver.say("/view xray")
+        assert len(ticked(driver)) > 5
+        await driver.say("/ink off")
+        assert not ticked(driver)
 
 
 @pytest.mark.usefixtures("_no_color")

@@ -150,19 +150,14 @@ def test_the_command_takes_a_format_and_perhaps_a_file():
 async def test_a_chat_is_written_in_every_format_and_the_place_named(folder):
     async with chat() as driver:
         await driver.say("hello")
+        await order(driver, "/export")  # the page
+        assert "other formats: /export svg, animation, cast, md, text, csv" in notices(driver)
+        assert [path.suffix for path in folder.iterdir()] == [".html"]
         for name, made in FORMATS.items():
             await order(driver, f"/export {name} {name}{made.suffix}")
             assert f"{name}{made.suffix}" in notices(driver)
             assert (folder / f"{name}{made.suffix}").stat().st_size > 300
         assert driver.screen.state.reply.text.strip() in (folder / "md.md").read_text()
-
-
-async def test_without_a_word_it_is_the_page_and_the_other_formats_are_named(folder):
-    async with chat() as driver:
-        await driver.say("hello")
-        await order(driver, "/export")
-        assert "other formats: /export svg, animation, cast, md, text, csv" in notices(driver)
-    assert [path.suffix for path in folder.iterdir()] == [".html"]
 
 
 async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
@@ -172,27 +167,6 @@ async def test_a_replay_is_written_as_far_as_it_was_shown(folder):
         await order(driver, "/export md chat.md")
     expected = FORMATS["md"].render(Recording("", (), tuple(fold(events).messages)))
     assert (folder / "chat.md").read_text() == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("/export md taken.md", "taken.md already exists: name another file, or add --force"),
-        ("/export md no/such/folder.md", "cannot be written: No such file or directory"),
-    ],
-)
-async def test_what_cannot_be_written_is_told(line, message, folder):
-    (folder / "taken.md").touch()
-    async with chat() as driver:
-        await driver.say("hello")
-        await order(driver, line)
-        assert message in notices(driver)
-
-
-async def test_an_empty_chat_is_said_to_be(folder):
-    async with chat() as driver:
-        await order(driver, "/export html")
-        assert "there is no reply to export yet" in notices(driver)
 
 
 async def order(driver, line):

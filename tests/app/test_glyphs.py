@@ -109,20 +109,13 @@ async def test_the_words_of_user_and_model_stay_what_they_are():
 async def test_signs_can_be_changed_while_the_app_runs():
     async with chat() as driver:
         await driver.say("hello")
-        before = driver.shown
+        before, wide = driver.shown, [cell_len(row) for row in rows(driver.app.screen)]
         await in_ascii(driver)
         assert driver.shown.isascii()
+        assert [cell_len(row) for row in rows(driver.app.screen)] == wide
         driver.app.ascii_glyphs = False
         await driver.settle()
         assert driver.shown == before
-
-
-async def test_a_row_keeps_its_width():
-    async with chat() as driver:
-        await driver.say("hello")
-        wide = [cell_len(row) for row in rows(driver.app.screen)]
-        await in_ascii(driver)
-        assert [cell_len(row) for row in rows(driver.app.screen)] == wide
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.welcome import loading_rows
 from mlxspec_app.widgets.playback.recorded_race import RecordedRace
 
-_CARDS = ("machine", "model", "race")
+_CARDS = {  # and their titles
+    "machine": "This machine",
+    "model": "The model that will answer",
+    "race": "The same reply, with guesses and without",
+}
 _MUTED = "$spec-muted"
 _NEWS_PER_S = 5
 _KEY_CELLS = 8
@@ -75,7 +79,7 @@ class FirstRunScreen(SteadyModal[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Static(id="card-title")
-            with ContentSwitcher(initial=_CARDS[0]):
+            with ContentSwitcher(initial="machine"):
                 yield Static("looking …", id="machine")
                 yield Static("looking …", id="model")
                 with Vertical(id="race"):
@@ -95,25 +99,20 @@ class FirstRunScreen(SteadyModal[None]):
         self.query_one("#loading", Static).update(_progress(self._state))
 
     def action_turn(self, step: int) -> None:
-        cards = self.query_one(ContentSwitcher)
-        index = _CARDS.index(cards.current or _CARDS[0]) + step
-        if index >= len(_CARDS):
+        cards, names = self.query_one(ContentSwitcher), list(_CARDS)
+        index = names.index(cards.current or "machine") + step
+        if index >= len(names):
             self.dismiss()
             return
-        cards.current = _CARDS[max(0, index)]
+        cards.current = names[max(0, index)]
         self._show_title()
-        if cards.current == _CARDS[-1]:
+        if cards.current == "race":
             self.query_one(RecordedRace).begin()
 
     def _show_title(self) -> None:
-        titles = {
-            "machine": "This machine",
-            "model": "The model that will answer",
-            "race": "The same reply, with guesses and without",
-        }
-        current = self.query_one(ContentSwitcher).current or _CARDS[0]
-        number = f"{_CARDS.index(current) + 1} of {len(_CARDS)}  "
-        title = Content.assemble((number, _MUTED), (titles[current], "$foreground bold"))
+        current = self.query_one(ContentSwitcher).current or "machine"
+        number = f"{list(_CARDS).index(current) + 1} of {len(_CARDS)}  "
+        title = Content.assemble((number, _MUTED), (_CARDS[current], "$foreground bold"))
         self.query_one("#card-title", Static).update(title)
 
     def _look(self) -> None:

@@ -18,7 +18,7 @@ from mlxspec_app.sessions.servers.feed import (
     ServerFeed,
     StreamBroken,
 )
-from mlxspec_app.sessions.servers.prompts import StreamedReply, run_twice
+from mlxspec_app.sessions.servers.prompts import ask_chat, read_aside, run_twice
 from mlxspec_app.sessions.watching import Watched
 from mlxspec_cli.commands.race import show_race
 from mlxspec_cli.output import can_draw, for_output, say, summary_line
@@ -63,7 +63,7 @@ def _items(server: ServerAddress, args: Namespace) -> Iterator[FeedItem]:
     feed = ServerFeed(server)
     feed.open()
     if args.ask is not None:  # after the feed is open, so that no event is missed
-        StreamedReply(server, args.ask, args.model).read_aside()
+        read_aside(ask_chat(server, args.ask, args.model))
     return feed.items()
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,17 +32,16 @@ class ServerAddress:
         if not (key.isascii() and key.isprintable()):
             raise ValueError("an API key has letters, digits and signs of ASCII: give another one")
         self._has_key = bool(key)
-        self._headers = {"Accept": STREAM_TYPE} | (
-            {"Authorization": f"Bearer {key}"} if key else {}
-        )
+        authorization = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = {"Accept": STREAM_TYPE, "Connection": "close", **authorization}
 
     def ask(
         self,
         path: str,
         body: Mapping[str, Any] | None = None,
         silence_s: float = _SILENCE_S,
-    ) -> tuple[HTTPConnection, HTTPResponse]:
-        """Request a path and return connection and response; the caller closes the connection.
+    ) -> HTTPResponse:
+        """Request a path and return the response, which the caller closes.
 
         The caller also checks the status, except 401 and 403. `path` starts with /v1. A `body` is
         posted as JSON; None sends a GET. After `silence_s` seconds of silence the connection
@@ -55,22 +53,13 @@ class ServerAddress:
         parts = urlsplit(self.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=silence_s)
-        with ExitStack() as failed:
-            failed.callback(connection.close)
-            response = self._response(connection, parts.path + path, body)
-            failed.pop_all()
-        return connection, response
-
-    def _response(
-        self, connection: HTTPConnection, path: str, body: Mapping[str, Any] | None
-    ) -> HTTPResponse:
+        method, sent, headers = "GET", None, self._headers
+        if body is not None:
+            method, sent = "POST", json.dumps(body).encode()
+            headers = headers | {"Content-Type": "application/json"}
         try:
-            if body is None:
-                connection.request("GET", path, headers=self._headers)
-            else:
-                headers = self._headers | {"Content-Type": "application/json"}
-                connection.request("POST", path, json.dumps(body).encode(), headers)
-            response = connection.getresponse()
+            connection.request(method, parts.path + path, sent, headers)
+            response = connection.getresponse()  # the connection lives as long as this
         except HTTPException as error:
             what = type(error).__name__
             raise ServerError(f"what listens at {self.url} is no web server ({what})") from error
@@ -79,6 +68,7 @@ class ServerAddress:
             start = "start one with `mlxspec serve`, or name the address of another"
             raise ServerError(f"no server answers at {self.url}: {why}; {start}") from error
         if response.status in (401, 403):
+            response.close()
             what = "refuses this key: give its own" if self._has_key else "needs its key: add it"
             raise ServerError(f"{self.url} {what} with --api-key KEY")
         return response

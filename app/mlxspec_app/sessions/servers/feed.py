@@ -7,9 +7,8 @@ the feed reconnects.
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse
 
 from mlxspec.errors import ServerError, TraceError
 from mlxspec.trace.events import Event
@@ -68,7 +67,7 @@ class ServerFeed:
         """Store the server without a request; `wait` sleeps for some seconds."""
         self.url = server.url
         self._server, self._wait = server, wait
-        self._opened: tuple[HTTPConnection, HTTPResponse] | None = None
+        self._opened: HTTPResponse | None = None
 
     def open(self) -> None:
         """Request the feed; `items` yields what the server sends from now on.
@@ -82,11 +81,12 @@ class ServerFeed:
         """Yield the items of the feed, without end."""
         while True:
             try:
-                connection, stream = self._opened or self._asked()
-                self._opened = None
-                with closing(connection):
+                stream, self._opened = self._opened or self._asked(), None
+                with stream:
                     yield StreamBegun()
-                    yield from _items_of(stream)
+                    for name, text in sent_events(stream):
+                        if item := _item(name, text):
+                            yield item
                 why = "the server ended the stream"
             except (OSError, HTTPException) as error:
                 why = f"the stream was cut off: {error}"
@@ -95,22 +95,16 @@ class ServerFeed:
             yield StreamBroken(why)
             self._wait(_RETRY_S)
 
-    def _asked(self) -> tuple[HTTPConnection, HTTPResponse]:
-        connection, response = self._server.ask(_EVENTS)
+    def _asked(self) -> HTTPResponse:
+        response = self._server.ask(_EVENTS)
         if is_stream(response):
-            return connection, response
-        with closing(connection):
+            return response
+        with response:
             if response.status == 503 and (message := told_error(response)):
                 raise ServerError(f"{self.url}: {message}")
             kind = response.headers.get_content_type()
         got = f"status {response.status}" if response.status != 200 else kind
         raise ServerError(f"{self.url}{_EVENTS} gave {got}, not a stream of events; {_NEEDED}")
-
-
-def _items_of(stream: HTTPResponse) -> Iterator[FeedItem]:
-    for name, text in sent_events(stream):
-        if item := _item(name, text):
-            yield item
 
 
 def _item(name: str, text: str) -> FeedItem | None:

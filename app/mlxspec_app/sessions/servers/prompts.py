@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
 from threading import Thread
 from typing import Any
 
@@ -23,58 +23,47 @@ _RUNS = {"with drafts": {}, "plain": {"num_draft_tokens": 0}}
 _GREEDY = {"temperature": 0, "seed": 0}
 
 
-class StreamedReply:
-    """A reply that a server streams.
+def ask_chat(
+    server: ServerAddress, prompt: str, model: str = "", **fields: Any
+) -> Iterator[dict[str, Any]]:
+    """Send a prompt; return the chunks of its reply until it ends or the stream is cut off.
 
-    Attributes:
-        chunks: Its chunks until it ends or the stream is cut off; None for an invalid one.
+    `model` "" takes the server's own. `fields` are further fields of the request. A chunk that is
+    no JSON object is empty.
+
+    Raises:
+        ServerError: No server answers, it needs another key, or it refuses the prompt.
     """
-
-    def __init__(self, server: ServerAddress, prompt: str, model: str = "", **fields: Any) -> None:
-        """Send a prompt.
-
-        `model` "" takes the server's own. `fields` are further fields of the request.
-
-        Raises:
-            ServerError: No server answers, it needs another key, or it refuses the prompt.
-        """
-        body: dict[str, Any] = {
-            "messages": [{"role": "user", "content": prompt}],
-            "stream": True,
-            **({"model": model} if model else {}),
-            **fields,
-        }
-        self.chunks = _chunks(*_answer(server, body))
-
-    def read_aside(self) -> None:
-        """Read the rest in a thread: a server ends a reply that nobody reads."""
-        Thread(target=lambda: list(self.chunks), name="reply", daemon=True).start()
-
-
-def _answer(server: ServerAddress, body: dict[str, Any]) -> tuple[HTTPConnection, HTTPResponse]:
-    connection, response = server.ask(_CHAT, body, _SILENCE_S)
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": prompt}],
+        "stream": True,
+        **({"model": model} if model else {}),
+        **fields,
+    }
+    response = server.ask(_CHAT, body, _SILENCE_S)
     if is_stream(response):
-        return connection, response
-    with closing(connection):
+        return _chunks(response)
+    with response:
         why = told_error(response) or f"status {response.status}"
-    more = "" if "model" in body else "; where it wants a model, name one with --model NAME"
+    more = "" if model else "; where it wants a model, name one with --model NAME"
     raise ServerError(f"{server.url} refuses the prompt: {why}{more}")
 
 
-def _chunks(connection: HTTPConnection, stream: HTTPResponse) -> Iterator[dict[str, Any] | None]:
-    with closing(connection), suppress(OSError, HTTPException):
+def read_aside(chunks: Iterator[dict[str, Any]]) -> None:
+    """Read a reply in a thread: a server ends one that nobody reads."""
+    Thread(target=lambda: list(chunks), name="reply", daemon=True).start()
+
+
+def _chunks(stream: HTTPResponse) -> Iterator[dict[str, Any]]:
+    with stream, suppress(OSError, HTTPException):
         for _, data in sent_events(stream):
             if data == "[DONE]":
                 return
-            yield _chunk(data)
-
-
-def _chunk(data: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+            try:
+                found = json.loads(data)
+            except ValueError:
+                found = None
+            yield found if isinstance(found, dict) else {}
 
 
 def run_twice(
@@ -95,15 +84,14 @@ def run_twice(
         feed = ServerFeed(server)
         feed.open()  # before the prompt is sent, so that no event is missed
         say(f"run {number} of {len(_RUNS)}, {name}")
-        reply = StreamedReply(server, prompt, model, **_GREEDY, **own)
-        runs.append([TurnStarted("user", prompt), *_events(feed, reply)])
+        chunks = ask_chat(server, prompt, model, **_GREEDY, **own)
+        runs.append([TurnStarted("user", prompt), *_events(feed, chunks)])
     return runs[::-1]
 
 
-def _events(feed: ServerFeed, reply: StreamedReply) -> Iterator[Event]:
-    first = next(reply.chunks, None) or {}
-    name = f"{first.get('id', '')}".removeprefix("chatcmpl-") + "-0"
-    reply.read_aside()
+def _events(feed: ServerFeed, chunks: Iterator[dict[str, Any]]) -> Iterator[Event]:
+    name = f"{next(chunks, {}).get('id', '')}".removeprefix("chatcmpl-") + "-0"
+    read_aside(chunks)
     for item in feed.items():
         match item:
             case ReplyEvent(reply=told, event=event) if told == name:

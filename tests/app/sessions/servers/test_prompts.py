@@ -11,7 +11,7 @@ from mlxspec.errors import ServerError
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.prompts import StreamedReply, run_twice
+from mlxspec_app.sessions.servers.prompts import ask_chat, run_twice
 from mlxspec_cli.commands import watch
 from mlxspec_cli.commands.watch import plain_lines
 from mlxspec_cli.main import main
@@ -57,7 +57,7 @@ def test_a_refusal_is_said_in_the_words_of_the_server(body, said):
         chatting(body, status=400, kind="application/json") as (server, _),
         pytest.raises(ServerError, match=said),
     ):
-        StreamedReply(server, "Hi")
+        ask_chat(server, "Hi")
 
 
 def test_a_reply_that_was_asked_for_is_printed_when_it_is_over(monkeypatch, capsys):
