@@ -227,7 +227,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     def _show_detail(self, what: Content) -> None:
         self.query_one("#facts", Static).update(what)
 
-    def _read(self, look: Callable[[], T], show: Callable[[T], None]) -> None:
+    def _read(self, look: Callable[[], T], show: Callable[[T], object]) -> None:
         """Call `look` in this thread and show its result, unless the worker is cancelled."""
         worker = get_current_worker()
         try:
