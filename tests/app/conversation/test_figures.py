@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.trace.events import (
@@ -243,6 +243,7 @@ def test_a_round_is_spread_over_the_time_it_took():
     assert speeds(reply, 4) == pytest.approx([4.0, 4.0, 1.0, 1.0])
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.floats(0.001, 9), st.integers(1, 4)), min_size=1, max_size=30),
     st.integers(1, 40),
@@ -266,6 +267,7 @@ def test_a_reply_without_time_has_no_speeds():
 TIMES = st.floats(0, 2**62)
 
 
+@settings(max_examples=30)
 @given(TIMES, st.lists(st.tuples(TIMES, st.integers(1, 4)), max_size=4))
 def test_any_times_that_a_trace_may_hold_are_drawn(prefill, rounds):
     reply = fold([*told(*rounds, prefill=prefill), COST]).reply

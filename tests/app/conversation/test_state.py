@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.trace.difference import Difference, Proof
@@ -248,6 +248,7 @@ def test_memory_is_shown_where_it_can_be_believed(stated, shown):
     assert fold([STARTED, plain("x"), end]).reply.peak_memory == shown
 
 
+@settings(max_examples=40)
 @given(st.lists(ANY_EVENT, max_size=30))
 def test_no_order_of_events_breaks_it(events):
     state = fold(events)
@@ -255,6 +256,7 @@ def test_no_order_of_events_breaks_it(events):
     assert len({message.number for message in state.messages}) == len(state.messages)
 
 
+@settings(max_examples=40)
 @given(st.lists(ANY_EVENT, max_size=30), st.integers(0, 30))
 def test_folding_in_two_steps_is_folding_once(events, cut):
     once, twice = fold(events), fold(events[cut:], fold(events[:cut]))

@@ -21,7 +21,7 @@ def test_a_finished_conversation_is_retold_event_by_event():
 
 
 @given(st.sampled_from(list(RECORDINGS)), st.integers(0, 120))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_what_is_retold_folds_to_the_same_conversation(name, position):
     moments = Timeline(RECORDINGS[name]).moments[:position]
     while moments and moments[-1].phase in ("draft", "verify"):

@@ -24,7 +24,7 @@ PLAIN = decoded_plainly(TREE)
 NUM_TOKENS = len(answers(TREE)[0].reply.tokens)
 TREE_SEED = 11
 SAMPLED = {"lossless": "sampled", "sampling": {"temperature": 0.7}}
-EXAMPLES = settings(max_examples=40)
+EXAMPLES = settings(max_examples=15)
 
 
 def racing(a, b):

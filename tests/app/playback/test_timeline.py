@@ -47,7 +47,7 @@ MOVES = st.one_of(
     st.tuples(st.just("share"), st.fractions(-0.5, 1.5)),
     st.tuples(st.just("time"), st.floats(0, 3)),
 )
-EXAMPLES = settings(max_examples=60)
+EXAMPLES = settings(max_examples=15)
 
 
 def moved(laid_out, position, move):

@@ -1,7 +1,7 @@
 """Orders to a conversation: what the model has heard, and what stands on the screen."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
@@ -183,6 +183,7 @@ ORDERS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(ORDERS)
 def test_the_model_has_heard_what_was_answered_on_the_screen(orders):
     told = Told()
