@@ -56,28 +56,24 @@ def plain_speed(costs: PlainCosts, stats: GenerationStats, context: int) -> Plai
     return costs.at(max(context // 2, context - stats.generated_tokens // 2))
 
 
-def speedup_of(stats: GenerationStats, plain: PlainSpeed | None) -> float | None:
-    """Return the speed-up of a reply over plain decoding; None without drafts or measurement."""
-    if plain is None or not stats.rounds:
-        return None
-    return stats.generation_tps / plain.tps
-
-
 def speedup(reply: Reply) -> float | None:
-    """Return the speed-up that is stored with a reply, else that of its figures."""
+    """Return the speed-up over plain decoding that is stored with a reply, else by its figures.
+
+    It is None without drafts or a measurement.
+    """
     if reply.measured is not None:
         return reply.measured.speedup
-    return speedup_of(reply.stats, reply.plain)
+    if reply.plain is None or not reply.stats.rounds:
+        return None
+    return reply.stats.generation_tps / reply.plain.tps
 
 
-def comparison(
-    stats: GenerationStats, plain: PlainSpeed | None, copied: int
-) -> SpeedupMeasured | None:
+def comparison(reply: Reply) -> SpeedupMeasured | None:
     """Return the comparison to store with a finished reply; None if there is nothing to store."""
+    plain, copied = reply.plain, reply.num_copied
     if plain is None:
         return SpeedupMeasured(copied=copied) if copied else None
-    gain = speedup_of(stats, plain)
-    return SpeedupMeasured(gain, plain.tps, plain.context, plain.measured_at, copied)
+    return SpeedupMeasured(speedup(reply), plain.tps, plain.context, plain.measured_at, copied)
 
 
 def compare(reply: Reply, event: SpeedupMeasured) -> None:

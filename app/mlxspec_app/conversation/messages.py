@@ -80,11 +80,6 @@ class PlainSpeed:
     measured_at: tuple[int, ...]
 
 
-def is_copy(num_copied: int, tokens: int) -> bool:
-    """Return whether a reply whose first `num_copied` tokens are copied is mostly a copy."""
-    return num_copied >= max(_FEWEST_COPIED, tokens / 2)
-
-
 @dataclass(eq=False)
 class Reply(Message):
     """A message of the model, and how it was generated.
@@ -129,7 +124,7 @@ class Reply(Message):
     @property
     def is_copy(self) -> bool:
         """Whether the drafter has seen most of this reply before: its speed says little then."""
-        return is_copy(self.num_copied, self.stats.generated_tokens)
+        return self.num_copied >= max(_FEWEST_COPIED, self.stats.generated_tokens / 2)
 
     @property
     def emitted(self) -> list[EmittedToken]:

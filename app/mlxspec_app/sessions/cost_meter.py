@@ -93,4 +93,4 @@ class CostMeter:
         if reply is None or reply is self._compared or reply.reason is None:
             return None
         self._compared = reply
-        return comparison(reply.stats, reply.plain, reply.num_copied)
+        return comparison(reply)
