@@ -38,17 +38,16 @@ def test_an_editor_that_does_not_work_says_why(environment, why):
         edit_text("one", environment)
 
 
-@pytest.mark.parametrize("how", ["key", "command"])
-async def test_the_prompt_holds_what_was_written(monkeypatch, how):
+async def test_the_prompt_holds_what_was_written(monkeypatch):
     monkeypatch.setenv("VISUAL", editor(UPPER)["VISUAL"])
     monkeypatch.setattr(MlxspecApp, "suspend", lambda app: nullcontext())
     async with chat() as driver:
-        if how == "key":
-            await driver.press(*"half", "ctrl+g")
-        else:
-            await driver.say("/editor")
-        assert driver.screen.query_one(Prompt).text == {"key": "HALF!", "command": "!"}[how]
-        assert driver.screen.query_one(Prompt).has_focus
+        prompt = driver.screen.query_one(Prompt)
+        await driver.press(*"half", "ctrl+g")
+        assert prompt.text == "HALF!"
+        await driver.say("/editor")
+        assert prompt.text == "!"
+        assert prompt.has_focus
 
 
 async def test_where_the_terminal_cannot_be_shared_or_no_editor_is_named_the_text_stays(
