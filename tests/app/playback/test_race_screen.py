@@ -72,6 +72,8 @@ async def test_the_end_has_one_ratio_and_the_figures_of_both():
     cost = CostMeasured(9.0, 100, (1, 2), (20.0, 21.0))
     speedup = SpeedupMeasured(1.7, 20.0, 60, (60,))
     async with racing([*TREE, cost, speedup], [*PLAIN, cost], size=(140, 42)) as driver:
+        await driver.press("plus")
+        assert "▶ 2\u00d7" in driver.shown
         await driver.press("end")
         assert len(re.findall(r"times the speed|\u00d7\d", driver.shown)) == 1
         assert "A finished 2.71 s earlier, at 2.95 times the speed" in driver.shown
@@ -84,8 +86,6 @@ async def test_the_end_has_one_ratio_and_the_figures_of_both():
         assert "mean length" in driver.shown
         assert "no drafts" in driver.shown
         assert driver.shown.count(f"{NUM_TOKENS}/{NUM_TOKENS} tok") == 2
-        await driver.press("plus")
-        assert "▶ 2\u00d7" in driver.shown
         await driver.press("f1")
         assert "the next round of either run; pauses" in driver.shown
         await driver.pilot.press("escape", "q")

@@ -50,8 +50,7 @@ async def test_keys_and_clicks_move_through_the_rounds():
         assert "round 20/41" in driver.shown
         for key, number in (("right_square_bracket", 21), ("left_square_bracket", 20)):
             await driver.press(key)
-            assert driver.screen.state.last_round.verdict.r == number
-            assert f"round {number}/" in driver.shown
+            assert f"round {number}/41" in driver.shown
         scrubber = driver.screen.query_one(Scrubber)
         await driver.pilot.click(scrubber, offset=(50, 1))
         await driver.settle()
