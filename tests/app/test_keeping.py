@@ -117,6 +117,7 @@ async def test_keys_and_commands_edit_fork_and_rename_a_chat_and_switch_its_vers
         await press(driver, "shift+tab", "less_than_sign")
         assert texts(driver)[0::2] == ["One", "Two"]
         assert marks(driver) == ["  1/2 >"]
+        prompt(driver).focus()
         await enter(driver, "/rename Mine")
         assert prompt(driver).border_subtitle == "Mine"
         await press(driver, "tab", "left", "k", "k", "b")

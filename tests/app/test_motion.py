@@ -59,7 +59,12 @@ async def test_the_cursor_stands_still_and_panels_change_at_most_once_a_second(s
     intervals = []
     screen = ChatScreen(ScriptedSession())
     set_interval = screen.set_interval
-    screen.set_interval = lambda s, *rest: intervals.append(s) or set_interval(s, *rest)
+
+    def note(seconds, *rest, **more):
+        intervals.append(seconds)
+        return set_interval(seconds, *rest, **more)
+
+    screen.set_interval = note
     async with running(screen, still=still) as pilot:
         assert pilot.app.screen.query_one(Prompt).cursor_blink != still
         assert PANELS_PER_S_AT_REST == 1
