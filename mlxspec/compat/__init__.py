@@ -35,6 +35,7 @@ again unless a prompt cache holds it.
 from typing import Any
 
 from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defined]
+from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 
 from mlxspec.compat.batch import batch_generate
 from mlxspec.compat.generation import (
@@ -46,11 +47,9 @@ from mlxspec.compat.generation import (
 from mlxspec.compat.loading import load
 from mlxspec.compat.prompt_cache import (
     PromptCache,
-    can_trim_prompt_cache,
     load_prompt_cache,
     make_prompt_cache,
     save_prompt_cache,
-    trim_prompt_cache,
 )
 from mlxspec.compat.sampling import SamplerLaw, make_logits_processors, make_sampler
 from mlxspec.compat.tokenizer import Detokenizer, TokenizerWrapper

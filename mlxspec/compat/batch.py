@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +11,7 @@ from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defin
 from mlxspec.batch import DEFAULT_BATCH_SIZE, BatchReply
 from mlxspec.compat.engines import drafter_like, engine_of, refuse
 from mlxspec.compat.generation import log_probs, say_nothing
-from mlxspec.compat.options import StepOptions, check_stream, known_ends, most_tokens
+from mlxspec.compat.options import StepOptions, known_ends, most_tokens
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.sampling import random_seed
 from mlxspec.compat.tokenizer import tokens_of, wrap
@@ -20,6 +19,12 @@ from mlxspec.device import memory
 from mlxspec.device.backend import values
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
+
+_REFUSED = {
+    "prefill_batch_size": "prompts are prefilled one after the other; leave it out",
+    "prompt_cache": "a batch has many prompts; give prompt_caches",
+    "prompt_progress_callback": "a batch has many prompts; leave it out",
+}
 
 
 def batch_generate(
@@ -57,74 +62,87 @@ def batch_generate(
             number is out of range.
         ContextLengthError: A prompt is longer than the model's context.
     """
-    wrapper, size, found = wrap(tokenizer), _take_batch_size(options), _options(options)
+    (size, found), wrapper = _checked(options), wrap(tokenizer)
     caches = _each("prompt_caches", prompt_caches, prompts)
-    befores = [_before(cache, found.max_kv_size) for cache in caches]
-    own = [tokens_of(prompt, wrapper) for prompt in prompts]
-    texts = [before + tokens for before, tokens in zip(befores, own, strict=True)]
     limits = _each("max_tokens", max_tokens, prompts)
-    engine = engine_of(model, wrapper)
-    for text, limit in zip(texts, limits, strict=True):  # the longest text determines the cache
-        engine = found.engine_for(engine, len(text), limit)
-    ends = frozenset(wrapper.eos_token_ids)
-    scores: list[list[float]] = [[] for _ in prompts]
-    params = _params(engine, ends, found, list(zip(texts, befores, limits, strict=True)))
-    if return_logprobs:
-        params = [
-            replace(one, on_logits=partial(_score, into))
-            for one, into in zip(params, scores, strict=True)
-        ]
-    start, log = time.perf_counter(), print if verbose else say_nothing
-    replies = _replies(engine, texts, params, size, log)
-    stats = _stats(own, replies, time.perf_counter() - start)
-    log(_figures(stats))
-    emitted = [_before_end(reply.tokens, ends) for reply in replies]
-    after = [
-        text + list(reply.tokens[: len(ids) + 1])  # including the stop token
-        for text, reply, ids in zip(texts, replies, emitted, strict=True)
+    rows = [
+        _Row(_before(cache, found.max_kv_size), tokens_of(prompt, wrapper), limit)
+        for prompt, cache, limit in zip(prompts, caches, limits, strict=True)
     ]
-    each_score = [one[: len(ids)] for one, ids in zip(scores, emitted, strict=True)]
+    engine, ends = engine_of(model, wrapper), frozenset(wrapper.eos_token_ids)
+    for row in rows:  # the longest text determines the cache
+        engine = found.engine_for(engine, len(row.text), row.limit)
+    params = _params(engine, ends, found, rows, is_scored=return_logprobs)
+    start, log = time.perf_counter(), print if verbose else say_nothing
+    replies = _replies(engine, rows, params, size, log)
+    stats = _stats(rows, replies, time.perf_counter() - start)
+    log(_figures(stats))
+    said = [_before_end(reply.tokens, ends) for reply in replies]
+    kept = [  # including the stop token
+        [PromptCache([*row.text, *reply.tokens[: len(tokens) + 1]], found.max_kv_size)]
+        for row, reply, tokens in zip(rows, replies, said, strict=True)
+    ]
+    scores = [row.scores[: len(tokens)] for row, tokens in zip(rows, said, strict=True)]
     return BatchResponse(
-        texts=[wrapper.decode(tokens) for tokens in emitted],
+        texts=[wrapper.decode(tokens) for tokens in said],
         stats=stats,
-        caches=[[PromptCache(t, found.max_kv_size)] for t in after]
-        if return_prompt_caches
-        else None,
-        token_ids=emitted if return_token_ids else None,
-        logprobs=each_score if return_logprobs else None,
+        caches=kept if return_prompt_caches else None,
+        token_ids=said if return_token_ids else None,
+        logprobs=scores if return_logprobs else None,
     )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One prompt of a batch: the tokens before it, its own, and the maximum of its reply.
+
+    `scores` are filled with the log-probabilities of the reply's tokens.
+    """
+
+    before: list[int]
+    own: list[int]
+    limit: int
+    scores: list[float] = field(default_factory=list)
+
+    @property
+    def text(self) -> list[int]:
+        return self.before + self.own
+
+    def score(self, tokens: Sequence[int], logits: mx.array) -> None:
+        ids = mx.array(list(tokens), mx.int32)[:, None]
+        self.scores.extend(values(mx.take_along_axis(log_probs(logits), ids, axis=-1)[:, 0]))
 
 
 def _params(
     engine: Engine,
     ends: frozenset[int],
     options: StepOptions,
-    rows: Sequence[tuple[list[int], list[int], int]],
+    rows: Sequence[_Row],
+    *,
+    is_scored: bool,
 ) -> list[GenerationParams]:
-    """Return the settings of each reply, of which number i has the seed of the call + i.
-
-    `rows` are the text, the part of it that a prompt cache held, and the maximum of tokens.
-    """
+    """Return the settings of each reply, of which number i has the seed of the call + i."""
     seed = random_seed() if options.seed is None else options.seed
-    is_foreign = not known_ends(engine, ends)
+    options, ignores_eos = replace(options, seed=seed), not known_ends(engine, ends)
     made = []
-    for index, (text, before, limit) in enumerate(rows):
-        most = most_tokens(engine, limit, len(text))
-        params = options.params(most, len(before), ignores_eos=is_foreign)
-        made.append(replace(params, seed=(seed + index) % 2**64))
+    for index, row in enumerate(rows):
+        most = most_tokens(engine, row.limit, len(row.text))
+        params = options.params(most, len(row.before), ignores_eos=ignores_eos)
+        own_seed = (seed + index) % 2**64
+        made.append(replace(params, seed=own_seed, on_logits=row.score if is_scored else None))
     return made
 
 
 def _replies(
     engine: Engine,
-    texts: Sequence[list[int]],
+    rows: Sequence[_Row],
     params: Sequence[GenerationParams],
     batch_size: int,
     log: Callable[..., None],
 ) -> list[BatchReply]:
-    """Return the replies in the order of the texts; each finished one is logged."""
+    """Return the replies in the order of the rows; each finished one is logged."""
     replies: list[BatchReply] = []
-    drafter = drafter_like(engine.drafter, engine.target)
+    texts, drafter = [row.text for row in rows], drafter_like(engine.drafter, engine.target)
     for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=batch_size):
         reply.raise_error()
         replies.append(reply)
@@ -139,12 +157,6 @@ def _before_end(tokens: Sequence[int], ends: frozenset[int]) -> list[int]:
     return list(tokens[: next(at, len(tokens))])
 
 
-def _score(into: list[float], tokens: Sequence[int], logits: mx.array) -> None:
-    """Append the log-probabilities of tokens."""
-    ids = mx.array(list(tokens), mx.int32)[:, None]
-    into += values(mx.take_along_axis(log_probs(logits), ids, axis=-1)[:, 0])
-
-
 def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> list[int]:
     """Return the text before a prompt."""
     tokens = cached_tokens(cache)
@@ -156,21 +168,12 @@ def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> lis
     return tokens
 
 
-def _take_batch_size(options: dict[str, Any]) -> int:
-    refuse(
-        "prefill_batch_size",
-        "prefill_batch_size" in options,
-        "prompts are prefilled one after the other; leave it out",
-    )
-    check_stream(options.pop("stream", None))
-    return int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
-
-
-def _options(options: dict[str, Any]) -> StepOptions:
-    for name, instead in (("prompt_cache", "prompt_caches"), ("prompt_progress_callback", "")):
-        use = f"give {instead}" if instead else "leave it out"
-        refuse(name, name in options, f"a batch has many prompts; {use}")
-    return StepOptions.of("batch_generate", options)
+def _checked(options: dict[str, Any]) -> tuple[int, StepOptions]:
+    """Return the size of the batch, and the options of each reply."""
+    for name, reason in _REFUSED.items():
+        refuse(name, name in options, reason)
+    size = int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
+    return size, StepOptions.of("batch_generate", options, options.pop("stream", None))
 
 
 def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
@@ -182,11 +185,9 @@ def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-def _stats(
-    prompts: Sequence[Sequence[int]], replies: Sequence[BatchReply], seconds: float
-) -> BatchStats:
+def _stats(rows: Sequence[_Row], replies: Sequence[BatchReply], seconds: float) -> BatchStats:
     return BatchStats(
-        prompt_tokens=sum(map(len, prompts)),
+        prompt_tokens=sum(len(row.own) for row in rows),
         prompt_time=sum(reply.stats["prefill_s"] for reply in replies),
         generation_tokens=sum(len(reply.tokens) for reply in replies),
         wall_time=seconds,
@@ -195,10 +196,9 @@ def _stats(
 
 
 def _figures(stats: BatchStats) -> str:
-    return (
-        f"\n[batch_generate] Prompt: {stats.prompt_tokens} tokens, "
-        f"{stats.prompt_tps:.3f} tokens-per-sec\n"
-        f"[batch_generate] Generation: {stats.generation_tokens} tokens, "
-        f"{stats.generation_tps:.3f} tokens-per-sec\n"
-        f"[batch_generate] Peak memory: {stats.peak_memory:.3f} GB"
+    lines = (
+        f"Prompt: {stats.prompt_tokens} tokens, {stats.prompt_tps:.3f} tokens-per-sec",
+        f"Generation: {stats.generation_tokens} tokens, {stats.generation_tps:.3f} tokens-per-sec",
+        f"Peak memory: {stats.peak_memory:.3f} GB",
     )
+    return "\n" + "\n".join(f"[batch_generate] {line}" for line in lines)

@@ -18,8 +18,10 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
+from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import DEFAULT_KEEP, checks
 
@@ -30,10 +32,6 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
     """Return the engine of a model; a model of mlx-lm is adapted at its first use.
 
     `tokenizer` may be None if only token ids are needed. Messages name the argument `name`.
-
-    Raises:
-        TypeError: It is neither.
-        UnsupportedModelError: The model cannot be a target, or its tokenizer is not supported.
     """
     check_model(model, name)
     if isinstance(model, Engine):
@@ -49,6 +47,21 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
             vars(model)[_ENGINE] = engine
             vars(model)[_CACHES] = caches
         return engine
+
+
+def draft_model_drafter(engine: Engine, small: Engine, lookahead: int) -> DraftModelDrafter:
+    """Return a drafter with the model of the engine `small`, which is not changed.
+
+    It drafts `lookahead` tokens in every round.
+    """
+    if not engine.tokenizer.same_as(small.tokenizer):
+        raise VocabularyMismatchError(
+            f"the draft model {small.name} has another tokenizer than {engine.name}: choose one "
+            "of the same family"
+        )
+    cache, model = engine.target.cache, small.target.model
+    own = Cache.for_model(model.config, max_size=cache.max_size, keep=cache.keep)
+    return DraftModelDrafter(Decoder(model, own), engine.target.vocab_size, lookahead)
 
 
 def refuse(name: str, is_given: object, reason: str) -> None:

@@ -4,72 +4,50 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import mlx.core as mx
+from mlx_lm.generate import GenerationResponse as TheirResponse
 
 from mlxspec.budget import FixedBudget
-from mlxspec.compat.engines import engine_of
-from mlxspec.compat.options import (
-    DEFAULT_LOOKAHEAD,
-    StepOptions,
-    check_stream,
-    draft_model_drafter,
-    known_ends,
-    most_tokens,
-)
-from mlxspec.compat.sampling import random_seed
+from mlxspec.compat.engines import draft_model_drafter, engine_of
+from mlxspec.compat.options import StepOptions, known_ends, most_tokens
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
+from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import Event, PrefillProgress
 
+_LOOKAHEAD = 2
+"""Default number of draft tokens in mlx-lm's speculative decoding."""
 
-@dataclass(frozen=True)
-class GenerationResponse:
-    """One emitted token.
 
-    Attributes:
-        text: Text that this token completes; "" inside a character.
-        from_draft: Whether a drafter proposed it.
-        prompt_tokens: Tokens of the prompt.
-        prompt_tps: Prompt tokens/s.
-        generation_tokens: Tokens emitted so far.
-        generation_tps: Emitted tokens/s, without the prefill.
-        peak_memory: Peak memory in GB.
-        finish_reason: "stop" or "length" with the last token, else None.
-    """
-
-    text: str
-    token: int
-    from_draft: bool
-    prompt_tokens: int
-    prompt_tps: float
-    generation_tokens: int
-    generation_tps: float
-    peak_memory: float
-    finish_reason: str | None = None
-    _logits: mx.array | None = field(default=None, repr=False, compare=False)
+class GenerationResponse(TheirResponse):
+    """mlx-lm's own response, made with logits: log-probabilities are costly, and few read them."""
 
     @property
     def logprobs(self) -> mx.array:
         """(V,) float32 log-probabilities after the logits processors, computed on access."""
-        assert self._logits is not None
         return log_probs(self._logits)
+
+    @logprobs.setter
+    def logprobs(self, logits: mx.array) -> None:
+        self._logits = logits
 
 
 @dataclass(frozen=True)
 class Step:
     """One emitted token, before it becomes text.
 
-    `logits`, (V,) float32, are those from which it was sampled. `prompt_s` is the time of the
-    prefill in seconds.
+    `logits` is (V,) float32, after the logits processors. `left` is how many tokens may follow,
+    `prompt_s` the seconds of the prefill.
     """
 
     token: int
     from_draft: bool
     logits: mx.array
+    left: int
     prompt_s: float
 
 
@@ -77,51 +55,28 @@ class Step:
 class Call:
     """One call of generation, with its checked arguments.
 
-    Attributes:
-        max_tokens: Maximum number of tokens; -1 for no limit.
-        draft_model: Engine whose model drafts; None for the engine's own drafter.
-        ends: Tokens that end the reply.
+    `max_tokens` may be -1 for no limit, `drafter` None for the engine's own. `ends` are the tokens
+    that end the reply.
     """
 
     engine: Engine
     prompt: Sequence[int]
     max_tokens: int
     options: StepOptions
-    draft_model: Engine | None = None
+    drafter: Drafter | None = None
     ends: frozenset[int] = frozenset()
 
     def steps(self) -> Iterator[Step]:
         """Yield the tokens of the reply, including the one that ends it.
 
-        As in mlx-lm, the prompt cache holds each token once it is yielded. If other code changes
-        the cache in the meantime, the next token still follows the previous text, and the reply
-        then continues after the new content of the cache.
+        As in mlx-lm, the prompt cache holds each token once it is yielded.
         """
-        self.tell(0)
+        self._tell(0)
         parts, text = self.options.prompt_cache or [], [*self.options.cached, *self.prompt]
+        num_cached, known = len(text) - len(self.prompt), known_ends(self.engine, self.ends)
         left, prompt_s = most_tokens(self.engine, self.max_tokens, len(text)), 0.0
         for part in parts:
             part.tokens = list(text)
-        goes_on = True
-        while goes_on:
-            goes_on = False
-            with closing(self._reply(text, left, prompt_s)) as steps:
-                for step in steps:
-                    left, prompt_s = left - 1, step.prompt_s
-                    goes_on = any(part.tokens != text for part in parts)
-                    if goes_on:
-                        text = list(parts[0].tokens)
-                    for tokens in (text, *(part.tokens for part in parts)):
-                        tokens.append(step.token)
-                    yield step
-                    if goes_on:
-                        break
-            goes_on = goes_on and left > 0 and text[-1] not in self.ends
-
-    def _reply(
-        self, text: Sequence[int], left: int, prompt_s: float
-    ) -> Generator[Step, None, None]:
-        """Yield tokens after a text; `prompt_s` is 0 at the start of the call."""
         rows = deque[mx.array]()
 
         def collect(tokens: Sequence[int], logits: mx.array) -> None:
@@ -129,31 +84,25 @@ class Call:
             mx.eval(own)  # in the thread that runs the engine
             rows.extend(own)
 
-        num_cached, known = max(0, len(text) - len(self.prompt)), known_ends(self.engine, self.ends)
         params = self.options.params(left, num_cached, ignores_eos=not known)
-        if is_later := prompt_s > 0:
-            params = replace(params, seed=random_seed())
-        drafter, budget = None, None
-        if self.draft_model is not None:
-            drafter = draft_model_drafter(
-                self.engine, self.draft_model, self.options.num_draft_tokens
-            )
-            budget = FixedBudget()
         params = replace(params, on_logits=collect)
-        replies = self.engine.generate(list(text), params, drafter=drafter, budget=budget)
+        budget = FixedBudget() if self.drafter else None
+        replies = self.engine.generate(text, params, drafter=self.drafter, budget=budget)
         with closing(cast(Generator[Event, None, None], replies)) as events:
             for event in events:
-                if isinstance(event, PrefillProgress) and not is_later:
-                    self.tell(event.done - num_cached)
+                if isinstance(event, PrefillProgress):
+                    self._tell(event.done - num_cached)
                     prompt_s = event.ts
                 for token in getattr(event, "emit", ()):
+                    left -= 1
+                    for part in parts:
+                        part.tokens.append(token.token)
                     is_drafted = token.kind == "accepted"
-                    yield Step(token.token, is_drafted, rows.popleft(), prompt_s)
+                    yield Step(token.token, is_drafted, rows.popleft(), left, prompt_s)
                     if token.token in self.ends - known:
                         return
 
-    def tell(self, done: int) -> None:
-        """Call the callback with the number of prefilled prompt tokens."""
+    def _tell(self, done: int) -> None:
         if self.options.prompt_progress_callback:
             self.options.prompt_progress_callback(max(0, done), len(self.prompt))
 
@@ -174,8 +123,7 @@ def generate_step(
         TypeError: An argument is unknown or refused.
         ValueError: The prompt is empty, or a number is out of range.
     """
-    check_stream(stream)
-    found, tokens = StepOptions.of("generate_step", options), tokens_of(prompt)
+    found, tokens = StepOptions.of("generate_step", options, stream), tokens_of(prompt)
     engine = found.engine_for(engine_of(model), len(tokens), max_tokens)
     call = Call(engine, tokens, max_tokens, found)
     return ((step.token, log_probs(step.logits)) for step in call.steps())
@@ -207,32 +155,24 @@ def stream_generate(
         TypeError: An argument is unknown or refused.
         ValueError: The prompt is empty, or a number is out of range.
         ContextLengthError: The prompt is longer than the model's context.
+        VocabularyMismatchError: `draft_model` has another tokenizer.
     """
-    check_stream(stream)
-    found, wrapper = StepOptions.of("stream_generate", options), wrap(tokenizer)
-    if draft_model is not None:
-        draft_model = engine_of(draft_model, wrapper, "draft_model")
-        found = replace(found, num_draft_tokens=found.num_draft_tokens or DEFAULT_LOOKAHEAD)
-    tokens = tokens_of(prompt, wrapper)
-    ends = frozenset(wrapper.eos_token_ids)
+    found, wrapper = StepOptions.of("stream_generate", options, stream), wrap(tokenizer)
+    tokens, ends = tokens_of(prompt, wrapper), frozenset(wrapper.eos_token_ids)
     engine = found.engine_for(engine_of(model, wrapper), len(tokens), max_tokens)
-    return _responses(Call(engine, tokens, max_tokens, found, draft_model, ends), wrapper)
+    drafter = None
+    if draft_model is not None:
+        lookahead = found.num_draft_tokens or _LOOKAHEAD
+        found = replace(found, num_draft_tokens=lookahead)
+        small = engine_of(draft_model, wrapper, "draft_model")
+        drafter = draft_model_drafter(engine, small, lookahead)
+    return _responses(Call(engine, tokens, max_tokens, found, drafter, ends), wrapper)
 
 
 def generate(model: Any, tokenizer: Any, prompt: Any, verbose: bool = False, **options: Any) -> str:
-    """Return the whole reply.
+    """Return the whole reply, and print it with its figures if `verbose`.
 
-    Args:
-        model: The first value of `load`, here or in mlx-lm.
-        tokenizer: The second value of `load`.
-        prompt: Text or token ids.
-        verbose: Print the text while it is generated, then figures.
-        options: The options of `stream_generate`.
-
-    Raises:
-        TypeError: An argument is unknown or refused.
-        ValueError: The prompt is empty, or a number is out of range.
-        ContextLengthError: The prompt is longer than the model's context.
+    The other arguments and the errors are those of `stream_generate`.
     """
     log = print if verbose else say_nothing
     log("=" * 10)
@@ -258,28 +198,27 @@ def log_probs(logits: mx.array) -> mx.array:
     return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
 
 
+def say_nothing(*_: Any, **__: Any) -> None:
+    """Print nothing, where `verbose` is False."""
+
+
 def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
     stream, start = speller.detokenizer, time.perf_counter()
-    most = most_tokens(call.engine, call.max_tokens, len(call.options.cached) + len(call.prompt))
     for count, step in enumerate(call.steps(), 1):
         is_end = step.token in call.ends
         if not is_end:
             stream.add_token(step.token)
-        if is_end or count == most:
+        if is_end or not step.left:
             stream.finalize()
         yield GenerationResponse(
             text=stream.last_segment,
             token=step.token,
+            logprobs=step.logits,
             from_draft=step.from_draft,
             prompt_tokens=len(call.prompt),
             prompt_tps=len(call.prompt) / step.prompt_s,
             generation_tokens=count,
             generation_tps=count / (time.perf_counter() - start - step.prompt_s),
             peak_memory=memory.peak_memory_gb(),
-            finish_reason="stop" if is_end else "length" if count == most else None,
-            _logits=step.logits,
+            finish_reason="stop" if is_end else None if step.left else "length",
         )
-
-
-def say_nothing(*_: Any, **__: Any) -> None:
-    """Print nothing, where `verbose` is False."""

@@ -1,7 +1,7 @@
 """`load` with mlx-lm's signature."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from os import PathLike
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlxspec.loading.fetch.sources import find_source
 from mlxspec.loading.folder import read_config
 
 _NO_CODE = "code that comes with a model never runs; leave it out"
-_NOT_OF_A_TOKENIZER = {
+_REFUSED = {
     "chat_template_type": "a template in Python is code of mlx-lm; give chat_template as text",
     "tool_parser_type": "tool calls are not parsed here; leave it out",
     "trust_remote_code": _NO_CODE,
@@ -58,7 +58,7 @@ def load(
         _entries("tokenizer_config", tokenizer_config),
         revision,
     )
-    for name, reason in _NOT_OF_A_TOKENIZER.items():
+    for name, reason in _REFUSED.items():
         refuse(f"tokenizer_config[{name!r}]", changes.tokenizer.get(name), reason)
     is_slow = not changes.tokenizer.get("use_fast", True)
     refuse("tokenizer_config['use_fast']", is_slow, "all tokenizers here are fast; leave it out")
@@ -68,22 +68,14 @@ def load(
         options["changes"] = changes
     engine = api.load(path_or_hf_repo, **options)
     tokenizer = TokenizerWrapper(engine.tokenizer)
-    if return_config:
-        return engine, tokenizer, _config(engine, path_or_hf_repo, changes)
-    return engine, tokenizer
+    if not return_config:
+        return engine, tokenizer
+    path = find_source(path_or_hf_repo, revision=revision).path
+    own: Any = engine.target.model.config
+    return engine, tokenizer, read_config(path, changes) if path.is_dir() else asdict(own)
 
 
 def _entries(name: str, value: Any) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise TypeError(f"{name} is a {type(value).__name__}; give a dict of its entries")
     return dict(value or {})
-
-
-def _config(engine: Engine, source: str | PathLike[str], changes: Changes) -> dict[str, Any]:
-    path = find_source(source, revision=changes.revision).path
-    if path.is_dir():
-        return read_config(path, changes)
-    config = engine.target.model.config
-    assert is_dataclass(config)
-    assert not isinstance(config, type)
-    return asdict(config)

