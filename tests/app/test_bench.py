@@ -1,28 +1,16 @@
 """The bench runs the real app in a process of its own, and reports what it measured."""
 
-import pytest
-
-from mlxspec_app.bench.__main__ import machine, measure, row, summary
-from mlxspec_app.bench.measure import Case
+from mlxspec_app.bench.__main__ import Case, measure, row, summary
 
 
-@pytest.mark.parametrize("headless", [True, False])
-def test_an_update_has_a_cost_with_and_without_a_terminal(headless):
-    figures = measure(Case(tokens=40, above=4), headless=headless)
-    assert len(figures) == 10
+def test_an_update_of_the_app_on_its_own_terminal_has_a_cost():
+    figures = measure(Case(tokens=24, above=2))
+    assert len(figures) == 6
     assert min(figures) > 0
 
 
-def test_a_summary_has_quarters_and_their_ratio():
-    figures = [1.0] * 250 + [2.0] * 500 + [3.0] * 250
-    found = summary(Case(), figures)
+def test_a_summary_has_quarters():
+    found = summary(Case(), [1.0] * 250 + [2.0] * 500 + [3.0] * 250)
     assert found["quarters"] == [1.0, 2.0, 2.0, 3.0]
-    assert found["last_to_first"] == 3.0
-    assert (found["at_500"], found["at_4000"]) == (1.0, 3.0)
-    assert "3.00" in row(found)
-    assert {"python", "textual", "system"} <= set(machine())
-
-
-def test_frames_beside_busy_threads_are_told_by_how_late_they_are():
-    found = summary(Case(measures="lateness"), [1.0] * 99 + [50.0])
-    assert row(found).split()[-2:] == ["1.0", "49.5"]
+    assert row(found)[-4:] == ["1.00", "2.00", "2.00", "3.00"]
+    assert found["p50"] == 2.0

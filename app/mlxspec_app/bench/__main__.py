@@ -1,66 +1,117 @@
 """`python -m mlxspec_app.bench`: the CPU time of an update of the screen, over a whole reply.
 
-It prints a table, and all figures as one JSON document in the last line. Each measurement runs in
-a process and on a terminal of its own. The exit code is 1 if the updates in the last quarter of a
-reply cost at least `FLATTEST` times those in the first.
+An update is the work of a frame: apply some rounds, append their tokens, lay out, repaint. The time
+is that of the whole process, Textual's writer thread included. Each measurement runs in a process
+and on a terminal of its own. The last line is one JSON document of all figures. The exit code is 1
+if the updates in the last quarter of a reply cost at least `FLATTEST` times those in the first.
 """
 
-import argparse
+import asyncio
+import gc
 import json
-import os
 import platform
-import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from importlib.metadata import version
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mlxspec_app.bench.measure import Case, run_case
-from mlxspec_app.bench.terminal import COLUMNS, ROWS, Terminal
+from mlxspec.trace.events import GenerationStarted, TurnStarted
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, conversation, rounds_of
+from mlxspec_app.bench.terminal import Terminal
+from mlxspec_app.run import collect_rarely
+from mlxspec_app.screens.chat.screen import ChatScreen
 
-COST = (
-    Case("prose"),
-    Case("prose", panels=True),
-    Case("prose", above=400),
-    Case("fence"),
-    Case("prose", tokens=20_000, per_update=20),
-    Case("fence", tokens=20_000, per_update=20),
-)
-LATENESS = (
-    Case("prose", tokens=900, measures="lateness"),
-    Case("prose", tokens=900, above=400, measures="lateness"),
-)
 FLATTEST = 1.3
-_WINDOW = 25  # updates on either side of a token of the reply
+UPDATES_PER_PANELS = 6  # as often as the chat renews them at 30 frames a second
 _FASTEST_FPS = "500"  # Textual waits between frames, which would only make the run longer
 _TIMEOUT_S = 3600.0
-
-COST_HEADER = (
-    f"{'text':<6}{'tokens':>7}{'a time':>7}{'above':>6}  {'panels':<7}"
-    f"{'CPU ms per update, by quarter':^32}{'last/first':>10}{'at 500':>8}{'at 4000':>8}{'p99':>7}"
-)
-LATENESS_HEADER = f"{'frames beside two busy threads':<34}{'late ms, p50':>14}{'p99':>8}"
+_HEAD = ("text", "tokens", "a time", "above", "panels", "p50", "p99", "1/4", "2/4", "3/4", "4/4")
 
 
-def measure(case: Case, *, headless: bool) -> list[float]:
-    """Run a case in its own process and return its figures.
+@dataclass(frozen=True)
+class Case:
+    """What to measure.
 
-    Raises:
-        RuntimeError: The process failed.
+    Attributes:
+        text: Kind of the reply, as in `rounds_of`.
+        tokens: Length of the reply in tokens.
+        per_update: Number of tokens of an update.
+        above: Number of messages above the reply.
+        panels: Whether updates also renew the panels around the transcript.
     """
+
+    text: str = "prose"
+    tokens: int = 4000
+    per_update: int = 4
+    above: int = 40
+    panels: bool = False
+
+
+CASES = (
+    Case(),
+    Case(panels=True),
+    Case(above=400),
+    Case("fence"),
+    Case(tokens=20_000, per_update=20),
+    Case("fence", tokens=20_000, per_update=20),
+)
+
+
+class BenchScreen(ChatScreen):
+    """A chat screen with frames and panels under control of the measurement."""
+
+    def __init__(self, case: Case, samples: list[float]) -> None:
+        """Set up a measurement that fills `samples` with milliseconds, and then leaves the app."""
+        self._session = FedSession()
+        super().__init__(self._session)
+        self._case, self._samples = case, samples
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(lambda: self.run_worker(self._measure()))
+
+    def tick(self) -> None:
+        """Do nothing: the measurement applies the events."""
+
+    def update_panels(self, charts: bool = True) -> None:
+        """Do nothing: the measurement renews the panels."""
+
+    async def _measure(self) -> None:
+        self._session.feed(conversation(self._case.above))
+        await self._update(panels=False)
+        self._session.feed([TurnStarted("user", "Go on."), GenerationStarted("target", "drafter")])
+        await self._update(panels=True)
+        gc.collect()  # as the app does after it has opened a chat
+        rounds = rounds_of(self._case.text)
+        for number in range(self._case.tokens // self._case.per_update):
+            few = islice(rounds, self._case.per_update // TOKENS_PER_ROUND)
+            events = list(chain.from_iterable(few))
+            start = time.process_time()
+            self._session.feed(events)
+            await self._update(panels=self._case.panels and number % UPDATES_PER_PANELS == 0)
+            self._samples.append(1e3 * (time.process_time() - start))
+        self.app.exit()
+
+    async def _update(self, *, panels: bool) -> None:
+        super().tick()
+        if panels:
+            super().update_panels()
+        painted = asyncio.Event()
+        self.call_after_refresh(painted.set)
+        await painted.wait()
+
+
+def measure(case: Case) -> list[float]:
+    """Run a case in its own process; return the milliseconds of each update."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
-        command = ["mlxspec_app.bench", "--case", json.dumps(asdict(case)), "--out", str(path)]
-        own = {"TEXTUAL_FPS": _FASTEST_FPS} if case.measures == "cost" else {}
-        if headless:
-            whole = [sys.executable, "-m", *command, "--headless"]
-            code = subprocess.run(whole, env={**os.environ, **own}, check=False).returncode
-        else:
-            code = Terminal(command, own).end(_TIMEOUT_S)
+        command = ["mlxspec_app.bench", json.dumps(asdict(case)), str(path)]
+        code = Terminal(command, {"TEXTUAL_FPS": _FASTEST_FPS}).end(_TIMEOUT_S)
         if not path.exists():
             raise RuntimeError(f"the measurement of {case} ended with exit code {code}")
         figures: list[float] = json.loads(path.read_text())
@@ -68,64 +119,34 @@ def measure(case: Case, *, headless: bool) -> list[float]:
 
 
 def summary(case: Case, figures: Sequence[float]) -> dict[str, Any]:
-    """Return a summary of the figures of a case."""
-    percentiles = quantiles(figures, n=100)
-    found: dict[str, Any] = {**asdict(case), "p50": percentiles[49], "p99": percentiles[98]}
-    if case.measures == "cost":
-        size = len(figures) // 4
-        quarters = [fmean(figures[part * size : (part + 1) * size]) for part in range(4)]
-        found |= {"quarters": quarters, "last_to_first": quarters[-1] / quarters[0]}
-        for token in (500, 4000):
-            update = min(token // case.per_update, len(figures) - _WINDOW)
-            found[f"at_{token}"] = fmean(figures[max(0, update - _WINDOW) : update + _WINDOW])
-    return found
+    """Return the figures of a case: percentiles, and means by quarter of the reply."""
+    percentiles, size = quantiles(figures, n=100), len(figures) // 4
+    quarters = [fmean(figures[part * size : (part + 1) * size]) for part in range(4)]
+    return {**asdict(case), "p50": percentiles[49], "p99": percentiles[98], "quarters": quarters}
 
 
-def row(found: dict[str, Any]) -> str:
-    """Return the row of a summary below `COST_HEADER`, or below `LATENESS_HEADER`."""
-    if found["measures"] == "lateness":
-        title = f"{found['above']} messages above, {found['tokens'] // found['per_update']} frames"
-        return f"{title:<34}{found['p50']:>14.1f}{found['p99']:>8.1f}"
-    return (
-        f"{found['text']:<6}{found['tokens']:>7}{found['per_update']:>7}{found['above']:>6}"
-        f"  {'yes' if found['panels'] else 'no':<7}"
-        + "".join(f"{quarter:>8.2f}" for quarter in found["quarters"])
-        + f"{found['last_to_first']:>10.2f}{found['at_500']:>8.2f}{found['at_4000']:>8.2f}"
-        + f"{found['p99']:>7.1f}"
-    )
-
-
-def machine() -> dict[str, str]:
-    """Return the system, processor and versions on which the figures depend."""
-    return {
-        "system": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "textual": version("textual"),
-    }
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Measure everything and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m mlxspec_app.bench", description=__doc__)
-    parser.add_argument("--headless", action="store_true", help="draw to no terminal")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
-    if args.case:  # the process of one measurement: the terminal belongs to the app
-        samples = run_case(Case(**json.loads(args.case)), headless=args.headless)
-        Path(args.out).write_text(json.dumps(samples))
+def main(arguments: Sequence[str]) -> int:
+    """Measure everything and return the exit code; with a case and a file, measure that one."""
+    if arguments:  # the process of one measurement: the terminal belongs to the app
+        case, path, samples = Case(**json.loads(arguments[0])), Path(arguments[1]), list[float]()
+        collect_rarely()
+        MlxspecApp(lambda: BenchScreen(case, samples)).run()
+        path.write_text(json.dumps(samples))
         return 0
-    found = []
-    for header, cases in ((COST_HEADER, COST), (LATENESS_HEADER, LATENESS)):
-        print(header)
-        for case in cases:
-            found.append(summary(case, measure(case, headless=args.headless)))
-            print(row(found[-1]), flush=True)
-    terminal = "none" if args.headless else f"pseudo-terminal, {COLUMNS}x{ROWS}"
-    print(json.dumps({"machine": machine(), "terminal": terminal, "cases": found}))
-    return int(any(one.get("last_to_first", 0) >= FLATTEST for one in found))
+    found = [summary(case, measure(case)) for case in CASES]
+    print("CPU ms per update, and by quarter of the reply")
+    for cells in (_HEAD, *map(row, found)):
+        print("".join(f"{text:>8}" for text in cells))
+    machine = {"system": platform.platform(), "python": platform.python_version()}
+    print(json.dumps({"machine": machine, "cases": found}))
+    return int(any(one["quarters"][-1] >= FLATTEST * one["quarters"][0] for one in found))
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    """Return the cells of a summary."""
+    case = [str(found[name]) for name in ("text", "tokens", "per_update", "above", "panels")]
+    return [*case, *(f"{ms:.2f}" for ms in (found["p50"], found["p99"], *found["quarters"]))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,12 +1,11 @@
-"""Synthetic replies of any length, and a session that returns them round by round.
+"""A synthetic conversation of any length, and a session that returns it round by round.
 
 Every round drafts five tokens, accepts three and adds one: four tokens of a few letters each.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import count, cycle, islice
-from typing import Literal
+from itertools import chain, count, cycle, islice
 
 from mlxspec.trace.events import (
     DraftNode,
@@ -23,39 +22,28 @@ from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.replay import ReplaySession
 
 TOKENS_PER_ROUND = 4
-_DRAFTED = 5
-_WORDS = (
+_PARAGRAPH = (
     "the draft model writes a few words ahead and **the target** reads them all at once so that "
-    "`accepted` tokens cost less than their share of a pass while the text stays what it was"
+    "`accepted` tokens cost less than their share of a pass while the text stays what it was.\n\n"
 )
 _CODE = (
     "def merge(left, right):\n    merged = []\n    while left and right:\n        "
     "smaller = left if left[0] <= right[0] else right\n        merged.append(smaller.pop(0))\n    "
     "return merged + left + right\n\n"
 )
-_WORDS_PER_PARAGRAPH = 60
-_ABOVE_TOKENS = 120
-
-TextKind = Literal["prose", "fence"]
-"""`prose` has paragraphs; `fence` is one block of code that is never closed."""
+_ROUNDS_ABOVE = 30
 
 
-def tokens_of(kind: TextKind) -> Iterator[str]:
-    """Yield the tokens of an endless text."""
-    if kind == "prose":
-        for number, word in enumerate(cycle(_WORDS.split())):
-            is_end = number % _WORDS_PER_PARAGRAPH == _WORDS_PER_PARAGRAPH - 1
-            yield f" {word}.\n\n" if is_end else f" {word}"
-    yield "```python\n"
-    code = [piece for line in _CODE.splitlines(keepends=True) for piece in _pieces(line)]
-    yield from cycle(code)
+def rounds_of(kind: str) -> Iterator[list[Event]]:
+    """Yield the events of one endless reply, round by round.
 
-
-def rounds_of(kind: TextKind) -> Iterator[list[Event]]:
-    """Yield the events of one endless reply, round by round."""
-    tokens = tokens_of(kind)
-    for r in count(1):
-        yield _round(r, list(islice(tokens, TOKENS_PER_ROUND)))
+    Its text is "prose" in paragraphs, or a "fence": one block of code that is never closed.
+    """
+    words = [f" {word}" for word in _PARAGRAPH.split(" ")]
+    code = [_CODE[start : start + 4] for start in range(0, len(_CODE), 4)]
+    tokens = cycle(words) if kind == "prose" else chain(["```python\n"], cycle(code))
+    for number in count(1):
+        yield _round(number, list(islice(tokens, TOKENS_PER_ROUND)))
 
 
 def conversation(num_messages: int) -> list[Event]:
@@ -64,14 +52,13 @@ def conversation(num_messages: int) -> list[Event]:
     for number in range(num_messages // 2):
         events.append(TurnStarted("user", f"Question {number}: how does it work?"))
         events.append(GenerationStarted("target", "drafter", context_length=1 << 17))
-        rounds = islice(rounds_of("prose"), _ABOVE_TOKENS // TOKENS_PER_ROUND)
-        events += [event for round_ in rounds for event in round_]
+        events += chain.from_iterable(islice(rounds_of("prose"), _ROUNDS_ABOVE))
         events.append(GenerationFinished(1.0, "stop"))
     return events
 
 
 class FedSession(ReplaySession):
-    """A session that returns the events passed to `feed`, from any thread."""
+    """A session that returns the events passed to `feed`."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -88,15 +75,10 @@ class FedSession(ReplaySession):
         return [self._fed.popleft() for _ in range(len(self._fed))]
 
 
-def _pieces(line: str) -> list[str]:
-    """Return a line of code in pieces of at most four letters."""
-    return [line[start : start + 4] for start in range(0, len(line), 4)]
-
-
 def _round(r: int, texts: list[str]) -> list[Event]:
     nodes = [
         DraftNode(index + 1, index, index, text, 0.8, "suffix")
-        for index, text in enumerate([*texts[:-1], " or", " else"][:_DRAFTED])
+        for index, text in enumerate([*texts[:-1], " or", " else"])
     ]
     accepted = len(texts) - 1
     emit = [EmittedToken(index, text, "accepted", 0.9, 0.8) for index, text in enumerate(texts)]
@@ -104,5 +86,5 @@ def _round(r: int, texts: list[str]) -> list[Event]:
     path = tuple(range(1, accepted + 1))
     return [
         DraftProposed(r, 0.02 * r, 0, tuple(nodes), 2.0),
-        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, _DRAFTED - accepted, 4 * r),
+        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, 2, 4 * r),
     ]

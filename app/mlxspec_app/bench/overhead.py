@@ -11,18 +11,16 @@ document.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from mlxspec.trace.events import GenerationFinished, GenerationStarted
+from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.file import read_trace
 from mlxspec_app.bench.terminal import Terminal
 
@@ -40,48 +38,30 @@ _TIMEOUT_S, _LOOK_EVERY_S = 600.0, 0.3
 _QUIT, _END = b"\x11", b'{"t":"end"'
 
 
-@dataclass(frozen=True)
-class Run:
-    """One reply of one arm.
-
-    Attributes:
-        first_output_s: Seconds from the start of the process to its first frame, or first text.
-        models: Model, drafter and device in words.
-    """
-
-    first_output_s: float
-    tokens_per_s: float
-    models: str
-
-
-def generate(prompt: str, arguments: Sequence[str], folder: Path) -> Run:
-    """Answer a prompt with `mlxspec generate`."""
-    trace, began = folder / "trace.jsonl", time.monotonic()
+def generate(prompt: str, arguments: Sequence[str], trace: Path) -> float:
+    """Answer a prompt with `mlxspec generate`; return the seconds to its first output."""
+    began = time.monotonic()
     command = [sys.executable, "-m", "mlxspec", "generate", "--prompt", prompt]
     with subprocess.Popen(
         [*command, "--trace", str(trace), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "MLXSPEC_HOME": str(folder)},
+        env={**os.environ, "MLXSPEC_HOME": str(trace.parent)},
     ) as process:
         assert process.stdout is not None
         process.stdout.read(1)
-        first_text_s = time.monotonic() - began
+        first_output_s = time.monotonic() - began
         process.stdout.read()
-    return _run(first_text_s, trace)
+    return first_output_s
 
 
-def chat(prompt: str, arguments: Sequence[str], folder: Path, *, view: str) -> Run:
-    """Answer a prompt in the app, in a view.
-
-    Raises:
-        TimeoutError: There was no reply in time.
-    """
-    trace = folder / "trace.jsonl"
-    (folder / "chats.sqlite3").touch()  # else the app would show its first run
-    (folder / "settings.toml").write_text(f'view = "{view}"\n', encoding="utf-8")
+def chat(prompt: str, arguments: Sequence[str], trace: Path, *, view: str) -> float:
+    """Answer a prompt in the app, in a view; return the seconds to its first frame."""
+    home = trace.parent
+    (home / "chats.sqlite3").touch()  # else the app would show its first run
+    (home / "settings.toml").write_text(f'view = "{view}"\n', encoding="utf-8")
     command = ["mlxspec", "chat", "--trace", str(trace), *arguments]
-    app = Terminal(command, {"MLXSPEC_HOME": str(folder)})
+    app = Terminal(command, {"MLXSPEC_HOME": str(home)})
     try:
         app.wait_for_frame(_TIMEOUT_S)
         app.type(f"{prompt}\r".encode())
@@ -93,10 +73,10 @@ def chat(prompt: str, arguments: Sequence[str], folder: Path, *, view: str) -> R
         app.type(_QUIT)
     finally:
         app.end()
-    return _run(app.first_frame_s, trace)
+    return app.first_frame_s
 
 
-ARMS: dict[str, Callable[[str, Sequence[str], Path], Run]] = {
+ARMS: dict[str, Callable[[str, Sequence[str], Path], float]] = {
     "generate": generate,
     "calm": partial(chat, view="calm"),
     "xray": partial(chat, view="xray"),
@@ -109,45 +89,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prompts", type=int, default=len(PROMPTS), metavar="COUNT")
     own, given = parser.parse_known_args(arguments)
     given = ["--temp", "0", "--max-tokens", "96", *given]
-    runs: dict[str, list[Run]] = {name: [] for name in ARMS}
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in ARMS}
     for number, prompt in enumerate(PROMPTS[: own.prompts]):
-        names = list(ARMS)
-        turned = number % len(names)
-        for name in names[turned:] + names[:turned]:
+        names = [*ARMS]
+        for name in names[number % 3 :] + names[: number % 3]:
             with TemporaryDirectory() as folder:
-                runs[name].append(ARMS[name](prompt, given, Path(folder)))
+                trace = Path(folder) / "trace.jsonl"
+                first_output_s = ARMS[name](prompt, given, trace)
+                ends = [one for one in read_trace(trace) if isinstance(one, GenerationFinished)]
+            runs[name].append((first_output_s, ends[0].stats["generation_tps"]))
         figures = (
-            f"{name} {found[-1].first_output_s:5.2f} s {found[-1].tokens_per_s:7.2f} tokens/s"
+            f"{name} {found[-1][0]:5.2f} s {found[-1][1]:7.2f} tokens/s"
             for name, found in runs.items()
         )
         print(f"  {' · '.join(figures)}   {prompt}", flush=True)
-    _report(runs)
-
-
-def _report(runs: dict[str, list[Run]]) -> None:
     ratios = {}
     for name in ("calm", "xray"):
         pairs = zip(runs[name], runs["generate"], strict=True)
-        shares = sorted(app.tokens_per_s / alone.tokens_per_s for app, alone in pairs)
+        shares = sorted(app_tps / alone_tps for (_, app_tps), (_, alone_tps) in pairs)
         ratios[name] = median(shares)
-        frame_s = median(run.first_output_s for run in runs[name])
         print(
-            f"{name}: first frame {frame_s:.2f} s; {ratios[name]:.3f} of the tokens/s of generate "
-            f"(median of {len(shares)}; {shares[0]:.3f} to {shares[-1]:.3f})"
+            f"{name}: first frame {median(frame_s for frame_s, _ in runs[name]):.2f} s; "
+            f"{ratios[name]:.3f} of the tokens/s of generate (median of {len(shares)}; "
+            f"{shares[0]:.3f} to {shares[-1]:.3f})"
         )
-    print(f"{runs['generate'][0].models}")
-    machine = {"machine": platform.machine(), "python": platform.python_version()}
-    found = {name: [asdict(run) for run in each] for name, each in runs.items()}
-    print(json.dumps({**machine, "ratios": ratios, "runs": found}))
-
-
-def _run(first_output_s: float, trace: Path) -> Run:
-    events = list(read_trace(trace))
-    started = next(event for event in events if isinstance(event, GenerationStarted))
-    end = next(event for event in events if isinstance(event, GenerationFinished))
-    parts = (started.target, started.drafter, started.weights, started.device, started.blas)
-    models = ", ".join(part for part in parts if part)
-    return Run(first_output_s, end.stats["generation_tps"], models)
+    print(json.dumps({"ratios": ratios, "runs": runs}))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ folder. The last line is one JSON document.
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from tempfile import TemporaryDirectory
 
@@ -19,63 +18,40 @@ RUNS = 9
 _TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Start:
-    """One start of a command.
-
-    Attributes:
-        first_frame_s: Seconds from the start of the process to its first painted frame.
-        processor_s: Processor seconds used until then.
-    """
-
-    first_frame_s: float
-    processor_s: float
-
-
-def start(arguments: Sequence[str]) -> Start:
-    """Start mlxspec with some arguments, and kill it after its first frame.
-
-    Raises:
-        RuntimeError: The process ended, or painted no frame in time; the message has its output.
-    """
+def start(arguments: Sequence[str]) -> tuple[float, float]:
+    """Start mlxspec and kill it after its first frame; return seconds, and processor seconds."""
     terminal = Terminal(["mlxspec", *arguments], {})
     try:
         terminal.wait_for_frame(_TIMEOUT_S)
     finally:
         terminal.end(0)
-    return Start(terminal.first_frame_s, terminal.processor_s)
+    return terminal.first_frame_s, terminal.processor_s
 
 
-def starts(arguments: Sequence[str]) -> list[Start]:
-    """Return several starts, the fastest first; a first run loads files into the page cache."""
-    start(arguments)
-    return sorted((start(arguments) for _ in range(RUNS)), key=lambda one: one.first_frame_s)
-
-
-def median_start() -> Start:
-    """Return the median start of a chat with a store of its own."""
+def figures(arguments: Sequence[str] = ()) -> dict[str, float]:
+    """Return the figures of several starts, of a chat with a store of its own by default."""
     with TemporaryDirectory() as folder:
-        return starts(["chat", "--data-dir", folder])[RUNS // 2]
+        arguments = arguments or ["chat", "--data-dir", folder]
+        start(arguments)  # loads files into the page cache
+        seconds, processor = zip(*(start(arguments) for _ in range(RUNS)), strict=True)
+    return {
+        "runs": RUNS,
+        "median_s": median(seconds),
+        "best_s": min(seconds),
+        "worst_s": max(seconds),
+        "processor_s": median(processor),
+    }
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print median, best and worst of several starts."""
-    found = starts(arguments)
-    figures = {
-        "runs": RUNS,
-        "median_s": median(one.first_frame_s for one in found),
-        "best_s": found[0].first_frame_s,
-        "worst_s": found[-1].first_frame_s,
-        "processor_s": median(one.processor_s for one in found),
-    }
+    found = figures(arguments)
     print(
-        f"mlxspec {arguments[0]}: first frame after {figures['median_s']:.3f} s (median of {RUNS}; "
-        f"{figures['best_s']:.3f} to {figures['worst_s']:.3f}); processor "
-        f"{figures['processor_s']:.3f} s"
+        f"first frame after {found['median_s']:.3f} s (median of {RUNS}; {found['best_s']:.3f} to "
+        f"{found['worst_s']:.3f}); processor {found['processor_s']:.3f} s"
     )
-    print(json.dumps(figures))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as folder:
-        main(sys.argv[1:] or ["chat", "--data-dir", folder])
+    main(sys.argv[1:])

@@ -41,11 +41,7 @@ class Terminal:
         self._reader.start()
 
     def wait_for_frame(self, seconds: float) -> None:
-        """Wait for the first frame.
-
-        Raises:
-            RuntimeError: The process ended, or painted none in time; the message has its output.
-        """
+        """Wait for the first frame; the `RuntimeError` of a process without one has its output."""
         self._is_painted.wait(seconds)
         if not self.first_frame_s:
             drawn = self._drawn[-2000:].decode(errors="replace")
