@@ -6,7 +6,7 @@ repeat it. The modes of the bench are lists of arms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
@@ -19,48 +19,9 @@ from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.trial import Trial, Watch, run_trial
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, Grammar, SamplingParams
+from mlxspec.params import GenerationParams
 
 PLAIN = "plain"
-
-
-@dataclass(frozen=True)
-class Task:
-    """The settings of a reply; other projects use only `max_tokens`, `temperature` and `seed`.
-
-    Attributes:
-        max_tokens: Maximum number of tokens, the stop token included.
-        num_draft_tokens: Maximum number of draft nodes per round.
-        ignores_stop: Whether to continue after stop tokens.
-        prediction: The text that the reply is expected to repeat.
-    """
-
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
-    num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS
-    ignores_stop: bool = False
-    prediction: str | None = None
-    grammar: Grammar | None = None
-
-    def __post_init__(self) -> None:
-        self.params()  # raises where a value is out of range
-
-    def params(self) -> GenerationParams:
-        """Return the settings as parameters of an engine."""
-        return GenerationParams(
-            max_tokens=self.max_tokens,
-            sampling=SamplingParams(
-                temperature=self.temperature, top_p=self.top_p, min_p=self.min_p
-            ),
-            seed=self.seed,
-            num_draft_tokens=self.num_draft_tokens,
-            ignore_eos=self.ignores_stop,
-            prediction=self.prediction,
-            grammar=self.grammar,
-        )
 
 
 class Arm(Protocol):
@@ -71,8 +32,11 @@ class Arm(Protocol):
     def begin(self) -> None:
         """Start a conversation: forget all that the drafter learned in earlier ones."""
 
-    def write(self, prompt: Sequence[int], task: Task) -> Trial:
-        """Reply to a prompt that is in no cache."""
+    def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
+        """Reply to a prompt that is in no cache.
+
+        Other projects use only `max_tokens`, the temperature and the seed of `params`.
+        """
 
 
 class OwnArm:
@@ -88,7 +52,7 @@ class OwnArm:
     ) -> None:
         """Make an arm.
 
-        `settings` replace those of every task. If `budget` is None, the engine's own decides.
+        `settings` replace those of every reply. If `budget` is None, the engine's own decides.
         """
         self.name = name
         self.engine = engine
@@ -100,10 +64,9 @@ class OwnArm:
     def begin(self) -> None:
         self._drafter = self._make_drafter()
 
-    def write(self, prompt: Sequence[int], task: Task) -> Trial:
+    def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
         self.engine.target.reset()
-        params = replace(task, **self._settings).params()
-        watch = Watch.after_collecting()
+        params, watch = replace(params, **self._settings), Watch.after_collecting()
         return run_trial(
             self.engine, prompt, params, self._drafter, budget=self._budget, watch=watch
         )
@@ -184,16 +147,16 @@ class PredictedArm:
     def begin(self) -> None:
         self._arm.begin()
 
-    def write(self, prompt: Sequence[int], task: Task) -> Trial:
-        text = self._plain.engine.tokenizer.decode(self._plain.write(prompt, task).tokens)
-        return self._arm.write(prompt, replace(task, prediction=self._change(text)))
+    def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
+        text = self._plain.engine.tokenizer.decode(self._plain.write(prompt, params).tokens)
+        return self._arm.write(prompt, replace(params, prediction=self._change(text)))
 
 
 def predicted_arms(names: Sequence[str], context: DrafterContext, budget: Budget) -> list[Arm]:
     """Return plain decoding, and every named arm without a prediction and with each of them."""
     plain = plain_arm(context)
     arms: list[Arm] = [plain]
-    for arm in own_arms([name for name in names if name != PLAIN], context, budget):
+    for arm in own_arms(names, context, budget):
         arms += [arm, *(PredictedArm(arm, change, plain) for change in CHANGES)]
     return arms
 

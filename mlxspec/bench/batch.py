@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import cycle, islice
 from statistics import median
@@ -22,6 +23,7 @@ from statistics import median
 import mlx.core as mx
 
 from mlxspec.batch import DEFAULT_ROWS_PER_ROUND
+from mlxspec.bench.lengths import counts
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.device.core_split import left_to_blas
@@ -39,19 +41,15 @@ SEQUENCES = "1,4,16"
 DRAFTERS = ("none", "pool")
 _PEER = "mlx-lm batch_generate"
 
-Write = Callable[[Sequence[list[int]], GenerationParams], list[list[int]]]
+Write = Callable[[Sequence[list[int]], GenerationParams], list[Sequence[int]]]
 """Replies to prompts; returns the tokens of each, with the stop token if the arm returns it."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of an arm at one number of sequences.
+    """The speed of an arm: `tokens` of all replies in `seconds`, from the first prompt to the end.
 
-    Attributes:
-        num_sequences: Number of replies.
-        tokens: Number of tokens in all replies.
-        seconds: Median seconds from the first prompt to the last token.
-        differences: First differences from the replies of the first arm.
+    `seconds` is a median. `differences` are the first ones from the replies of the first arm.
     """
 
     arm: str
@@ -71,37 +69,38 @@ def make_arms(
     """Return our arms by name: replies one by one, then in a batch, with each drafter."""
     arms: dict[str, Write] = {}
     for drafter in drafters:
-        arms[f"one by one, {drafter}"] = _one_by_one(context, drafter)
+        arms[f"one by one, {drafter}"] = partial(_one_by_one, context, drafter)
     for drafter in drafters:
-        arms[f"batch, {drafter}"] = _batch(context, drafter, rows_per_round)
+        arms[f"batch, {drafter}"] = partial(_batch, context, drafter, rows_per_round)
     return arms
 
 
-def _one_by_one(context: DrafterContext, drafter: str) -> Write:
-    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        own = build_drafter(drafter, context)
-        replies = (run_trial(context.engine, prompt, params, own) for prompt in prompts)
-        return [list(reply.tokens) for reply in replies]
-
-    return write
+def _one_by_one(
+    context: DrafterContext, drafter: str, prompts: Sequence[list[int]], params: GenerationParams
+) -> list[Sequence[int]]:
+    own = build_drafter(drafter, context)
+    return [run_trial(context.engine, prompt, params, own).tokens for prompt in prompts]
 
 
-def _batch(context: DrafterContext, drafter: str, rows_per_round: int) -> Write:
-    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        replies = context.engine.generate_batch(
-            prompts,
-            params,
-            drafter=build_drafter(drafter, context),
-            batch_size=len(prompts),
-            rows_per_round=rows_per_round,
-        )
-        tokens = []
-        for reply in replies:
-            reply.raise_error()
-            tokens.append(list(reply.tokens))
-        return tokens
-
-    return write
+def _batch(
+    context: DrafterContext,
+    drafter: str,
+    rows_per_round: int,
+    prompts: Sequence[list[int]],
+    params: GenerationParams,
+) -> list[Sequence[int]]:
+    replies = context.engine.generate_batch(
+        prompts,
+        params,
+        drafter=build_drafter(drafter, context),
+        batch_size=len(prompts),
+        rows_per_round=rows_per_round,
+    )
+    tokens: list[Sequence[int]] = []
+    for reply in replies:
+        reply.raise_error()
+        tokens.append(reply.tokens)
+    return tokens
 
 
 def mlx_lm_arm(context: DrafterContext) -> Write:
@@ -113,17 +112,11 @@ def mlx_lm_arm(context: DrafterContext) -> Write:
     model, tokenizer = mlx_lm_model(context.loaded.model), mlx_lm_tokenizer(context)
 
     @left_to_blas()
-    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[list[int]]:
-        count = max(len(prompts), 1)
-        answer = batch_generate(
-            model,
-            tokenizer,
-            list(prompts),
-            max_tokens=params.max_tokens,
-            return_token_ids=True,
-            completion_batch_size=count,
-        )
-        return [list(tokens) for tokens in answer.token_ids]
+    def write(prompts: Sequence[list[int]], params: GenerationParams) -> list[Sequence[int]]:
+        size = max(len(prompts), 1)
+        options = {"max_tokens": params.max_tokens, "completion_batch_size": size}
+        answer = batch_generate(model, tokenizer, list(prompts), return_token_ids=True, **options)
+        return list(answer.token_ids)
 
     return write
 
@@ -139,11 +132,10 @@ def measure(
 
     The first arm is the baseline; `params` must be greedy; each arm is timed `repeats` times.
     """
-    names = list(arms)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    written: dict[str, list[list[int]]] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    written: dict[str, list[Sequence[int]]] = {}
     for number in range(repeats):
-        for name in rotated(names, number):
+        for name in rotated(list(arms), number):
             context.engine.target.reset()
             gc.collect()
             mx.clear_cache()
@@ -151,34 +143,39 @@ def measure(
             written[name] = arms[name](prompts, params)
             seconds[name].append(time.perf_counter() - start)
     stops = {*context.engine.target.eos_token_ids, *context.loaded.tokenizer.eos_token_ids}
-    texts = {name: [_without(stops, own) for own in written[name]] for name in names}
-    expected = texts[names[0]]
+    standard = next(iter(arms))
+    tokens = sum(map(len, written[standard]))  # the same text for all
     speeds = []
-    for name in names:
-        triples = zip(prompts, texts[name], expected, strict=True)
+    for name in arms:
         found = (
-            first_difference(context.engine, *triple, is_foreign=name == _PEER)
-            for triple in triples
+            first_difference(
+                context.engine,
+                prompt,
+                _cut(own, stops),
+                _cut(other, stops),
+                is_foreign=name == _PEER,
+            )
+            for prompt, own, other in zip(prompts, written[name], written[standard], strict=True)
         )
-        tokens = sum(map(len, written[names[0]]))  # the same text for all
         differences = tuple(difference for difference in found if difference)
         speeds.append(Speed(name, len(prompts), tokens, median(seconds[name]), differences))
     return speeds
 
 
-def _without(stops: set[int], tokens: list[int]) -> list[int]:
+def _cut(tokens: Sequence[int], stops: set[int]) -> Sequence[int]:
+    """Return a reply without its stop token, which mlx-lm drops."""
     return tokens[:-1] if tokens and tokens[-1] in stops else tokens
 
 
 def as_text(speeds: Sequence[Speed]) -> str:
     """Return a table, one row per arm and one column per number of sequences, and differences."""
-    counts = sorted({speed.num_sequences for speed in speeds})
+    sizes = sorted({speed.num_sequences for speed in speeds})
     first = {speed.num_sequences: speed for speed in reversed(speeds)}
     rows: dict[str, list[str]] = {}
     for speed in speeds:
         ratio = speed.tokens_per_s / first[speed.num_sequences].tokens_per_s
         rows.setdefault(speed.arm, []).append(f"{speed.tokens_per_s:.1f} {ratio:.2f}x")
-    head = ["tokens/s", *(f"{count} seq" for count in counts)]
+    head = ["tokens/s", *(f"{count} seq" for count in sizes)]
     parted = [
         f"{speed.arm}, {speed.num_sequences} sequences: {difference.describe()}"
         for speed in speeds
@@ -195,12 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sequences", default=SEQUENCES, help=f"in a batch ({SEQUENCES})")
     parser.add_argument("--max-tokens", type=int, default=64, help="of a reply (64)")
     parser.add_argument("--repeat", type=int, default=1, help="timings of each arm (1)")
-    parser.add_argument(
-        "--rows-per-round",
-        type=int,
-        default=DEFAULT_ROWS_PER_ROUND,
-        help=f"that drafts may fill ({DEFAULT_ROWS_PER_ROUND})",
-    )
+    text, rows = f"that drafts may fill ({DEFAULT_ROWS_PER_ROUND})", DEFAULT_ROWS_PER_ROUND
+    parser.add_argument("--rows-per-round", type=int, default=rows, help=text)
     args = parser.parse_args(argv)
     try:
         return _measure(args)
@@ -209,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    counts = parse_counts(args.sequences)
+    sizes = counts(args.sequences, "--sequences", SEQUENCES)
     params = GenerationParams(max_tokens=args.max_tokens)
     context = make_drafter_context(load_model(args.model), Options(drafter="none"), print)
     arms = make_arms(context, rows_per_round=args.rows_per_round)
@@ -218,11 +211,11 @@ def _measure(args: argparse.Namespace) -> int:
     except ImportError as error:
         print(f"mlx-lm is skipped ({error}): {INSTALL['mlx-lm']}")
     context.engine.measure_costs()
-    prompts = own_prompts(context, max(counts))
+    prompts = own_prompts(context, max(sizes))
     measure(context, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))
     speeds: list[Speed] = []
-    for count in counts:
-        speeds += measure(context, arms, prompts[:count], params, args.repeat)
+    for size in sizes:
+        speeds += measure(context, arms, prompts[:size], params, args.repeat)
     print(as_text(speeds))
     differences = (difference for speed in speeds for difference in speed.differences)
     return int(not all(difference.is_near_tie for difference in differences))
@@ -232,15 +225,6 @@ def own_prompts(context: DrafterContext, count: int) -> list[list[int]]:
     """Return the first turns of `count` built-in questions; they repeat from the beginning."""
     questions = islice(cycle(read_questions()), count)
     return [prompt_tokens(context.engine, question.turns[0]) for question in questions]
-
-
-def parse_counts(text: str) -> list[int]:
-    """Return the numbers, 1 or more, in a list such as "1,4,16"; else raise `ValueError`."""
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if not word.isdecimal() or not int(word):
-            raise ValueError(f"{word!r} is not a number of sequences such as 4")
-    return [int(word) for word in words]
 
 
 if __name__ == "__main__":

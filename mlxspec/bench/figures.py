@@ -38,15 +38,9 @@ class Spread:
 class ArmFigures:
     """The figures of an arm at one temperature.
 
-    Attributes:
-        categories: Ratios by category, in the order of the questions.
-        mean: Mean of the medians without `copy`; None if nothing could be compared.
-        tokens_per_s: Tokens/s after the first tokens.
-        ttft_s: Median seconds to the first tokens.
-        rows_per_token: Rows computed per token, or None if the arm does not count them.
-        own_memory_gb: Largest memory that a reply added, in GB.
-        peak_memory_gb: Largest memory in all, in GB.
-        rounds: Figures of drafting; empty for other projects.
+    `categories` are ratios by category, and `mean` is the mean of their medians, without `copy`;
+    None if nothing could be compared. `ttft_s` is a median; memory is the largest of a reply.
+    `rounds` are figures of drafting; empty for other projects.
     """
 
     arm: str

@@ -1,107 +1,162 @@
-"""Measures the cost of a round by the length of the text before it, with and without a ring.
+"""Measures the cost of a token, and of a round, by the length of the text before it.
 
-    python -m mlxspec.bench.lengths --lengths 1k,8k,32k,100k --steady 2000
+`mlxspec bench --context` lets arms reply after the built-in questions, repeated to a length.
 
-Up to the model's context length the cache is a full one, beyond it a ring (a rotating cache). The
-rows hold random keys and values: a prefill of 100,000 tokens takes minutes, and the values do not
-change the cost of attention. `steadiness` measures a real reply: it is long, its ring is small, and
-the first tenth of its rounds is compared with the last.
+    python -m mlxspec.bench.lengths --lengths 1k,8k,32k,100k
+
+times single rounds. Their cache holds random keys and values: a prefill of 100,000 tokens takes
+minutes, and the values do not change the cost of attention. Up to the model's context length a
+cache is a full one, beyond it a ring (a rotating cache, as with `--max-kv-size`).
 """
 
 import argparse
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 
 import mlx.core as mx
 
-from mlxspec.api import load
-from mlxspec.bench.context import WINDOW, context_lengths
+from mlxspec.bench.arms import own_arms
+from mlxspec.bench.prompts import read_questions
+from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device import backend
-from mlxspec.drafts.tree import DraftTree
-from mlxspec.engine.engine import Engine
+from mlxspec.device.backend import GB
+from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache, make_cache
-from mlxspec.loading import load_model
+from mlxspec.loading import LoadedModel, load_model
 from mlxspec.measure.tables import cell, table
 from mlxspec.models import Model
-from mlxspec.params import GenerationParams
-from mlxspec.trace.events import DraftVerified, PlainDecoded
+from mlxspec.params import GenerationParams, Options
+from mlxspec.progress import Say
+
+RING = 4096
+"""Rows of the rotating cache for contexts that are longer than the model's."""
 
 WIDTHS = (1, 4, 8, 16)
 _FILLED_AT_ONCE = 512
 _REPEATS = 7
-_PROMPT = "Once upon a time"
 _MB = 1e6
+
+
+def counts(text: str, name: str, example: str = "1k,8k") -> list[int]:
+    """Return the numbers in a list such as "1k,8k", with k as 1024.
+
+    `name` and `example` are for the `ValueError` of another text.
+    """
+    found = []
+    for word in text.lower().split(","):
+        digits, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
+        if not digits.strip().isdecimal() or int(digits) < 1:
+            raise ValueError(f"{name} takes numbers, 1 or more, such as {example}; got {text!r}")
+        found.append(int(digits) * factor)
+    return found
+
+
+@dataclass(frozen=True)
+class ContextFigures:
+    """The figures of a reply after a text of `context` tokens.
+
+    `prompt_s` are seconds to the first tokens, most of them for the prefill. `ms_per_token` is that
+    of later tokens, if there are any. `own_memory_gb` is the most that prefill and reply added.
+    """
+
+    arm: str
+    context: int
+    cache: str
+    prompt_s: float
+    ms_per_token: float | None
+    tokens_per_forward: float
+    cache_gb: float
+    own_memory_gb: float
+
+
+def measure_context(
+    loaded: LoadedModel,
+    options: Options,
+    arms: Sequence[str],
+    length: int,
+    params: GenerationParams,
+    say: Say,
+) -> list[ContextFigures]:
+    """Return the figures of every arm after `length` tokens of text.
+
+    `length` decides the size of the cache instead of `options`. Stop tokens do not end a reply.
+    """
+    fits = length + params.max_tokens <= loaded.config.max_position_embeddings
+    options = replace(options, max_kv_size=None if fits else RING)
+    turns = [turn for question in read_questions() for turn in question.turns]
+    prompt = list(islice(cycle(loaded.tokenizer.encode("\n\n".join(turns)) or [0]), length))
+    found = []
+    for name in arms:
+        context = make_drafter_context(loaded, options, say)
+        (arm,) = own_arms([name], context)
+        reply = arm.write(prompt, replace(params, ignore_eos=True))
+        later, cache = reply.later_tokens, context.target.cache
+        found.append(
+            ContextFigures(
+                arm=arm.name,
+                context=length,
+                cache=cache.describe(),
+                prompt_s=reply.ttft_s,
+                ms_per_token=1e3 * reply.seconds / later if later else None,
+                tokens_per_forward=len(reply.tokens) / reply.forwards,
+                cache_gb=cache.nbytes / GB,
+                own_memory_gb=reply.own_memory_gb,
+            )
+        )
+    return found
+
+
+def context_table(found: Sequence[ContextFigures]) -> str:
+    """Return a table, one row per arm and length."""
+    head = ["arm", "context", "cache", "first token, s", "ms/token", "tokens/forward"]
+    rows = [
+        [
+            *(one.arm, str(one.context), one.cache, cell(one.prompt_s, 1)),
+            *(cell(one.ms_per_token, 1), cell(one.tokens_per_forward)),
+            *(cell(one.cache_gb, 3), cell(one.own_memory_gb, 3)),
+        ]
+        for one in found
+    ]
+    return table([[*head, "cache, GB", "in all, GB"], *rows])
 
 
 @dataclass(frozen=True)
 class ContextCost:
     """The cost of a round after a text of `length` tokens.
 
-    `ms` are median milliseconds of a round by its rows; it commits one row.
+    `ms` are median milliseconds of a round by its rows.
     """
 
     length: int
     cache: str
     cache_bytes: int
-    ms: dict[int, float]
-
-
-@dataclass(frozen=True)
-class Steadiness:
-    """The first and the last tenth of a long reply's rounds, counted from when its ring is full.
-
-    Milliseconds are medians per round. Bytes are MLX's memory after the first tenth and at the end.
-    `tokens` counts the whole reply.
-    """
-
-    tokens: int
-    rounds: int
-    first_ms: float
-    last_ms: float
-    first_bytes: int
-    last_bytes: int
+    ms: Mapping[int, float]
 
 
 def context_costs(
     model: Model,
     lengths: Sequence[int],
     *,
-    ring: int = WINDOW,
+    ring: int = RING,
     kv_bits: int | None = None,
     widths: Sequence[int] = WIDTHS,
-    repeats: int = _REPEATS,
 ) -> list[ContextCost]:
-    """Time rounds after texts of some lengths; lengths and widths take turns.
+    """Time rounds after texts of some lengths.
 
     A ring of `ring` rows is used beyond the model's context length. `kv_bits` is 8 or 4, or None
-    for no quantisation. One timing before the `repeats` is not counted.
+    for no quantisation.
     """
-    most = model.config.max_position_embeddings
-    decoders = []
+    costs = []
     for length in lengths:
-        size = ring if length + max(widths) + repeats * len(widths) > most else None
-        cache = make_cache(model.config, max_kv_size=size, kv_bits=kv_bits)
-        decoders.append(Decoder(model, filled(cache, model, length)))
-    arms = [(number, width) for width in widths for number in range(len(lengths))]
-    timings: dict[tuple[int, int], list[float]] = {arm: [] for arm in arms}
-    for _ in range(repeats + 1):
-        for number, width in arms:
-            timings[number, width].append(_round_ms(decoders[number], width))
-    return [
-        ContextCost(
-            length,
-            decoder.cache.describe(),
-            decoder.cache.nbytes,
-            {width: median(timings[number, width][1:]) for width in widths},
-        )
-        for number, (length, decoder) in enumerate(zip(lengths, decoders, strict=True))
-    ]
+        fits = length + max(widths) <= model.config.max_position_embeddings
+        cache = make_cache(model.config, max_kv_size=None if fits else ring, kv_bits=kv_bits)
+        decoder = Decoder(model, filled(cache, model, length))
+        curve = cost_curve(verify_forward(decoder), widths, repeats=_REPEATS)
+        costs.append(ContextCost(length, cache.describe(), cache.nbytes, curve.ms))
+    return costs
 
 
 def filled(cache: Cache, model: Model, length: int) -> Cache:
@@ -117,45 +172,6 @@ def filled(cache: Cache, model: Model, length: int) -> Cache:
         cache.commit(range(count))
         mx.eval(cache.arrays)
     return cache
-
-
-def _round_ms(decoder: Decoder, width: int) -> float:
-    tree = DraftTree.from_lists([0] * width, range(-1, width - 1))
-    start = time.perf_counter()
-    backend.sync(decoder.logits(decoder.forward_tree(tree)))
-    decoder.commit([0])
-    return (time.perf_counter() - start) * 1e3
-
-
-def steadiness(engine: Engine, num_tokens: int, prompt: str = _PROMPT) -> Steadiness:
-    """Let an engine write a reply of `num_tokens` tokens, and compare its first and last rounds.
-
-    Raises `ValueError` if the tokens do not fill the engine's ring.
-    """
-    params = GenerationParams(max_tokens=num_tokens, ignore_eos=True)
-    ends, held, tokens = [], [], 0
-    room = engine.target.cache.max_size or 0
-    for event in engine.generate(prompt, params):
-        if isinstance(event, DraftVerified | PlainDecoded):
-            tokens += len(event.emit)
-            if event.context > room:
-                ends.append(event.ts)
-                held.append(mx.get_active_memory())
-    took = [(end - start) * 1e3 for start, end in pairwise(ends)]
-    if not took:
-        raise ValueError(
-            f"{num_tokens} tokens are too few to fill a ring of {room} rows: write more tokens, or "
-            "use a smaller ring"
-        )
-    tenth = max(1, len(took) // 10)
-    return Steadiness(
-        tokens=tokens,
-        rounds=len(held),
-        first_ms=median(took[:tenth]),
-        last_ms=median(took[-tenth:]),
-        first_bytes=held[tenth],
-        last_bytes=held[-1],
-    )
 
 
 def as_text(costs: Sequence[ContextCost]) -> str:
@@ -176,35 +192,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.lengths", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
-    parser.add_argument("--ring", type=int, default=WINDOW, help=f"rows of a ring ({WINDOW})")
+    parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")
     parser.add_argument("--kv-bits", type=int, help="4 or 8")
-    parser.add_argument(
-        "--steady", type=int, metavar="TOKENS", help="also write a reply of this length"
-    )
-    parser.add_argument("--steady-ring", type=int, default=256, help="rows of its ring (256)")
-    parser.add_argument("--drafter", default="none", help="its drafter (none)")
     args = parser.parse_args(argv)
     try:
-        _measure(args)
+        model, lengths = load_model(args.model).own, counts(args.lengths, "--lengths")
+        print(as_text(context_costs(model, lengths, ring=args.ring, kv_bits=args.kv_bits)))
     except (ValueError, MlxspecError) as error:
         parser.error(str(error))
     return 0
-
-
-def _measure(args: argparse.Namespace) -> None:
-    model = load_model(args.model).own
-    costs = context_costs(
-        model, context_lengths(args.lengths), ring=args.ring, kv_bits=args.kv_bits
-    )
-    print(as_text(costs))
-    if args.steady:
-        engine = load(args.model, drafter=args.drafter, max_kv_size=args.steady_ring)
-        found = steadiness(engine, args.steady)
-        print(
-            f"{found.tokens} tokens, {engine.target.cache.describe()}, {found.rounds} rounds since "
-            f"it was full: {found.first_ms:.1f} ms each in the first tenth, {found.last_ms:.1f} in "
-            f"the last; {found.first_bytes / _MB:.1f} MB, then {found.last_bytes / _MB:.1f}"
-        )
 
 
 if __name__ == "__main__":

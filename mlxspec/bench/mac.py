@@ -18,7 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec import __version__
-from mlxspec.bench.arms import PLAIN, Task, drafters_here, own_arms
+from mlxspec.bench.arms import PLAIN, drafters_here, own_arms
 from mlxspec.bench.figures import arm_figures
 from mlxspec.bench.mac_file import Finding, Kind, Line, judged
 from mlxspec.bench.prompts import choose_questions, read_questions
@@ -36,7 +36,8 @@ from mlxspec.loading import load_model
 from mlxspec.measure.drift import NUM_ROWS, Text, measure_drift
 from mlxspec.measure.tables import as_json
 from mlxspec.measure.trial import PROMPTS
-from mlxspec.params import Options
+from mlxspec.params import GenerationParams, Options
+from mlxspec.progress import Say
 
 CURVES = {
     "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},
@@ -74,7 +75,7 @@ _WORKING_SET = (0.6, 0.85)  # share of the memory for the GPU; the code assumes 
 _GROUP_SIZE = 64
 _BYTES, _MOST_MATRICES = 48_000_000, 24  # of the matrices that take turns
 _LAYERS = 4  # layers with their own keys and values, which take turns
-_TASK = Task(max_tokens=96)
+_PARAMS = GenerationParams(max_tokens=96)
 _NUM_NODES, _MAX_TOKENS, _NUM_DRAWS = (4, 12), 48, 400
 _SETTINGS = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER", "MLX_ENABLE_TF32", "MLXSPEC_WIRED")
 
@@ -85,7 +86,7 @@ Timed = tuple[str, Callable[[int], None], int]
 def collect(
     measurements: Mapping[str, Callable[[], Finding]],
     save: Callable[[Mapping[str, Finding]], None],
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Finding]:
     """Run measurements one after the other; one that fails is told, and stops no other.
 
@@ -118,8 +119,9 @@ def machine() -> Finding:
     }
     lines = []
     if facts.backend != "metal":
-        text = f"a Mac's GPU: this is {facts.backend} on {facts.device}"
-        lines.append(Line("not measured", text))
+        lines.append(
+            Line("not measured", f"a Mac's GPU: this is {facts.backend} on {facts.device}")
+        )
     if size := told.get("max_recommended_working_set_size"):
         figures["working_set_gb"] = float(size) / backend.GB
         share, (low, high) = figures["working_set_gb"] / facts.memory_gb, _WORKING_SET
@@ -143,28 +145,23 @@ def _is_on_battery() -> bool:
 def forwards() -> Finding:
     """Return the cost of the default model's forwards by their rows, and the model's memory."""
     loaded = load_model()
-    decoder = Decoder(loaded.model)
-
-    def timed() -> Iterator[Timed]:
-        for context in CONTEXTS:
-            decoder.observe([0] * (context - len(decoder)))
-            yield f"forwards after {context} tokens", verify_forward(decoder), 1
-
-    costs = _costs(timed())
+    found = costs(_forwards(Decoder(loaded.model)))
     more = {
         "weights": loaded.weights,
         "weights_gb": loaded.model.nbytes / backend.GB,
         "peak_memory_gb": memory.peak_memory_gb(),
     }
-    return Finding({**costs.figures, **more}, costs.lines)
+    return Finding({**found.figures, **more}, found.lines)
 
 
-def products() -> Finding:
-    """Return the cost of products by their rows; several matrices take turns, as in a model."""
-    return _costs(_products())
+def _forwards(decoder: Decoder) -> Iterator[Timed]:
+    for context in CONTEXTS:
+        decoder.observe([0] * (context - len(decoder)))
+        yield f"forwards after {context} tokens", verify_forward(decoder), 1
 
 
-def _products() -> Iterator[Timed]:
+def products() -> Iterator[Timed]:
+    """Yield products of several matrices that take turns, as in a model."""
     for (width, height), bits in product(SIZES, BITS):
         fitting = max(_BYTES // (bits * width * height // 8), 1)
         count = 1 if backend.is_cpu() else min(fitting, _MOST_MATRICES)
@@ -190,15 +187,11 @@ def _product(bits: int, width: int, height: int) -> Callable[[mx.array], mx.arra
     )
 
 
-def attention() -> Finding:
-    """Return the cost of attention by its rows, with an array as mask and without a mask.
+def attention() -> Iterator[Timed]:
+    """Yield attention with an array as mask, which a draft tree has, and without a mask.
 
-    A draft tree has an array. MLX chooses a kernel by rows, mask and head size.
+    MLX chooses a kernel by rows, mask and head size.
     """
-    return _costs(_attention())
-
-
-def _attention() -> Iterator[Timed]:
     dtype = mx.float32 if backend.is_cpu() else mx.float16  # the dtypes that models use
 
     def noise(*shape: int) -> mx.array:
@@ -225,7 +218,7 @@ def _attention() -> Iterator[Timed]:
         yield f"{name}, {keys} keys, {'an array' if has_mask else 'no mask'}", forward, _LAYERS
 
 
-def _costs(timed: Iterable[Timed]) -> Finding:
+def costs(timed: Iterable[Timed]) -> Finding:
     """Return milliseconds by rows for each, and whether more rows cost more."""
     figures: dict[str, Any] = {}
     lines: list[Line] = []
@@ -253,14 +246,17 @@ def published(name: str, curve: CostCurve, device: str) -> list[Line]:
     generation = re.search(r"\bM\d+\b", device)
     if name != "4-bit 4096x4096" or generation is None:
         return []
-    lines = []
-    for table in (table for table in CURVES if re.search(rf"\b{generation[0]}\b", table)):
-        for rows, ratio in CURVES[table].items():
-            if rows > 1 and rows in curve.ms:
-                own = curve.ms[rows] / curve.ms[1]
-                text = f"{name}, {table}: {rows} rows cost {own:.2f}, published {ratio:.2f}"
-                lines.append(judged(text, abs(own - ratio) <= _NEAR * ratio))
-    return lines
+    own = {rows: ms / curve.ms[1] for rows, ms in curve.ms.items() if rows > 1}
+    return [
+        judged(
+            f"{name}, {table}: {rows} rows cost {own[rows]:.2f}, published {ratio:.2f}",
+            abs(own[rows] - ratio) <= _NEAR * ratio,
+        )
+        for table in CURVES
+        if re.search(rf"\b{generation[0]}\b", table)
+        for rows, ratio in CURVES[table].items()
+        if rows in own
+    ]
 
 
 # ---- replies -----------------------------------------------------------------------------------
@@ -274,9 +270,9 @@ def replies() -> Finding:
     questions = choose_questions(read_questions(), limit=1)
     chosen = [*questions[:2], questions[-1]]  # the reply to the last one copies its text
     runner = Runner(context.engine, arms, PLAIN)
-    runner.warm_up(_TASK, lambda name: None)
-    cases = enumerate(Plan(chosen, [0.0], 1, _TASK).cases)
-    rows = [row for number, case in cases for row in runner.rows(case, number, _TASK)]
+    runner.warm_up(_PARAMS, lambda name: None)
+    cases = enumerate(Plan(chosen, [0.0], 1, _PARAMS).cases)
+    rows = [row for number, case in cases for row in runner.rows(case, number, _PARAMS)]
     plain, *drafted = (arm_figures(rows, arm.name, PLAIN) for arm in arms)
     lines = []
     for found in drafted:
@@ -326,17 +322,11 @@ def drift() -> Finding:
         state = _largest_state(target, tokens[:NUM_ROWS])
         found = measure_drift(target, [Text.of(tokens[:NUM_ROWS], tokens[NUM_ROWS:], None)])
         figures[name] = {"largest_state": state, "drift": found}
-        lines += [
-            judged(
-                f"{name} holds the numbers of the default model: {state:,.0f} at most between "
-                "layers",
-                bool(np.isfinite(state)),
-            ),
-            judged(
-                f"gaps that are near-ties in {name} are at most {most:g}: {found.near_tie:.2g}",
-                found.near_tie <= most,
-            ),
-        ]
+        holds = (
+            f"{name} holds the numbers of the default model: {state:,.0f} at most between layers"
+        )
+        gaps = f"gaps that are near-ties in {name} are at most {most:g}: {found.near_tie:.2g}"
+        lines += [judged(holds, bool(np.isfinite(state))), judged(gaps, found.near_tie <= most)]
     return Finding(figures, tuple(lines))
 
 
@@ -365,6 +355,6 @@ def measurements(first_frame_s: Callable[[], float]) -> dict[str, Callable[[], F
         "replies of every drafter": replies,
         "whether drafts change the output": lossless,
         "rounding in each precision": drift,
-        "products of 1 to 32 rows": products,
-        "attention of 1 to 32 rows": attention,
+        "products of 1 to 32 rows": lambda: costs(products()),
+        "attention of 1 to 32 rows": lambda: costs(attention()),
     }

@@ -70,10 +70,7 @@ def to_text(found: Mapping[str, Finding]) -> str:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return the lines of all findings in a file.
-
-    Raises `ReportError` if it cannot be read, is not a report, has another version, or is damaged.
-    """
+    """Return the lines of all findings in a file, or raise `ReportError`."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -94,15 +91,11 @@ def read_lines(path: Path) -> list[Line]:
         )
     try:
         findings = document["findings"].values()
-        return [_line(line) for finding in findings for line in finding["lines"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        lines = [Line(**line) for finding in findings for line in finding["lines"]]
+        if not all(line.kind in get_args(Kind) and isinstance(line.text, str) for line in lines):
+            raise TypeError("not a line")
+    except (AttributeError, KeyError, TypeError) as error:
         raise ReportError(
             f"{path} is damaged: its findings cannot be read. Ask for the file again"
         ) from error
-
-
-def _line(stated: Mapping[str, Any]) -> Line:
-    kind, text = stated["kind"], stated["text"]
-    if kind not in get_args(Kind) or not isinstance(text, str):
-        raise ValueError(f"not a line: {stated!r:.80}")
-    return Line(kind, text)
+    return lines

@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxspec.bench.arms import Arm, Task
+from mlxspec.bench.arms import Arm
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter
@@ -23,6 +23,7 @@ from mlxspec.errors import MlxspecError
 from mlxspec.loading import Tokenizer
 from mlxspec.measure.trial import Trial, Watch
 from mlxspec.models import Model, TargetModel
+from mlxspec.params import GenerationParams
 
 INSTALL = {
     "mlx-lm": "pip install mlx-lm",
@@ -63,9 +64,9 @@ class MlxLmArm:
         """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
-    def write(self, prompt: Sequence[int], task: Task) -> Trial:
-        mx.random.seed(task.seed)
-        sampler = self._sampling.make_sampler(temp=task.temperature)
+    def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
+        mx.random.seed(params.seed)
+        sampler = self._sampling.make_sampler(temp=params.sampling.temperature)
         tokens: list[int] = []
         drafted: list[bool] = []
         watch = Watch.after_collecting()
@@ -73,7 +74,7 @@ class MlxLmArm:
             self._model,
             self._tokenizer,
             list(prompt),
-            max_tokens=task.max_tokens,
+            max_tokens=params.max_tokens,
             sampler=sampler,
             **self._options,
         ):
@@ -106,7 +107,7 @@ class DsparkArm:
         """Do nothing: no state outlives a reply."""
 
     @left_to_blas()
-    def write(self, prompt: Sequence[int], task: Task) -> Trial:
+    def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
         rows: list[int] = []
 
         def on_text(_: str) -> None:
@@ -122,16 +123,16 @@ class DsparkArm:
             self._target,
             self._tokenizer,
             prompt_ids=list(prompt),
-            max_new_tokens=task.max_tokens,
-            temperature=task.temperature,
-            seed=task.seed,
+            max_new_tokens=params.max_tokens,
+            temperature=params.sampling.temperature,
+            seed=params.seed,
             on_text=on_text,
             on_round=on_round,
         )
         mx.synchronize()
         forwards = int(result.target_forwards)
         prompt_row = forwards - len(rows)
-        tokens = result.token_ids[: task.max_tokens]  # its last round may write one too many
+        tokens = result.token_ids[: params.max_tokens]  # its last round may write one too many
         return watch.trial(tokens, prompt, forwards, sum(rows) + prompt_row)
 
 

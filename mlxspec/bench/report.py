@@ -6,8 +6,7 @@ from typing import Any
 
 from mlxspec.bench.figures import ArmFigures, Spread, arm_figures
 from mlxspec.bench.prompts import APART
-from mlxspec.bench.rows import row_dict
-from mlxspec.bench.run import Row
+from mlxspec.bench.run import Row, row_dict
 from mlxspec.bench.setup import Setup, cost_line, setup_lines
 from mlxspec.budget import CostCurve
 from mlxspec.measure.cost import estimated_tps
@@ -20,11 +19,8 @@ _ARMS_IN_A_TABLE = 6
 class BenchResult:
     """A run, finished or not; `is_partial` means that it was interrupted.
 
-    Attributes:
-        arms: Names of the arms, in the order of the user.
-        baseline: Name of the arm that the others are compared with.
-        cost: The cost curve, or None if it was not measured.
-        notes: Messages on arms and conversations that were left out.
+    `arms` are in the order of the user; the others are compared with `baseline`. `notes` tell which
+    arms and conversations were left out.
     """
 
     setup: Setup
@@ -106,17 +102,10 @@ def _table(columns: Sequence[ArmFigures], cost: CostCurve | None) -> str:
         values = [figures.rounds.get(figure, 0) for figures in columns]
         rows += [[name, *map(cell, values)]] if any(values) else []
     if cost is not None:
-        estimates = (_estimate(cost, figures) for figures in columns)
+        each = [(one.tokens_per_forward, one.rows_per_token) for one in columns]
+        estimates = (n if n is None else estimated_tps(cost, t, n * t) for t, n in each)
         rows.append(["estimate, tokens/s", *(cell(value, 1) for value in estimates)])
     return table(rows)
-
-
-def _estimate(cost: CostCurve, figures: ArmFigures) -> float | None:
-    """Return the tokens/s that the cost curve promises for an arm's tokens and rows per forward."""
-    if figures.rows_per_token is None:
-        return None
-    rows = figures.rows_per_token * figures.tokens_per_forward
-    return estimated_tps(cost, figures.tokens_per_forward, rows)
 
 
 def _of_rounds(name: str, form: str = "{:.2f}") -> Callable[[ArmFigures], str]:
@@ -160,24 +149,19 @@ def _agreement(result: BenchResult) -> str:
     lines = []
     for arm in result.arms:
         greedy = [row for row in result.rows if row.arm == arm and row.case.temp == 0]
-        if greedy and arm != result.baseline:
-            lines += _agreement_of(arm, greedy, result.baseline)
+        if not greedy or arm == result.baseline:
+            continue
+        parted = [
+            f"  {row.case.question.category} {row.case.question.id}, turn {turn}: "
+            f"{difference.describe()}"
+            for row in greedy
+            for turn, difference in enumerate(row.differences, 1)
+            if difference
+        ]
+        total = sum(len(row.replies) for row in greedy)
+        same = f"{total - len(parted)} of {total} greedy replies"
+        lines += [f"{arm}: {same} are those of {result.baseline}", *parted]
     return "\n".join(lines)
-
-
-def _agreement_of(arm: str, rows: Sequence[Row], baseline: str) -> list[str]:
-    found = [
-        (row.case.question, turn, difference)
-        for row in rows
-        for turn, difference in enumerate(row.differences)
-        if difference
-    ]
-    total = sum(len(row.replies) for row in rows)
-    lines = [f"{arm}: {total - len(found)} of {total} greedy replies are those of {baseline}"]
-    for question, turn, difference in found:
-        name = f"{question.category} {question.id}, turn {turn + 1}"
-        lines.append(f"  {name}: {difference.describe()}")
-    return lines
 
 
 def _faults(rows: Sequence[Row]) -> list[str]:

@@ -4,16 +4,21 @@ The prompt of the next turn holds the baseline's reply for all arms. So all arms
 also at temperatures at which their replies differ.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
-from mlxspec.bench.arms import Arm, Task
+from mlxspec.bench.arms import Arm
 from mlxspec.bench.prompts import Question
+from mlxspec.bench.setup import Setup
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
 from mlxspec.measure.lossless import first_difference
 from mlxspec.measure.trial import Trial, prompt_tokens, rotated
+from mlxspec.params import GenerationParams
 from mlxspec.trace.difference import Difference
 
 _WARM_UP = "Name three colours, and say them again: "
@@ -21,12 +26,12 @@ _WARM_UP = "Name three colours, and say them again: "
 
 @dataclass(frozen=True)
 class Plan:
-    """The questions and settings of a run; each repeat adds 1 to the seed of `task`."""
+    """The questions and settings of a run; each repeat adds 1 to the seed of `params`."""
 
     questions: Sequence[Question]
     temps: Sequence[float]
     repeats: int
-    task: Task
+    params: GenerationParams
 
     @property
     def cases(self) -> list["Case"]:
@@ -43,12 +48,12 @@ class Case:
     temp: float
     repeat: int
 
-    def task(self, task: Task) -> Task:
-        """Return the task of this conversation."""
+    def params(self, params: GenerationParams) -> GenerationParams:
+        """Return the settings of this conversation."""
         return replace(
-            task,
-            temperature=self.temp,
-            seed=task.seed + self.repeat,
+            params,
+            sampling=replace(params.sampling, temperature=self.temp),
+            seed=params.seed + self.repeat,
             grammar=self.question.grammar,
         )
 
@@ -77,63 +82,54 @@ class Runner:
         self.arms = list(arms)
         self.baseline = baseline
 
-    def warm_up(self, task: Task, tell: Callable[[str], None]) -> None:
+    def warm_up(self, params: GenerationParams, tell: Callable[[str], None]) -> None:
         """Let every arm write a few tokens that do not count."""
         prompt = prompt_tokens(self.engine, _WARM_UP)
         for arm in self.arms:
             tell(arm.name)
             arm.begin()
-            arm.write(prompt, replace(task, max_tokens=min(task.max_tokens, 8)))
+            arm.write(prompt, replace(params, max_tokens=min(params.max_tokens, 8)))
 
     def rows(
         self,
         case: Case,
         number: int,
-        task: Task,
+        params: GenerationParams,
         known: Sequence[Row] = (),
         tell: Callable[[str], None] = lambda name: None,
     ) -> list[Row]:
         """Return the rows of a conversation, for all arms that are not in `known`.
 
-        Args:
-            case: The conversation.
-            number: Number of conversations before it; it decides which arm writes first.
-            task: Settings of the replies; those of the conversation replace some of them.
-            known: Rows of the conversation from an earlier run.
-            tell: Called with the name of each arm before it writes.
-
-        Raises:
-            ContextLengthError: The conversation is longer than the context of the model.
+        `number` counts the conversations before it: it decides which arm writes first. Settings of
+        the conversation replace those of `params`. `tell` is called with each arm before it writes.
         """
         replies = {row.arm: list(row.replies) for row in known}
         waiting = [arm for arm in rotated(self.arms, number) if arm.name not in replies]
         replies |= {arm.name: [] for arm in waiting}
         differences: dict[str, list[Difference | None]] = {arm.name: [] for arm in waiting}
-        task, texts = case.task(task), []
+        params, texts = case.params(params), []
         for arm in waiting:
             arm.begin()
         for turn, question in enumerate(case.question.turns):
             texts.append(question)
             prompt = prompt_tokens(self.engine, *texts)
-            self._check_room(len(prompt), task.max_tokens)
+            self._check_room(len(prompt), params.max_tokens)
             for arm in waiting:
                 tell(arm.name)
-                replies[arm.name].append(arm.write(prompt, task))
+                replies[arm.name].append(arm.write(prompt, params))
             standard = replies[self.baseline][turn]
             texts.append(self.engine.tokenizer.decode(standard.tokens))
             for arm in waiting if case.temp == 0 else ():
-                found = self._compare(prompt, replies[arm.name][turn], standard)
+                reply = replies[arm.name][turn]
+                is_foreign = not (reply.is_own and standard.is_own)
+                found = first_difference(
+                    self.engine, prompt, reply.tokens, standard.tokens, is_foreign=is_foreign
+                )
                 differences[arm.name].append(found)
         return [
             Row(case, arm.name, tuple(replies[arm.name]), tuple(differences[arm.name]))
             for arm in waiting
         ]
-
-    def _compare(self, prompt: Sequence[int], written: Trial, standard: Trial) -> Difference | None:
-        is_foreign = not (written.is_own and standard.is_own)
-        return first_difference(
-            self.engine, prompt, written.tokens, standard.tokens, is_foreign=is_foreign
-        )
 
     def _check_room(self, num_prompt: int, max_tokens: int) -> None:
         room = self.engine.context_length
@@ -144,3 +140,75 @@ class Runner:
                 "--max-tokens or shorter prompts",
                 room,
             )
+
+
+# ---- the file of a long run, which can be interrupted and continued ----------------------------
+
+_KEY = ("question_id", "digest", "temp", "repeat")
+
+
+def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
+    """Append rows to a file, or raise `ValueError`."""
+    lines = [json.dumps(row_dict(row) | {"setup": dict(setup)}) + "\n" for row in rows]
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+    except OSError as error:
+        raise ValueError(f"cannot write the rows to {path}: {error.strerror}") from error
+
+
+def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
+    """Return the rows of a file that belong to a plan and were measured in the same setup.
+
+    Lines that an interruption cut off are ignored. Raises `ValueError` if the file cannot be read.
+    """
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the rows in {path}: {error}") from error
+    here = json.loads(json.dumps(dict(setup)))
+    cases = {tuple(_key(case).values()): case for case in plan.cases}
+    rows: dict[tuple[Any, ...], Row] = {}
+    for stated in map(_json, lines):
+        case = cases.get(tuple(stated.get(name) for name in _KEY))
+        if case is not None and stated.get("setup") == here and _is_judged(stated):
+            rows[case, stated["arm"]] = _row(stated, case)
+    return list(rows.values())
+
+
+def row_dict(row: Row) -> dict[str, Any]:
+    """Return a row ready for JSON."""
+    return {
+        **_key(row.case),
+        "category": row.case.question.category,
+        "arm": row.arm,
+        "replies": [asdict(reply) for reply in row.replies],
+        "differences": [found and asdict(found) for found in row.differences],
+    }
+
+
+def _key(case: Case) -> dict[str, Any]:
+    values = case.question.id, case.question.digest, case.temp, case.repeat
+    return dict(zip(_KEY, values, strict=True))
+
+
+def _is_judged(stated: Mapping[str, Any]) -> bool:
+    """Return whether differences have a near-tie; an earlier version did not measure it."""
+    return all(item is None or "near_tie" in item for item in stated["differences"])
+
+
+def _row(stated: Mapping[str, Any], case: Case) -> Row:
+    replies = [Trial(**{**reply, "tokens": tuple(reply["tokens"])}) for reply in stated["replies"]]
+    found: Sequence[Any] = stated["differences"]
+    differences = tuple(None if item is None else Difference(**item) for item in found)
+    return Row(case, str(stated["arm"]), tuple(replies), differences)
+
+
+def _json(line: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -5,21 +5,19 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mlxspec import __version__
-from mlxspec.bench.arms import Task
 from mlxspec.budget import CostCurve
 from mlxspec.device import backend
 from mlxspec.drafting.registry import DrafterContext
-from mlxspec.params import Options
+from mlxspec.params import GenerationParams, Options, SamplingParams
 
 Setup = Mapping[str, Any]
 """Values by name, ready for JSON; only figures of equal setups are comparable."""
 
-_DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
-_FILTERS = ("top_p", "min_p")
+_CHOSEN = ("branching", "depth", "exit_threshold", "chain_rule", "top_p", "min_p")
 _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
-def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
+def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -> Setup:
     """Return the setup of a run in which all arms are compared with the baseline."""
     facts = backend.facts()
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
@@ -30,47 +28,37 @@ def setup_of(context: DrafterContext, task: Task, baseline: str) -> Setup:
         "system": facts.system,
         "blas": facts.blas,
         "versions": versions | {name: found for name in _OTHERS if (found := version_of(name))},
-        "max_tokens": task.max_tokens,
-        "num_draft_tokens": task.num_draft_tokens,
+        "max_tokens": params.max_tokens,
+        "num_draft_tokens": params.num_draft_tokens,
         "lookahead": context.lookahead,
-        **_drafting(context),
-        **_filters(task),
-        "seed": task.seed,
+        **_chosen(context, params),
+        "seed": params.seed,
         "baseline": baseline,
     }
 
 
-def _drafting(context: DrafterContext) -> dict[str, Any]:
-    """Return the settings of the drafts that the user chose, without defaults."""
-    rule = context.engine.chain_rule
-    values = {
-        "branching": context.limits.branching,
-        "depth": context.limits.depth,
-        "exit_threshold": context.exit_threshold,
-        "chain_rule": None if rule == Options.chain_rule else rule,
-    }
-    return {name: values[name] for name in _DRAFTING if values[name] is not None}
-
-
-def _filters(task: Task) -> dict[str, Any]:
-    """Return the filters that the user chose, without those that keep all tokens."""
-    neutral = Task()
-    values = {name: getattr(task, name) for name in _FILTERS}
-    return {name: value for name, value in values.items() if value != getattr(neutral, name)}
+def _chosen(context: DrafterContext, params: GenerationParams) -> dict[str, Any]:
+    """Return the settings of drafts and the filters that the user chose, without defaults."""
+    limits, rule, sampling = context.limits, context.engine.chain_rule, params.sampling
+    drafting = (limits.branching, limits.depth, context.exit_threshold, rule)
+    values = (*drafting, sampling.top_p, sampling.min_p)
+    defaults = (None, None, None, Options.chain_rule, SamplingParams.top_p, SamplingParams.min_p)
+    found = zip(_CHOSEN, values, defaults, strict=True)
+    return {name: value for name, value, default in found if value != default}
 
 
 def setup_lines(setup: Setup) -> list[str]:
     """Return a setup as lines of a name and a value."""
     versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
+    chosen = [f"{name.replace('_', ' ')} {setup[name]}" for name in _CHOSEN if name in setup]
     settings = (
-        f"{setup['max_tokens']} tokens at most, {setup['num_draft_tokens']} draft nodes a round, "
-        f"draft models {setup['lookahead']}"
+        f"{setup['max_tokens']} tokens at most",
+        f"{setup['num_draft_tokens']} draft nodes a round",
+        f"draft models {setup['lookahead']}",
+        *chosen,
     )
-    chosen = (name for name in (*_DRAFTING, *_FILTERS) if name in setup)
-    asked = (f"{name.replace('_', ' ')} {setup[name]}" for name in chosen)
-    settings = ", ".join((settings, *asked))
     rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
-    rows |= {"versions": versions, "settings": settings}
+    rows |= {"versions": versions, "settings": ", ".join(settings)}
     return [f"{name:<10}{value}" for name, value in rows.items() if value]
 
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
+from typing import Any
 
-from mlxspec.bench.arms import PLAIN, Arm, Task, drafters_here, make_drafter, own_arms
+from mlxspec.bench.arms import PLAIN, Arm, drafters_here, make_drafter, own_arms
 from mlxspec.bench.prompts import Question
 from mlxspec.bench.sampled import (
     LENGTH,
@@ -37,7 +37,7 @@ from mlxspec.loading import LoadedModel
 from mlxspec.measure.drift import Drift, Text, measure_drift
 from mlxspec.measure.lossless import first_difference, proof_of
 from mlxspec.measure.trial import Trial, prompt_tokens
-from mlxspec.params import Grammar, Options
+from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.params.grammar import GrammarKind
 from mlxspec.progress import Say
 from mlxspec.reply.continuation import Continuation
@@ -54,28 +54,17 @@ _GRAMMARS: dict[GrammarKind, str] = {
     "lark": "a grammar",
 }
 
-T = TypeVar("T")
-
-
-class Progress(Protocol):
-    """Shows the progress of a loop."""
-
-    def __call__(self, items: Sequence[T], doing: str) -> Iterable[T]:
-        """Return the items, and show how many are done; `doing` describes the loop."""
+Progress = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Returns the items of a loop that a text describes, and shows how many are done."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Questions, caches and drafters to check, and the size of the check.
 
-    Attributes:
-        questions: The first turns are the prompts.
-        caches: Options with the settings of each kind of cache.
-        drafters: Words of `--drafter`, a plus sign for a pool; empty for all that need no download.
-        num_nodes: Numbers of draft nodes per round, used in turn.
-        max_tokens: Maximum number of tokens of a greedy reply.
-        num_draws: Number of samples with each drafter.
-        grammar: The grammar of all replies and samples; None for any text.
+    The first turns of the questions are the prompts. `caches` are options with the settings of each
+    kind of cache, `drafters` words of `--arms`; none means all that need no download. `num_nodes`
+    are numbers of draft nodes per round, used in turn. `num_draws` counts samples of each drafter.
     """
 
     questions: Sequence[Question]
@@ -86,9 +75,11 @@ class Plan:
     num_draws: int
     grammar: Grammar | None = None
 
-    def task(self, num_nodes: int) -> Task:
+    def params(self, num_nodes: int) -> GenerationParams:
         """Return the settings of a greedy reply with `num_nodes` draft nodes per round."""
-        return Task(max_tokens=self.max_tokens, num_draft_tokens=num_nodes, grammar=self.grammar)
+        return GenerationParams(
+            max_tokens=self.max_tokens, num_draft_tokens=num_nodes, grammar=self.grammar
+        )
 
     @property
     def num_samples(self) -> int:
@@ -104,37 +95,28 @@ class Plan:
 
 @dataclass(frozen=True)
 class GreedyCase:
-    """A prompt and its plain reply, which is empty before it is written.
-
-    `name` is the category and the number of the question.
-    """
+    """A prompt, the name of its question, and its plain reply, which is empty at first."""
 
     name: str
     prompt: tuple[int, ...]
-    task: Task
+    params: GenerationParams
     plain: tuple[int, ...] = ()
 
 
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
-    """Check a model with all caches and drafters of a plan.
-
-    Raises:
-        MlxspecError: A drafter is missing, or does not fit this target.
-        ValueError: No question fits the model, no cache does, or no distribution is worth a test.
-    """
+    """Check a model with all caches and drafters of a plan."""
     notes: list[str] = []
     contexts = _contexts(loaded, plan.caches, say, notes)
     first, start = Checker(contexts[0], plan, progress, notes), time.monotonic()
     cases = first.cases()  # first, so that an error does not come after minutes of other checks
-    passed = time.monotonic() - start
-    say(_estimate(passed, first, len(contexts), len(cases)))
+    say(_estimate(time.monotonic() - start, first, len(contexts), len(cases)))
     caches = [_said(first.check_replies(), say)]
     distributions = first.check_distributions(cases)
     # one after the other, because each has its own drafters in memory
     for context in contexts[1:]:
         caches.append(_said(Checker(context, plan, progress, notes).check_replies(), say))
     return CheckResult(
-        setup=setup_of(first.context, plan.task(max(plan.num_nodes)), PLAIN),
+        setup=setup_of(contexts[0], plan.params(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
         caches=tuple(caches),
         distributions=distributions,
@@ -187,11 +169,7 @@ class Checker:
     def __init__(
         self, context: DrafterContext, plan: Plan, progress: Progress, notes: list[str]
     ) -> None:
-        """Prepare; `notes` gets an entry for each question that is left out.
-
-        Raises `MlxspecError` if a drafter is missing or does not fit this target, and `ValueError`
-        if no question fits the model.
-        """
+        """Prepare; `notes` gets an entry for each question that is left out."""
         self.context = context
         self.plan = plan
         self.drafters = list(plan.drafters) or drafters_here(context)
@@ -206,7 +184,7 @@ class Checker:
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions with their plain replies."""
         # without nodes a grammar drafts nothing either: a forward for every token
-        plain = self.plan.task(0)
+        plain = self.plan.params(0)
         watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
         return [
             replace(found, plain=self._plain.write(found.prompt, plain).tokens) for found in watched
@@ -215,10 +193,8 @@ class Checker:
     @cached_property
     def drift(self) -> Drift:
         """The drift of rows, over the first replies."""
-        room = self.context.engine.context_length
-        texts = [
-            Text.of(found.prompt, found.plain, room) for found in self.greedy_cases[:_NUM_TEXTS]
-        ]
+        room, cases = self.context.engine.context_length, self.greedy_cases[:_NUM_TEXTS]
+        texts = [Text.of(found.prompt, found.plain, room) for found in cases]
         watched = self._progress(texts, f"{self._cache}: drift of rows")
         return measure_drift(self.context.target, watched)
 
@@ -232,10 +208,7 @@ class Checker:
         return CacheCheck(self._cache, self.drift, tuple(agreements))
 
     def cases(self) -> list[Case]:
-        """Return the distributions to sample from, after prefixes of the plain replies.
-
-        Raises `ValueError` if no distribution is worth a test.
-        """
+        """Return the distributions to sample from, after prefixes of the plain replies."""
         prefixes = [
             (*found.prompt, *found.plain[:length])
             for length in _LENGTHS
@@ -243,10 +216,8 @@ class Checker:
             if length < len(found.plain)
         ]
         watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
-        plan = self.plan
-        return cases_of(
-            self.context.target, watched, plan.num_nodes, plan.num_samples, self._constraint
-        )
+        size = self.plan.num_samples
+        return cases_of(self.context.target, watched, self.plan.num_nodes, size, self._constraint)
 
     def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
@@ -255,13 +226,12 @@ class Checker:
         )
 
     def _draws(self, word: str) -> Callable[[Case], Iterator[Trial]]:
-        drafter = make_drafter(word, self.context)
-        sample = partial(draw, budget=self._budget, grammar=self.plan.grammar)
+        sample = partial(draw, self.context.engine, make_drafter(word, self.context))
 
         def draws(case: Case) -> Iterator[Trial]:
             doing = f"samples: {word}, {case.num_nodes} nodes a round"
             for seed in self._progress(case.seeds, doing):
-                yield sample(self.context.engine, drafter, case, seed)
+                yield sample(case, seed, budget=self._budget, grammar=self.plan.grammar)
 
         return draws
 
@@ -275,13 +245,10 @@ class Checker:
 def check_replies(
     engine: Engine, arm: Arm, cases: Iterable[GreedyCase], near_tie: float
 ) -> Agreement:
-    """Compare the replies of a drafter with the plain ones.
-
-    `near_tie` is the largest gap between two logits that rounding explains.
-    """
+    """Compare the replies of a drafter with the plain ones; `near_tie` as in `first_difference`."""
     replies, partings = [], []
     for case in cases:
-        reply = arm.write(case.prompt, case.task)
+        reply = arm.write(case.prompt, case.params)
         replies.append(reply)
         found = first_difference(engine, case.prompt, reply.tokens, case.plain, near_tie=near_tie)
         if found is not None:
@@ -308,7 +275,7 @@ def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
             notes.append(f"{name} is skipped: it leaves no room for {plan.room} tokens")
             continue
         num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
-        fitting.append(GreedyCase(name, prompt, plan.task(num_nodes)))
+        fitting.append(GreedyCase(name, prompt, plan.params(num_nodes)))
     if not fitting:
         raise ValueError(
             f"no question leaves room for {plan.room} tokens in the context of "

@@ -2,7 +2,7 @@
 
 Greedy replies must be the same as those of plain decoding, except at near-ties. Sampled replies
 must have the target's distribution. The size of a near-tie is measured, not assumed (see
-`trace/near_tie.py`): if nothing drifts, no difference is excused.
+`trace/difference.py`): if nothing drifts, no difference is excused.
 """
 
 from collections.abc import Iterator
@@ -82,11 +82,9 @@ class CacheCheck:
 class CheckResult:
     """The results of a check.
 
-    Attributes:
-        num_nodes: Numbers of draft nodes per round, used in turn.
-        distributions: Samples with the first cache, one entry per drafter, plain decoding first.
-        notes: Messages on caches and questions that were left out.
-        grammar: Description of the grammar of all replies and samples; "" for none.
+    `num_nodes` are numbers of draft nodes per round, used in turn. `distributions` are samples with
+    the first cache, plain decoding first. `notes` tell which caches and questions were left out.
+    `grammar` describes that of all replies and samples; "" for none.
     """
 
     DERIVED: ClassVar = (
@@ -118,7 +116,7 @@ class CheckResult:
     @property
     def is_off(self) -> list[str]:
         """The drafters whose samples have another distribution than the target's."""
-        return [each.drafter for each in self.distributions if self._is_off(each)]
+        return [each.drafter for each in self._off]
 
     @property
     def verdict(self) -> Verdict:
@@ -132,35 +130,35 @@ class CheckResult:
     @property
     def faults(self) -> list[str]:
         """Notes on drafters that failed or drafted nothing: plain replies check nothing."""
-        return [*self._greedy_faults(), *self._sampled_faults()]
-
-    def _greedy_faults(self) -> Iterator[str]:
-        for cache in self.caches:
-            for found in cache.agreements:
-                for fault in dict.fromkeys(found.faults):
-                    times = found.faults.count(fault)
-                    yield f"{found.drafter} failed in {times} replies, cache {cache.cache}: {fault}"
-                if not found.drafted:
-                    yield f"{found.drafter} drafted nothing in its replies, cache {cache.cache}"
-
-    def _sampled_faults(self) -> Iterator[str]:
+        notes = []
+        for cache, found in self._agreements:
+            name, where = found.drafter, f"replies, cache {cache.cache}"
+            for fault in dict.fromkeys(found.faults):
+                notes.append(f"{name} failed in {found.faults.count(fault)} {where}: {fault}")
+            notes += [] if found.drafted else [f"{name} drafted nothing in its {where}"]
         for check in self.distributions[1:]:
             if check.num_faults:
-                yield f"{check.drafter} failed in {check.num_faults} samples"
+                notes.append(f"{check.drafter} failed in {check.num_faults} samples")
             if not check.drafted:
-                yield (
-                    f"{check.drafter} drafted nothing in its samples: only plain decoding was "
-                    "checked"
-                )
+                only = "only plain decoding was checked"
+                notes.append(f"{check.drafter} drafted nothing in its samples: {only}")
+        return notes
+
+    @property
+    def _agreements(self) -> list[tuple[CacheCheck, Agreement]]:
+        return [(cache, found) for cache in self.caches for found in cache.agreements]
+
+    @property
+    def _off(self) -> list[DistributionCheck]:
+        return [each for each in self.distributions if each.fit.p_value < self.least_p_value]
 
     @cached_property
     def _judged(self) -> tuple[Verdict, str]:
         reasons = [*self._greedy_reasons(), *self._sampled_reasons()]
         if reasons:
             return "not lossless", f"not lossless: {'; '.join(reasons)}"
-        agreements = [found for cache in self.caches for found in cache.agreements]
-        num_replies = sum(found.num_replies for found in agreements)
-        partings = [parting for found in agreements for parting in found.partings]
+        num_replies = sum(found.num_replies for _, found in self._agreements)
+        partings = [parting for _, found in self._agreements for parting in found.partings]
         sampled = "sampled ones have the model's distribution"
         if partings:
             most = max(parting.difference.gap or 0.0 for parting in partings)
@@ -179,26 +177,20 @@ class CheckResult:
             f"decide: none of {num_replies} greedy replies met one; {sampled}"
         )
 
-    def _is_off(self, check: DistributionCheck) -> bool:
-        return check.fit.p_value < self.least_p_value
-
     def _greedy_reasons(self) -> Iterator[str]:
-        for cache in self.caches:
-            for found in cache.agreements:
-                gaps = [each.gap for each in found.mistakes if each.gap is not None]
-                where = (
-                    f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
-                    if gaps
-                    else "where one of the two replies ends"
+        for cache, found in self._agreements:
+            gaps = [each.gap for each in found.mistakes if each.gap is not None]
+            where = "where one of the two replies ends"
+            if gaps:
+                where = f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
+            if found.mistakes:
+                yield (
+                    f"{found.drafter} differs from plain decoding in {len(found.mistakes)} of "
+                    f"{found.num_replies} greedy replies, cache {cache.cache}, {where}"
                 )
-                if found.mistakes:
-                    yield (
-                        f"{found.drafter} differs from plain decoding in {len(found.mistakes)} of "
-                        f"{found.num_replies} greedy replies, cache {cache.cache}, {where}"
-                    )
 
     def _sampled_reasons(self) -> Iterator[str]:
-        for check in filter(self._is_off, self.distributions):
+        for check in self._off:
             yield (
                 f"{check.drafter} samples from another distribution than the model's (p = "
                 f"{check.fit.p_value:.1g}, at least {self.least_p_value:.1g} is allowed)"
@@ -221,19 +213,15 @@ def _drift(cache: CacheCheck) -> str:
     for width in cache.drift.widths:
         largest = "bit-identical" if width.largest == 0 else f"{width.largest:.1e}"
         rows.append([str(width.width), largest, f"{width.num_flips} of {width.num_rows} rows"])
+    near_tie = "rounding changes nothing, so no gap is a near-tie"
+    if cache.drift.near_tie:
+        near_tie = (
+            f"a near-tie is a gap of at most {cache.drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times "
+            "what rounding does to rows that are read in one forward"
+        )
     return (
         f"cache {cache.cache}: a row's logits in a forward of n rows, against the row alone\n"
-        f"{table(rows)}\n"
-        f"smallest top-2 gap {cache.drift.smallest_gap:.2g}; {_near_tie(cache.drift)}"
-    )
-
-
-def _near_tie(drift: Drift) -> str:
-    if not drift.near_tie:
-        return "rounding changes nothing, so no gap is a near-tie"
-    return (
-        f"a near-tie is a gap of at most {drift.near_tie:.1e}, {NEAR_TIE_DRIFTS} times what "
-        "rounding does to rows that are read in one forward"
+        f"{table(rows)}\nsmallest top-2 gap {cache.drift.smallest_gap:.2g}; {near_tie}"
     )
 
 
@@ -248,15 +236,12 @@ def _replies(cache: CacheCheck, result: CheckResult) -> str:
         for found in cache.agreements
         for each in found.partings
     ]
+    under = f" under {result.grammar}" if result.grammar else ""
     heading = (
-        f"cache {cache.cache}: greedy replies{_under(result)}, compared with plain decoding "
+        f"cache {cache.cache}: greedy replies{under}, compared with plain decoding "
         f"(drafts of {nodes} nodes, in turn)"
     )
     return "\n".join([heading, table(rows), *partings])
-
-
-def _under(result: CheckResult) -> str:
-    return f" under {result.grammar}" if result.grammar else ""
 
 
 def _distributions(result: CheckResult) -> str:
@@ -267,9 +252,9 @@ def _distributions(result: CheckResult) -> str:
         cells = [f"{fit.chi_square:.1f}", str(fit.freedom), f"{fit.p_value:.2g}"]
         wrong = "WRONG" if check.drafter in result.is_off else ""
         rows.append([check.drafter, *cells, str(check.drafted), str(check.accepted), wrong])
-    tokens = "chosen tokens" if result.grammar else "tokens"
+    tokens = f"chosen tokens under {result.grammar}" if result.grammar else "tokens"
     return (
-        f"cache {result.caches[0].cache}: {LENGTH} {tokens}{_under(result)} at temperature "
+        f"cache {result.caches[0].cache}: {LENGTH} {tokens} at temperature "
         f"{SAMPLING.temperature:g}, {checks[0].fit.num_draws} samples each against the exact "
         f"distribution\n{table(rows)}\n"
         f"a p below {result.least_p_value:.1g} means another distribution"

@@ -32,20 +32,15 @@ def alternatives(
 ) -> list[Alternative]:
     """Return the k most probable tokens after a text, under the model and under the settings.
 
-    The most probable token under the model is first. Afterwards the engine's cache holds the text.
-    Raises `ValueError` unless `k` is a whole number above 0.
-
-    Args:
-        engine: The engine that wrote the reply.
-        prompt: Tokens before the reply.
-        before: Tokens of the reply before the position.
-        params: The settings of the reply.
-        k: Number of tokens.
-        written: A token that is appended if it is not among the k.
+    The text is a prompt and the tokens of the reply `before` the position; afterwards the engine's
+    cache holds it. The most probable token under the model is first. The token `written` is
+    appended if it is not among the k.
     """
     k = min(checks.whole("k", k, "1 or more", least=1), engine.target.vocab_size)
     with device_turn():
-        _read(engine, [*prompt, *before])
+        text, target = [*prompt, *before], engine.target
+        target.rollback_to(common_length(target.history, text))
+        target.observe(text[len(target) :])
         found = _distribution(engine, prompt, before, params)
         best, model_probs = found.top_tokens(k)
         tokens: list[int] = np.array(best[0]).tolist()
@@ -56,13 +51,6 @@ def alternatives(
         probs = _probs(found, tokens, params)
     texts = [engine.tokenizer.decode([token], keep_special=True) for token in tokens]
     return list(map(Alternative, tokens, texts, shown, probs))
-
-
-def _read(engine: Engine, text: list[int]) -> None:
-    """Make a text the history of the target."""
-    target = engine.target
-    target.rollback_to(common_length(target.history, text))
-    target.observe(text[len(target) :])
 
 
 def _distribution(

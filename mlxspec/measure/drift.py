@@ -37,10 +37,8 @@ _MOST_ROUNDING = 0.25
 class WidthDrift:
     """The drift of rows in forwards of `width` rows.
 
-    Attributes:
-        num_rows: Number of rows that were compared.
-        largest: Largest difference of any logit to that of the same row alone; 0 is bit-identical.
-        num_flips: Number of rows whose best token changed.
+    `largest` is the largest difference of any logit to that of the same row alone; 0 is
+    bit-identical. `num_flips` counts the rows whose best token changed.
     """
 
     width: int
@@ -108,8 +106,7 @@ class Text:
     def of(prompt: Sequence[int], reply: Sequence[int], room: int | None) -> "Text":
         """Return the text of a reply; a short reply is repeated.
 
-        Prompt and reply have at least one token each. `room` is the context length of the model in
-        tokens; None for no limit.
+        Prompt and reply have at least one token each. `room` is the model's context length, if any.
         """
         num_rows = NUM_ROWS if room is None else min(NUM_ROWS, room - len(prompt) + 1)
         repeated = [prompt[-1], *reply] * num_rows
@@ -136,7 +133,7 @@ def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = No
     """Return the largest gap that rounding explains after some tokens, measured on the last ones.
 
     This takes about sixty forwards of few rows; the target does not change. `tokens` has at least
-    one token. `room` is the context length of the model in tokens; None for no limit.
+    one token, and `room` is as in `Text.of`.
     """
     return near_tie_of(rounding(target, Text.ending(tokens, room)))
 

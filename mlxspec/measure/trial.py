@@ -45,14 +45,13 @@ class Trial:
 
     Attributes:
         tokens: Token ids, the stop token included.
-        prompt_tokens: Number of prompt tokens.
         ttft_s: Seconds from the question to the first tokens.
         first_tokens: Number of tokens that arrived first, together; drafts can make it more than 1.
         seconds: Seconds from the first tokens to the last.
         forwards: Number of target forwards that wrote these tokens.
         rows: Number of rows that they computed; None if the writer does not count them.
-        peak_memory_gb: Peak memory of MLX in GB, the weights of all arms included.
-        own_memory_gb: Increase of that over the memory before the reply, in GB.
+        peak_memory_gb: Peak memory of MLX, the weights of all arms included.
+        own_memory_gb: Increase of that over the memory before the reply.
         stats: Figures of the engine, as in `GenerationStats.as_dict`; empty for other projects.
         fault: Error of the drafter, or "".
     """
@@ -142,16 +141,10 @@ def run_trial(
     should_stop: Callable[[int], bool] = lambda num_tokens: False,
     watch: Watch | None = None,
 ) -> Trial:
-    """Return one reply of an engine.
+    """Return one reply of an engine; the content of its target's cache changes.
 
-    Args:
-        engine: The content of its target's cache changes.
-        prompt: Token ids.
-        params: Settings of the reply.
-        drafter: The drafter; None for the engine's own.
-        budget: Decides the number of nodes; None for the engine's own.
-        should_stop: Called with the number of tokens so far, once per round.
-        watch: The watch of the reply; None for a new one.
+    Without a drafter or a budget, the engine's own is used. `should_stop` is called with the number
+    of tokens so far, once per round.
     """
     watch = watch or Watch()
     tokens: list[int] = []

@@ -10,7 +10,6 @@ from mlxspec.bench.batch import (
     measure,
     mlx_lm_arm,
     own_prompts,
-    parse_counts,
 )
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
@@ -78,9 +77,3 @@ def test_the_command_measures_and_says_whether_all_agree(folder, tmp_path, monke
     printed = capsys.readouterr().out
     assert "mlx-lm batch_generate" in printed
     assert printed.endswith("all replies are those of the first row\n")
-
-
-@pytest.mark.parametrize("text", ["", "0", "1,,2", "x", "-1"])
-def test_refuses_what_is_no_number_of_sequences(text):
-    with pytest.raises(ValueError, match="not a number of sequences"):
-        parse_counts(text)

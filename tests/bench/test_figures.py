@@ -43,10 +43,11 @@ def test_a_ratio_is_taken_within_a_conversation_after_the_first_tokens():
 
 
 def test_turns_of_a_conversation_count_together():
-    case = case_of()
-    plain = row_of(case, "plain", reply_of(range(11), 4.0), reply_of(range(11), 6.0))
-    fast = row_of(case, "fast", reply_of(range(11), 1.0), reply_of(range(11), 4.0))
-    assert figures_of([plain, fast]).categories["qa"].median == pytest.approx(2.0)
+    rows = [
+        row_of(case_of(), arm, *(reply_of(range(11), seconds) for seconds in turns))
+        for arm, turns in (("plain", (4.0, 6.0)), ("fast", (1.0, 4.0)))
+    ]
+    assert figures_of(rows).categories["qa"].median == pytest.approx(2.0)
 
 
 def test_a_category_has_median_and_quartiles():
@@ -156,14 +157,10 @@ def test_the_report_says_on_what_it_was_measured_before_any_figure():
     ]
 
 
-def test_an_interrupted_run_says_so():
-    text = report.text(round_of(greedy_rows(None), is_partial=True))
-    assert "! interrupted: these are the 2 conversations so far" in text
-    assert "interrupted" not in report.text(round_of(greedy_rows(None)))
-
-
-def test_a_run_interrupted_before_its_first_conversation_still_reports():
-    assert "interrupted" in report.text(round_of([], is_partial=True))
+@pytest.mark.parametrize("rows", [[], greedy_rows(None)])
+def test_an_interrupted_run_says_so(rows):
+    said = f"! interrupted: these are the {len(rows)} conversations so far"
+    assert said in report.text(round_of(rows, is_partial=True))
 
 
 def test_a_drafter_that_broke_down_is_named():

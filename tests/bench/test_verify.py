@@ -1,12 +1,12 @@
 """The parts of `mlxspec verify` on tiny models, against the target recomputed in NumPy."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import mlxspec.verify.rules as verify_module
-from mlxspec.bench.arms import Task
 from mlxspec.bench.sampled import (
     OTHER,
     SAMPLING,
@@ -26,9 +26,11 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.measure.chi_square import Fit
 from mlxspec.measure.drift import Drift, WidthDrift
-from mlxspec.params import Grammar
+from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.difference import Difference, Proof
+from mlxspec_cli.commands import verify as verify_command
+from mlxspec_cli.main import main
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.bench_arms import ScriptedArm, reply_of
 from tests.support.language import Language
@@ -37,7 +39,6 @@ from tests.support.truth import Target
 
 MODEL = tiny_model()
 PROMPT = [1, 2, 3, 1, 2]
-KINDS = ("full", "rotating", "int8")
 
 
 def decoder(kind="full"):
@@ -55,7 +56,7 @@ def parting(question, plain_logit, near_tie):
 @pytest.mark.parametrize("num_plain", [3, 5], ids=["plain", "drafted"])
 def test_a_reply_that_just_ends_is_no_near_tie(num_plain):
     engine = make_engine(MODEL, NoDrafter())
-    case = GreedyCase("qa 1", tuple(PROMPT), Task(max_tokens=8), (1,) * num_plain)
+    case = GreedyCase("qa 1", tuple(PROMPT), GenerationParams(max_tokens=8), (1,) * num_plain)
     (found,) = check_replies(engine, written([1] * 4), [case], near_tie=9.0).partings
     assert not found.difference.is_near_tie
     assert found.difference.gap is None
@@ -69,7 +70,7 @@ def written(tokens):
     """An arm that replies so to everything."""
     stats = {"drafted": 3, "accepted": 1}
     arm = ScriptedArm("scripted", None)
-    arm.write = lambda prompt, task: reply_of(tokens, stats=stats, fault="broke")
+    arm.write = lambda prompt, params: reply_of(tokens, stats=stats, fault="broke")
     return arm
 
 
@@ -77,7 +78,7 @@ def test_replies_are_compared_with_the_plain_ones():
     engine = make_engine(MODEL, NoDrafter())
     plain = Target(MODEL).greedy(PROMPT, 8)
     forged = [*plain[:5], (plain[5] + 1) % 24, *plain[6:]]
-    cases = [GreedyCase("qa 1", tuple(PROMPT), Task(max_tokens=8), tuple(plain))]
+    cases = [GreedyCase("qa 1", tuple(PROMPT), GenerationParams(max_tokens=8), tuple(plain))]
     same = check_replies(engine, written(plain), cases, near_tie=1e-3)
     assert (same.num_same, same.num_tokens, same.drafted, same.accepted) == (1, 8, 3, 1)
     assert same.faults == ("broke",)
@@ -94,7 +95,7 @@ def test_replies_are_compared_with_the_plain_ones():
 # ---- sampled replies -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["full", "int8"])
 def test_the_joint_distribution_is_that_of_the_target(kind):
     joint = joint_distribution(decoder(kind), PROMPT)
     target = Target(MODEL, kind)
@@ -157,7 +158,7 @@ def sampled(engine, cases, grammar=None):
 def test_samples_under_a_grammar_are_tested_under_its_law(is_honest):
     grammar = Grammar.regex(WORDS.pattern if is_honest else "ab(c|d)(ba|cc|dab)[ab]{2}")
     engine = make_engine(MODEL, RandomTrees(4))
-    case = cases_of(engine.target, [PROMPT], [4], 150, constraint)[0]
+    case = cases_of(engine.target, [PROMPT], [4], 100, constraint)[0]
     found = sampled(engine, [case], grammar)
     assert (found.fit.p_value < 1e-4) != is_honest
 
@@ -254,3 +255,12 @@ def test_the_verdict_is_a_sentence(found, kind, words):
     assert found.verdict == kind
     assert words in found.verdict_text
     assert found.is_lossless == (kind != "not lossless")
+
+
+def test_json_is_the_figures_alone(monkeypatch, capsys):
+    monkeypatch.setattr(verify_command, "load_model", lambda *_, **__: None)
+    monkeypatch.setattr(verify_command, "check", lambda *_: result(NEAR, drift=1e-3))
+    assert main(["verify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["is_off"]) == ("near-ties", [])
+    assert found["caches"][0]["agreements"][0]["partings"][0]["is_near_tie"]

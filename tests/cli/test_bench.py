@@ -67,8 +67,8 @@ def test_a_peer_that_is_not_there_does_not_stop_the_run(bench, monkeypatch):
 def test_a_reply_that_differs_for_no_reason_fails_the_run(bench, monkeypatch):
     write = OwnArm.write
 
-    def lying(arm, prompt, task):
-        reply = write(arm, prompt, task)
+    def lying(arm, prompt, params):
+        reply = write(arm, prompt, params)
         if arm.name == "suffix":
             object.__setattr__(reply, "tokens", (*reply.tokens[:-1], (reply.tokens[-1] + 1) % 3))
         return reply
@@ -121,7 +121,6 @@ def test_a_profile_tells_where_the_time_goes(bench):
     code, last, _ = bench("--profile", as_json=True)
     assert code == 0
     assert "wait for the device" in last["rounds"]["ms"]
-    assert [found["width"] for found in last["forwards"]] == [1, 4, 16]
 
 
 def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
@@ -143,7 +142,7 @@ def test_contexts_beyond_the_model_get_a_rotating_cache(bench):
         (("--categories", "chat"), "category 'chat' is not there"),
         (("--against", "vllm"), "peer 'vllm' is not known"),
         (("--baseline", "eagle"), "the baseline 'eagle' is not an arm"),
-        (("--context", "far"), "lengths are numbers of tokens"),
+        (("--context", "far"), "--context takes numbers"),
         (("--arms", ""), "--arms is empty"),
         (("--k", "-1"), "num_draft_tokens must be from 0"),
     ],

@@ -1,6 +1,5 @@
 """`mlxspec verify` from the outside, on a tiny model: honest, broken and rounding ones."""
 
-import json
 from dataclasses import replace
 
 import mlx.core as mx
@@ -34,12 +33,11 @@ def verify(tmp_path, monkeypatch, capsys):
     text = verify_command.text
     monkeypatch.setattr(verify_command, "text", kept)
 
-    def run(*arguments, folder=None, drafters="suffix,model", caches="full", draws="80"):
+    def run(*arguments, folder=None, drafters="suffix", caches="full", draws="40"):
         folder = folder or save_folder(tmp_path / "tiny")
-        words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8"]
+        words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8", "--k", "4"]
         words += ["--drafters", drafters, "--caches", caches, "--draws", draws]
-        if "model" in drafters:
-            words += ["--draft-model", str(small_model(tmp_path))]
+        words += ["--draft-model", str(small_model(tmp_path))] if "model" in drafters else []
         code = main([*words, *arguments])
         out, err = capsys.readouterr()
         last = as_json(results.pop()) if results else None
@@ -53,12 +51,6 @@ def small_model(folder):
     weights = random_weights(tiny_config(), seed=3)
     arrays = {name: mx.array(array) for name, array in weights.items()}
     return save_folder(folder / "small", weights=arrays)
-
-
-def test_json_is_the_figures_alone(verify):
-    code, out, _, _ = verify("--json", drafters="suffix")
-    assert code == 0
-    assert json.loads(out)["verdict"] in ("bit-identical", "near-ties")
 
 
 def off(document):
@@ -82,8 +74,8 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
     assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["agreements"])
     assert [check["drafter"] for check in last["distributions"]] == ["plain", "pool"]
-    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [80, 80]
-    assert last["distributions"][1]["accepted"] > 20
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [40, 40]
+    assert last["distributions"][1]["accepted"] > 5
     assert last["least_p_value"] == 5e-5
     assert last["is_lossless"]
     assert last["verdict_text"] == out.splitlines()[-1]
@@ -98,14 +90,14 @@ PATTERN = "a(b|c)a(a|b|c)(ab|cc)"
 
 
 def test_honest_drafters_pass_under_a_grammar(verify):
-    code, out, last, _ = verify("--regex", PATTERN, drafters="suffix,model")
+    code, out, last, _ = verify("--regex", PATTERN, "--k", "4,6", drafters="suffix,model")
     assert code == 0
     assert last["grammar"] == "a regular expression"
     assert "greedy replies under a regular expression, compared with plain decoding" in out
     assert "3 chosen tokens under a regular expression at temperature 1" in out
     assert last["caches"][0]["agreements"][0]["num_tokens"] < 3 * 8  # the whole texts
-    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [80] * 3
-    assert last["distributions"][2]["fit"]["freedom"] > 2
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [40] * 3
+    assert last["distributions"][2]["fit"]["freedom"] > 1
 
 
 def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
@@ -121,7 +113,7 @@ def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(verification, "verify", sure_of_itself)
-    code, _, last, _ = verify("--regex", PATTERN, drafters="suffix")
+    code, _, last, _ = verify("--regex", PATTERN, draws="80")
     assert code == 1
     assert "suffix" in off(last)
     assert num_parted(last) == 0
@@ -147,7 +139,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(verification, "verify", generous)
-    code, out, last, _ = verify("--k", "4", drafters="model")
+    code, out, last, _ = verify(drafters="model", draws="80")
     assert code == 1
     assert off(last) == {"model"}
     assert num_parted(last) == 0
@@ -158,7 +150,7 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
 
 def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch):
     say_the_second_best(monkeypatch)
-    code, out, last, _ = verify(drafters="suffix")
+    code, out, last, _ = verify()
     assert code == 1
     assert off(last) == set()
     assert num_parted(last) > 0
@@ -196,11 +188,11 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         raise ValueError("no draft today")
 
     monkeypatch.setattr("mlxspec.drafters.suffix.SuffixDrafter.propose", broken)
-    code, out, _, _ = verify(drafters="suffix")
+    code, out, _, _ = verify()
     assert code == 0
     assert "! suffix failed in 3 replies, cache full: no draft today" in out
     assert "! suffix drafted nothing in its replies, cache full" in out
-    assert "! suffix failed in 80 samples" in out
+    assert "! suffix failed in 40 samples" in out
 
 
 @pytest.mark.parametrize(
@@ -209,8 +201,8 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         (("--caches", "ring"), "cache 'ring' is not known; choose from full, rotating, quantised"),
         (("--caches", ","), "--caches names none"),
         (("--drafters", "eagle"), "drafter 'eagle' is not known"),
-        (("--k", "4,0"), "--k takes numbers of draft nodes"),
-        (("--k", "many"), "--k takes numbers of draft nodes"),
+        (("--k", "4,0"), "--k takes numbers"),
+        (("--k", "many"), "--k takes numbers"),
         (("--draws", "0"), "--draws must be 1 or more"),
         (("--draws", "8"), "give more --draws"),
         (("--max-tokens", "0"), "--max-tokens must be 1 or more"),
@@ -224,7 +216,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
     ],
 )
 def test_a_wrong_argument_is_one_line_and_2(verify, arguments, message):
-    code, _, _, err = verify(*arguments, drafters="suffix")
+    code, _, _, err = verify(*arguments)
     assert code == 2
     assert message in err
     assert "Traceback" not in err

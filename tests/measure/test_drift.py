@@ -96,7 +96,7 @@ def test_a_short_reply_is_repeated_and_the_context_is_kept():
 # ---- what may excuse a difference ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["full", "int8"])
 def test_where_every_row_is_computed_alike_nothing_is_excused(kind, monkeypatch):
     monkeypatch.setattr(Decoder, "logits", lambda self, hidden: mx.zeros((*hidden.shape[:-1], 24)))
     assert near_tie_after(decoder(kind), PROMPT) == 0.0

@@ -38,7 +38,7 @@ class ScriptedArm:
     def begin(self):
         self.begun += 1
 
-    def write(self, prompt, task):
+    def write(self, prompt, params):
         self.prompts.append(list(prompt))
         self.order.append(self.name)
-        return reply_of(self.script(prompt, task))
+        return reply_of(self.script(prompt, params))

@@ -9,9 +9,10 @@ import gc
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -20,20 +21,18 @@ from mlxspec.bench import report
 from mlxspec.bench.arms import (
     PLAIN,
     Arm,
-    Task,
     check_arms,
     make_drafter,
     own_arms,
     plain_arm,
     predicted_arms,
 )
-from mlxspec.bench.context import context_lengths, context_table, measure_context
+from mlxspec.bench.lengths import context_table, counts, measure_context
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
 from mlxspec.bench.prompts import Question, choose_questions, read_questions, read_schemas
-from mlxspec.bench.rows import append_rows, read_rows
-from mlxspec.bench.run import Case, Plan, Row, Runner
+from mlxspec.bench.run import Case, Plan, Row, Runner, append_rows, read_rows
 from mlxspec.bench.setup import setup_lines, setup_of
-from mlxspec.bench.stages import forward_table, profile_forward, profile_rounds, round_table
+from mlxspec.bench.stages import profile_rounds, round_table
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext
@@ -42,43 +41,36 @@ from mlxspec.loading import LoadedModel
 from mlxspec.measure.cost import forward_cost
 from mlxspec.measure.tables import as_json
 from mlxspec.measure.trial import prompt_tokens
-from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
+from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS, GenerationParams, SamplingParams
 from mlxspec_cli.arguments import options as load_options
 from mlxspec_cli.arguments import words_of
 from mlxspec_cli.output import say
 
-_PROFILED_WIDTHS = (1, 4, 16)
 _PREDICTED = Question("diary", "edits", ("Write the diary of a long journey, day by day.",))
 
 
 def run(args: Namespace) -> int:
-    """Measure, and print the report.
-
-    Raises:
-        ValueError: An argument is out of range, or names something that does not exist.
-        MlxspecError: The model or a drafter cannot be loaded.
-    """
+    """Measure, and print the report."""
     plan = _plan(args)
     own, peers = words_of(args.arms), words_of(args.against)
     check_arms(own)
     check_peers(peers)
-    lengths = context_lengths(args.context) if args.context else []
-    loaded = load_target(args.model, load_options(args), say=say)
+    lengths = counts(args.context, "--context") if args.context else []
+    options = load_options(args)
+    loaded = load_target(args.model, options, say=say)
     budget = MeasuredBudget() if args.k is None else FixedBudget()
-    context = make_drafter_context(
-        loaded, load_options(args), say, budget=None if args.k is None else budget
-    )
+    context = make_drafter_context(loaded, options, say, budget=None if args.k is None else budget)
     if lengths:
-        return _contexts(args, loaded, context, own, lengths, plan.task)
+        return _contexts(args, loaded, context, own, lengths, plan.params)
     if args.profile:
         return _profile(args, context, own, plan)
     notes: list[str] = []
     arms: list[Arm]
+    drafting = [name for name in own if name != PLAIN]
     if args.predictions:
-        arms = predicted_arms(own, context, budget)
+        arms = predicted_arms(drafting, context, budget)
     elif args.structured:
-        words = [name for name in own if name != PLAIN]
-        arms = [plain_arm(context), *own_arms(words, context, budget)]
+        arms = [plain_arm(context), *own_arms(drafting, context, budget)]
     else:
         arms = [*own_arms(own, context, budget), *_peers(peers, context, notes)]
     return _compare(args, plan, context, arms, budget, notes)
@@ -96,7 +88,7 @@ def _compare(
     baseline = args.baseline or names[0]
     if baseline not in names:
         raise ValueError(f"the baseline {baseline!r} is not an arm; choose from {', '.join(names)}")
-    setup = setup_of(context, plan.task, baseline)
+    setup = setup_of(context, plan.params, baseline)
     out = Path(args.out) if args.out else None
     rows = read_rows(out, plan, setup) if out and args.resume else []
     cost = forward_cost(context.engine)
@@ -134,7 +126,7 @@ def _measure(
         return
     is_seen = sys.stderr.isatty()  # for a log, a line every 30 s is enough
     with tqdm(total=len(waiting), unit="prompt", mininterval=0.1 if is_seen else 30) as bar:
-        runner.warm_up(plan.task, lambda name: bar.set_description(f"warm-up: {name}", is_seen))
+        runner.warm_up(plan.params, lambda name: bar.set_description(f"warm-up: {name}", is_seen))
         for number, case in enumerate(waiting):
             title = f"{case.question.category} {case.question.id}, T={case.temp:g}"
 
@@ -142,7 +134,7 @@ def _measure(
                 bar.set_description(f"{title}: {name}", is_seen)
 
             try:
-                keep(runner.rows(case, number, plan.task, known.get(case, ()), tell))
+                keep(runner.rows(case, number, plan.params, known.get(case, ()), tell))
             except ContextLengthError as error:
                 notes.append(f"{title} is skipped: {error}")
             bar.update()
@@ -151,22 +143,14 @@ def _measure(
 def _profile(args: Namespace, context: DrafterContext, own: list[str], plan: Plan) -> int:
     """Print where the time goes for the first arm that drafts, over the first question."""
     name = next((name for name in own if name != PLAIN), own[0])
-    engine, task = context.engine, replace(plan.task, temperature=plan.temps[0], ignores_stop=True)
+    engine, first = context.engine, Case(plan.questions[0], plan.temps[0], 0)
+    params = replace(first.params(plan.params), ignore_eos=True)
     prompt = prompt_tokens(engine, plan.questions[0].turns[0])
     for _ in range(2):  # the first one warms up
-        rounds = profile_rounds(engine, make_drafter(name, context), prompt, task.params())
-    engine.target.attach(())
-    engine.target.reset()
-    engine.target.observe(prompt)
-    forwards = [profile_forward(engine.target, width) for width in _PROFILED_WIDTHS]
-    setup = setup_of(context, task, name)
-    if args.json:
-        print(json.dumps(as_json({"setup": setup, "rounds": rounds, "forwards": forwards})))
-    else:
-        print(
-            "\n".join([*setup_lines(setup), "", round_table(rounds), "", forward_table(forwards)])
-        )
-    return 0
+        rounds = profile_rounds(engine, make_drafter(name, context), prompt, params)
+    return _print(
+        args, {"setup": setup_of(context, params, name), "rounds": rounds}, round_table(rounds)
+    )
 
 
 def _contexts(
@@ -175,16 +159,19 @@ def _contexts(
     context: DrafterContext,
     own: list[str],
     lengths: list[int],
-    task: Task,
+    params: GenerationParams,
 ) -> int:
     """Print the cost of a token after texts of some lengths."""
-    setup, found = setup_of(context, task, own[0]), []
+    setup, found = setup_of(context, params, own[0]), []
     for length in tqdm(lengths, unit="length", leave=False):
-        found += measure_context(loaded, load_options(args), own, length, task, say)
-    if args.json:
-        print(json.dumps(as_json({"setup": setup, "contexts": found})))
-    else:
-        print("\n".join([*setup_lines(setup), "", context_table(found)]))
+        found += measure_context(loaded, load_options(args), own, length, params, say)
+    return _print(args, {"setup": setup, "contexts": found}, context_table(found))
+
+
+def _print(args: Namespace, found: Mapping[str, Any], text: str) -> int:
+    """Print a measurement: one JSON document, or its setup and a table."""
+    lines = [*setup_lines(found["setup"]), "", text]
+    print(json.dumps(as_json(found)) if args.json else "\n".join(lines))
     return 0
 
 
@@ -201,18 +188,17 @@ def _plan(args: Namespace) -> Plan:
             "--top-p and --min-p are for arms of mlxspec: other projects filter in another order, "
             "which is another distribution; leave out --against"
         )
-    task = Task(
+    params = GenerationParams(
         max_tokens=args.max_tokens,
-        top_p=args.top_p,
-        min_p=args.min_p,
+        sampling=SamplingParams(top_p=args.top_p, min_p=args.min_p),
         seed=args.seed,
         num_draft_tokens=DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k,
-        ignores_stop=args.predictions,
+        ignore_eos=args.predictions,
     )
     temps = _temps(args.temps)
     for temp in temps:
-        replace(task, temperature=temp)  # a bad value is refused now, not after an hour
-    return Plan([_PREDICTED] if args.predictions else chosen, temps, args.repeat, task)
+        replace(params.sampling, temperature=temp)  # a bad value is refused now, not after an hour
+    return Plan([_PREDICTED] if args.predictions else chosen, temps, args.repeat, params)
 
 
 def _temps(text: str) -> list[float]:

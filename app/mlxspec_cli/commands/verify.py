@@ -11,11 +11,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
 from mlxspec.bench.arms import check_arms
+from mlxspec.bench.lengths import counts
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.verify import Plan, check
 from mlxspec.bench.verify_result import text
@@ -25,16 +26,9 @@ from mlxspec.params import Options
 from mlxspec_cli.arguments import grammar, words_of
 from mlxspec_cli.output import say
 
-T = TypeVar("T")
-
 
 def run(args: Namespace) -> int:
-    """Check, and print the report.
-
-    Raises:
-        ValueError: An argument is out of range, or names something that does not exist.
-        MlxspecError: The model or a drafter cannot be loaded.
-    """
+    """Check, and print the report."""
     plan = _plan(args)
     loaded = load_model(args.model, dtype=args.dtype, port=args.port, adapter=args.adapter)
     result = check(loaded, plan, say, _progress)
@@ -53,7 +47,7 @@ def _plan(args: Namespace) -> Plan:
         questions=choose_questions(read_questions(args.prompts), limit=args.limit),
         caches=_caches(args),
         drafters=drafters,
-        num_nodes=_counts(args.k),
+        num_nodes=counts(args.k, "--k", "4,12"),
         max_tokens=args.max_tokens,
         num_draws=args.draws,
         grammar=grammar(args),
@@ -76,18 +70,8 @@ def _caches(args: Namespace) -> list[Options]:
     return [known[word] for word in dict.fromkeys(words)]
 
 
-def _counts(text: str) -> list[int]:
-    words = words_of(text)
-    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise ValueError(
-            f"--k takes numbers of draft nodes, 1 or more, separated by commas; got {text!r}"
-        )
-    return [int(word) for word in words]
-
-
-def _progress(items: Sequence[T], doing: str) -> Iterable[T]:
+def _progress(items: Sequence[Any], doing: str) -> Iterable[Any]:
     is_seen = sys.stderr.isatty()  # for a log, a line every 30 s is enough
-    bar: Iterable[T] = tqdm(
-        items, desc=doing, leave=not is_seen, mininterval=0.1 if is_seen else 30
-    )
+    every_s = 0.1 if is_seen else 30
+    bar: Iterable[Any] = tqdm(items, desc=doing, leave=not is_seen, mininterval=every_s)
     return bar
