@@ -5,7 +5,6 @@ that was last answered: its next turn reads the new message alone.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -40,12 +39,7 @@ class MlxspecModel(llm.Model):
     Options: Any = _options()
 
     def __init__(self, model_id: str, source: str | None) -> None:
-        """Describe a model; nothing is loaded before it is asked.
-
-        Args:
-            model_id: Its name.
-            source: What `mlxspec.load` takes; None for the default model.
-        """
+        """Describe a model; nothing is loaded before it is asked. `source` is as in `load`."""
         self.model_id, self._source = model_id, source
         self._talk: Any = None
 
@@ -56,11 +50,7 @@ class MlxspecModel(llm.Model):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[str]:
-        """Yield the text of a reply as it is written.
-
-        Raises:
-            ModelError: What was asked cannot be done.
-        """
+        """Yield the text of a reply as it is written."""
         from mlxspec.trace.events import GenerationFinished, text_of
 
         try:
@@ -95,28 +85,17 @@ class MlxspecModel(llm.Model):
         return talk
 
     def _params(self, prompt: llm.Prompt) -> GenerationParams:
-        given = {
-            name: value for name, value in prompt.options.model_dump().items() if value is not None
-        }
-        names = {row.name for row in SAMPLING}
-        sampling = {name: value for name, value in given.items() if name in names}
-        params = GenerationParams(
-            sampling=SamplingParams(**sampling),
-            **{name: value for name, value in given.items() if name not in names},
-        )
+        options = prompt.options.model_dump()
+        given = {name: value for name, value in options.items() if value is not None}
+        names = {row.name for row in SAMPLING} & given.keys()
+        sampling = SamplingParams(**{name: given.pop(name) for name in names})
         if prompt.schema:
-            params = replace(params, grammar=Grammar.json_schema(prompt.schema))
-        return params
+            given["grammar"] = Grammar.json_schema(prompt.schema)
+        return GenerationParams(sampling=sampling, **given)
 
     def _tell(self, response: llm.Response, stats: dict[str, Any]) -> None:
-        names = (
-            "drafted",
-            "accepted",
-            "acceptance_rate",
-            "generation_tps",
-            "ttft_s",
-            "reused_tokens",
-        )
+        speed = ("generation_tps", "ttft_s", "reused_tokens")
+        names = ("drafted", "accepted", "acceptance_rate", *speed)
         response.response_json = {name: stats[name] for name in names}
         response.set_usage(input=stats["prompt_tokens"], output=stats["generated_tokens"])
 

@@ -1,7 +1,6 @@
 """The models that a user of `llm` added: a file of names and where they are loaded from."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT = "mlxspec"
@@ -13,30 +12,22 @@ _FILE = "mlxspec-models.json"
 def read_sources(folder: Path) -> dict[str, str | None]:
     """Return where each model is loaded from, by its name; the default model comes first.
 
-    Args:
-        folder: Where `llm` keeps what belongs to the user.
-
-    Raises:
-        ValueError: The file is damaged.
+    `folder` is where `llm` keeps what belongs to the user. A damaged file raises `ValueError`.
     """
     path = folder / _FILE
     if not path.exists():
         return {DEFAULT: None}
     try:
         found = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise _damaged(path) from error
-    if not _is_sound(found):
-        raise _damaged(path)
+        if not all(isinstance(at, str) for at in found.values()):
+            raise TypeError("a source is a text")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no list of models: mend it, or delete it") from error
     return {DEFAULT: None, **found}
 
 
 def add_source(folder: Path, source: str) -> str:
-    """Add a model and return its name: that of its folder, file or repository.
-
-    Raises:
-        ValueError: The source has no name, or another model has this one.
-    """
+    """Add a model and return its name: that of its folder, file or repository."""
     known = read_sources(folder)
     place = Path(source).expanduser()
     source = str(place.absolute()) if place.exists() else source
@@ -49,11 +40,3 @@ def add_source(folder: Path, source: str) -> str:
     stored = {**{own: at for own, at in known.items() if at is not None}, name: source}
     (folder / _FILE).write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
     return name
-
-
-def _is_sound(found: object) -> bool:
-    return isinstance(found, Mapping) and all(isinstance(at, str) for at in found.values())
-
-
-def _damaged(path: Path) -> ValueError:
-    return ValueError(f"{path} is no list of models: mend it, or delete it")
