@@ -22,6 +22,12 @@ LOAD_FLAGS = {row.name: row for row in LOAD if row.flag}
 _FLAGS = {**REPLY_FLAGS, **LOAD_FLAGS}
 
 
+def option(group: argparse._ActionsContainer, flags: str, noun: str, text: str, **how: Any) -> None:
+    """Add a flag whose value the help calls `noun`; without a noun it is a switch."""
+    kind: dict[str, Any] = {"metavar": noun} if noun else {"action": "store_true"}
+    group.add_argument(*flags.split(), help=text, **kind, **how)
+
+
 def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:
     """Add the flags of some settings to a parser or a group, in this order."""
     for name in names:
@@ -61,11 +67,7 @@ def words_of(text: str) -> list[str]:
 
 
 def new_file(text: str) -> Path:
-    """Return the path of a new file, checked before an hour is spent on its content.
-
-    Raises:
-        ValueError: The file exists already, or its folder does not.
-    """
+    """Return the path of a new file, checked before an hour is spent on its content."""
     path = Path(text)
     if path.exists():
         raise ValueError(f"{path} already exists: name another file")
@@ -98,11 +100,7 @@ def generation_params(args: Namespace) -> GenerationParams:
 
 
 def grammar(args: Namespace) -> Grammar | None:
-    """Return the grammar that one of the four flags sets; None without any.
-
-    Raises:
-        ValueError: Several are given, or one cannot be read.
-    """
+    """Return the grammar that one of the four flags sets; None without any."""
     given = [args.grammar, args.regex, args.grammar_file, args.choices]
     if sum(value is not None for value in given) > 1:
         raise ValueError("give only one of --json-schema, --regex, --grammar and --choices")
@@ -116,11 +114,7 @@ def grammar(args: Namespace) -> Grammar | None:
 
 
 def read_file(path: Path, name: str) -> str:
-    """Return the text of a file; `name` describes it in messages.
-
-    Raises:
-        ValueError: It cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file; `name` describes it in messages."""
     try:
         return read_text(path)
     except OSError as error:

@@ -1,24 +1,100 @@
-"""Loads the models of the app's session, and changes their drafters.
+"""The models of the app: those there are, the facts on its cards, and those of its session.
 
-MLX is imported with the first model, in the engine thread, while the app is drawn.
+MLX is imported with the first model, in the engine thread, while the app is drawn. The rest needs
+MLX or transformers too, so background threads import them. Only one thread may import at a time:
+two concurrent imports of transformers each see a half-initialised module.
 """
 
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from mlxspec.device import backend
+from mlxspec.device.memory import usable_gb
+from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
-from mlxspec.params import SamplingParams
+from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
 from mlxspec_app.conversation.events import ModelChoice
+from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_cli.arguments import options
-from mlxspec_cli.chat_facts import IMPORTING
 
 if TYPE_CHECKING:
     from mlxspec import Conversation
+
+IMPORTING = Lock()
+"""Held during each import that needs MLX."""
+
+_DEFAULT = "default"
+_NAMES = {"cpu": "the CPU", "metal": "the GPU, by Metal", "cuda": "the GPU, by CUDA"}
+
+
+class ChatCatalogue:
+    """Lists models and drafters; implements `mlxspec_app.picker.catalogue.Catalogue`."""
+
+    def __init__(self, loads: Options | None = None) -> None:
+        """`loads` are the options with which models are loaded."""
+        self._loads = loads or Options()
+
+    @property
+    def memory_gb(self) -> float:
+        return usable_gb()
+
+    def models(self) -> list[ModelEntry]:
+        with IMPORTING:
+            from mlxspec.drafting.catalogue import list_models, list_offers
+
+        return [
+            replace(entry, source="") if entry.source == _DEFAULT else entry
+            for entry in (*list_models(), *list_offers())
+        ]
+
+    def fetch(self, source: str, on_progress: Callable[[int, int], None]) -> None:
+        with IMPORTING:
+            from mlxspec.loading.fetch.sources import find_source
+
+        find_source(source or _DEFAULT, on_progress)
+
+    def drafters(self, source: str, max_kv_size: int | None = None) -> list[DrafterEntry]:
+        loads = replace(self._loads, max_kv_size=max_kv_size)
+        found: list[DrafterEntry] = self._finder.find(source or _DEFAULT, loads)
+        return found
+
+    def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:
+        loads = replace(self._loads, max_kv_size=max_kv_size)
+        self._finder.forget_verdict(source or _DEFAULT, loads)
+
+    @cached_property
+    def _finder(self) -> Any:
+        with IMPORTING:
+            from mlxspec.drafting.catalogue import DrafterFinder
+
+        return DrafterFinder()
+
+
+def introduce(model: str) -> Introduction:
+    """Return the facts for the cards of the first run; `model` "" means the default one."""
+    with IMPORTING:
+        from mlxspec.drafting.catalogue import find_model
+
+    facts = backend.facts()
+    entry = find_model(model or _DEFAULT)
+    return Introduction(
+        device=facts.device,
+        cores=facts.cores,
+        memory_gb=facts.memory_gb,
+        computes_on=_NAMES.get(facts.backend, "nothing yet"),
+        blas=facts.blas,
+        is_slow=facts.is_stock_blas,
+        model=model or DEFAULT_MODEL,
+        model_gb=entry.size_gb if entry is not None else None,
+        fit=entry.fit_in(usable_gb()) if entry is not None and not entry.problem else None,
+        has_model=entry is not None and entry.is_here,
+    )
 
 
 class SessionModels:
@@ -44,11 +120,14 @@ class SessionModels:
     ) -> "Conversation":
         with IMPORTING:
             backend.check()
+            from mlxspec import api
             from mlxspec.chat.conversation import Conversation
-            from mlxspec_cli.opening import open_engine
 
         with _as_our_error():
-            self._prepared = open_engine(self._chosen(choice), on_progress, self.say)
+            given = self._chosen(choice)
+            self._prepared = api.prepare(
+                given.model or None, options(given), on_progress=on_progress, say=self.say
+            )
         self._choice = choice
         engine = self._prepared.engine
         self.suggest(self._prepared.sampling, engine.tokenizer.chat_template.arguments())

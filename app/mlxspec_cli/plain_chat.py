@@ -14,6 +14,7 @@ from functools import partial
 from shutil import get_terminal_size
 from types import FrameType
 
+from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
@@ -29,8 +30,7 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.sessions.reply_settings import ReplySettings
 from mlxspec_app.text.word_wrap import WordWrapper
-from mlxspec_cli.arguments import given_words
-from mlxspec_cli.opening import open_engine
+from mlxspec_cli.arguments import given_words, options
 from mlxspec_cli.output import REPEATING, harmless, say, summary_line
 
 _HELP = """\
@@ -46,7 +46,7 @@ Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
 
 def run_plain(args: Namespace, params: GenerationParams) -> int:
     """Chat until the input ends."""
-    prepared = open_engine(args)
+    prepared = api.prepare(args.model or None, options(args), say=say)
     settings = ReplySettings(params, given_words(args))
     settings.suggest(prepared.sampling)
     chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), settings)
@@ -176,11 +176,7 @@ class _PlainChat:
 
 
 def _read_line() -> str:
-    """Read a line, with a prompt for a person; standard output gets it only if a terminal.
-
-    Raises:
-        EOFError: The input has ended.
-    """
+    """Read a line, with a prompt for a person; standard output gets it only if a terminal."""
     is_asked = sys.stdin.isatty()
     if is_asked and sys.stdout.isatty():
         return input("\nyou> ")  # through readline, which needs the prompt for its cursor

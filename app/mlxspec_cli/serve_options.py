@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from mlxspec_cli.arguments import add_flags
+from mlxspec_cli.arguments import add_flags, option
 
 _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 REFUSED = {
@@ -24,58 +24,50 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     add_flags(group, ("model", "drafter", "draft_model", "lookahead", "max_kv_size", "keep"))
     add_flags(group, ("kv_bits", "dtype", "hosts"))
-    text = "a folder with adapters (LoRA)"
-    group.add_argument("--adapter-path", dest="adapter", metavar="FOLDER", help=text)
+    option(group, "--adapter-path", "FOLDER", "a folder with adapters (LoRA)", dest="adapter")
     group = parser.add_argument_group("replies, unless a request says otherwise")
     names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "num_draft_tokens")
     add_flags(group, names)
     text = 'variables of the chat template as JSON, such as {"enable_thinking": false}'
-    group.add_argument("--chat-template-args", metavar="JSON", type=_object, default={}, help=text)
-    group.add_argument("--prefill-step-size", metavar="COUNT", type=int, help="at most 512")
+    option(group, "--chat-template-args", "JSON", text, type=_object, default={})
+    option(group, "--prefill-step-size", "COUNT", "at most 512", type=int)
     _add_network(parser.add_argument_group("network"))
     _add_limits(parser.add_argument_group("limits"))
     text = "DEBUG, INFO, WARNING, ERROR or CRITICAL (INFO)"
     levels = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-    parser.add_argument("--log-level", choices=levels, default="INFO", metavar="LEVEL", help=text)
+    option(parser, "--log-level", "LEVEL", text, choices=levels, default="INFO")
     group = parser.add_argument_group("flags of mlx-lm's server that are refused")
     for name, why in REFUSED.items():
-        flag = f"--{name.replace('_', '-')}"
         is_switch = name in ("trust_remote_code", "use_default_chat_template", "pipeline")
-        how: dict[str, Any] = {"action": "store_true"} if is_switch else {"metavar": "VALUE"}
-        group.add_argument(flag, help=why, **how)
+        option(group, f"--{name.replace('_', '-')}", "" if is_switch else "VALUE", why)
 
 
 def _add_network(group: argparse._ActionsContainer) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     # A separate name: `port` is a setting of `load`, the code that computes a model.
-    how: dict[str, Any] = {"dest": "listen_port", "metavar": "PORT", "type": int, "default": 8080}
-    group.add_argument("--port", help="port to listen on (8080); 0 takes a free one", **how)
-    group.add_argument("--api-key", default="", metavar="KEY", help="requests must send it")
-    text = "let other machines ask without a key"
-    group.add_argument("--insecure", action="store_true", help=text)
+    how: dict[str, Any] = {"dest": "listen_port", "type": int, "default": 8080}
+    option(group, "--port", "PORT", "port to listen on (8080); 0 takes a free one", **how)
+    option(group, "--api-key", "KEY", "requests must send it", default="")
+    option(group, "--insecure", "", "let other machines ask without a key")
     text = "more names by which requests may call this machine, such as host.docker.internal"
-    group.add_argument("--allowed-hosts", default="", metavar="LIST", help=text)
+    option(group, "--allowed-hosts", "LIST", text, default="")
     text = "web origins that may read replies, separated by commas; defaults to none"
-    group.add_argument("--allowed-origins", default="", metavar="LIST", help=text)
+    option(group, "--allowed-origins", "LIST", text, default="")
 
 
 def _add_limits(group: argparse._ActionsContainer) -> None:
     text = "replies written together (32)"
-    group.add_argument("--decode-concurrency", type=int, default=32, metavar="COUNT", help=text)
+    option(group, "--decode-concurrency", "COUNT", text, type=int, default=32)
     text = "has no effect: prompts are read one after the other, between rounds"
-    group.add_argument("--prompt-concurrency", type=int, metavar="COUNT", help=text)
+    option(group, "--prompt-concurrency", "COUNT", text, type=int)
     text = "0 keeps no beginnings of texts; any other count has no effect, as bytes count"
-    group.add_argument("--prompt-cache-size", type=int, metavar="COUNT", help=text)
+    option(group, "--prompt-cache-size", "COUNT", text, type=int)
     text = "memory for beginnings of texts, such as 2GB (1GB)"
-    group.add_argument(
-        "--prompt-cache-bytes", type=_bytes, default=10**9, help=text, metavar="SIZE"
-    )
+    option(group, "--prompt-cache-bytes", "SIZE", text, type=_bytes, default=10**9)
     text = "requests that may wait, beyond those being answered (64)"
-    group.add_argument("--max-waiting", type=int, default=64, metavar="COUNT", help=text)
+    option(group, "--max-waiting", "COUNT", text, type=int, default=64)
     text = "largest size of a request (16MB)"
-    group.add_argument(
-        "--max-body-bytes", type=_bytes, default=16 * 10**6, help=text, metavar="SIZE"
-    )
+    option(group, "--max-body-bytes", "SIZE", text, type=_bytes, default=16 * 10**6)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData, find_user_data
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.playback.recorded_race import RecordedRace
-from mlxspec_cli import chat_facts
-from mlxspec_cli.chat_facts import introduce
+from mlxspec_cli import chat_models
+from mlxspec_cli.chat_models import introduce
 from tests.support.app_driver import running
 from tests.support.model_folders import save_folder, save_json
 from tests.support.scripted_session import ScriptedSession
@@ -176,5 +176,5 @@ def test_the_facts_are_those_of_this_machine_and_model(tmp_path, monkeypatch):
     folder = save_folder(tmp_path / "tiny")
     save_json(folder / "tokenizer_config.json", {"chat_template": "{{ messages }}"})
     assert introduce(str(folder)).fit == "fits"
-    monkeypatch.setattr(chat_facts, "usable_gb", lambda: 1e-9)
+    monkeypatch.setattr(chat_models, "usable_gb", lambda: 1e-9)
     assert introduce(str(folder)).fit == "too large"

@@ -25,7 +25,7 @@ from textual.pilot import WaitForScreenTimeout
 from mlxspec_app.run import collect_rarely, open_user_data
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_cli.arguments import generation_params
-from mlxspec_cli.chat_facts import ChatCatalogue
+from mlxspec_cli.chat_models import ChatCatalogue
 from mlxspec_cli.commands import chat
 from mlxspec_cli.parser import build_parser
 from tests.campaigns.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary

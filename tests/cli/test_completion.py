@@ -70,9 +70,3 @@ def test_another_shell_is_refused_with_those_on_offer(capsys):
     assert left.value.code == 2
     told = capsys.readouterr().err
     assert all(shell in told for shell in SHELLS)
-
-
-def test_the_start_of_other_commands_does_not_wait_for_it():
-    parse = "import sys; from mlxspec_cli.parser import build_parser; build_parser(); "
-    done = subprocess.run([sys.executable, "-c", parse + "assert 'shtab' not in sys.modules"])
-    assert done.returncode == 0

@@ -63,36 +63,34 @@ def test_a_missing_model_is_named_with_its_cost_and_remedy(machine, tmp_path):
     assert "`mlxspec models --fetch`" in advice()
 
 
-def test_the_stock_blas_is_named_with_its_cost_and_remedy(machine, has_model):
+def test_the_stock_blas_is_named_with_its_cost_and_remedy(machine, has_model, monkeypatch):
     machine(**STOCK)
     assert "verifying n rows costs n times one row" in advice()
     assert "apt install libopenblas0" in advice()
-
-
-def test_a_stock_blas_that_was_asked_for_needs_no_installing(machine, has_model, monkeypatch):
-    machine(**STOCK)
     monkeypatch.setenv("MLXSPEC_BLAS", "stock")
     assert "Unset MLXSPEC_BLAS" in advice()
     assert "apt" not in advice()
 
 
-def test_notes_of_the_backend_come_first(machine, has_model):
+def test_notes_of_the_backend_come_first_and_nothing_is_measured(machine, has_model, capsys):
     machine(**STOCK, notes=("the choice is bad",))
     assert advice().startswith("the choice is bad\nMLX uses the reference BLAS")
     assert "apt" not in advice()
+    assert doctor.report_machine() == 1
+    assert "! the choice is bad" in capsys.readouterr().out
 
 
 def test_without_mlx_the_facts_remain(machine):
     machine(backend="none", mlx="", blas="")
     assert "MLX cannot be imported" in advice()
-    text = doctor.examination_text(doctor.examine())
+    text = doctor.examine().text
     assert "mlx     not installed (none)" in text
     assert "A Chip, 8 cores, 16.0 GB" in text
     assert "model" not in text
 
 
 def test_every_fact_has_its_line(machine, tmp_path):
-    lines = doctor.examination_text(doctor.examine()).splitlines()
+    lines = doctor.examine().text.splitlines()
     assert [line.split()[0] for line in lines] == ["device", "system", "mlx", "blas", "model"]
     assert lines[4].endswith(".gguf (not here)")
 
@@ -112,12 +110,6 @@ def test_it_prints_the_cost_and_returns_0_where_all_is_well(
     table = "the table of {'none': 20.0, 'pool': 40.0}"
     ending = f"drafter pool, fastest of 2\n\n{table}\n\nEverything is as it should be.\n"
     assert capsys.readouterr().out.endswith(ending)
-
-
-def test_a_bad_choice_is_reported_and_nothing_measured(machine, has_model, capsys):
-    machine(notes=("the choice is bad",))
-    assert doctor.report_machine() == 1
-    assert "! the choice is bad" in capsys.readouterr().out
 
 
 # ---- the cost curve ----------------------------------------------------------------------------

@@ -58,11 +58,6 @@ def test_a_drafter_that_was_asked_for_is_not_explained(generate):
     assert "measuring" not in err
 
 
-def test_a_list_is_a_pool_under_the_name_it_was_given(generate):
-    _, _, err = generate("--drafter", "suffix,table")
-    assert "suffix,table: 6 tokens" in err
-
-
 def test_a_file_drafts(generate, tmp_path):
     path = save_drafter(tmp_path / "medusa.safetensors", "medusa", *medusa_parts())
     code, out, _ = generate("--drafter", str(path), "--json")

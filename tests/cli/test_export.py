@@ -37,22 +37,23 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path, capsys):
     assert out.read_text().startswith("## You")
 
 
-def test_nothing_is_written_when_one_of_the_files_is_there(tmp_path):
-    (tmp_path / "chat.md").touch()
-    new = tmp_path / "chat.csv"
-    assert main.main(["export", TRACE, "--csv", str(new), "--md", str(tmp_path / "chat.md")]) == 2
-    assert not new.exists()
-
-
-def test_a_format_has_to_be_named(capsys):
-    assert main.main(["export", TRACE]) == 2
-    assert "nothing to export: give at least one of --html, --svg" in capsys.readouterr().err
-
-
-def test_two_formats_cannot_share_a_file(tmp_path, capsys):
-    same = str(tmp_path / "same")
-    assert main.main(["export", TRACE, "--md", same, "--csv", same]) == 2
-    assert "cannot go to the same file" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 2, "nothing to export: give at least one of --html, --svg"),
+        (["--md", "same", "--csv", "same"], 2, "cannot go to the same file"),
+        (["--csv", "new", "--md", "there"], 2, "there already exists"),
+        (["--csv", "none/new"], 1, "No such file or directory"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, options, code, said
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").touch()
+    assert main.main(["export", TRACE, *options]) == code
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +69,6 @@ def test_a_bad_trace_is_one_line_and_writes_nothing(tmp_path, capsys, content, s
     assert said in err
     assert err.count("\n") == 1
     assert not out.exists()
-
-
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    assert main.main(["export", TRACE, "--csv", str(tmp_path / "none" / "x.csv")]) == 1
-    assert "No such file or directory" in capsys.readouterr().err
 
 
 def test_the_help_says_of_each_format_what_the_table_of_formats_says(capsys):

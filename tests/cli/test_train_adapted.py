@@ -67,12 +67,6 @@ def test_a_table_is_made_with_features_and_without(workshop, home, text, tmp_pat
     assert api.load(workshop / "tiny", drafter="table").drafter.cursor(0).next_probs()
 
 
-def test_acceptance_is_measured(workshop, capsys):
-    options = ["--drafter", "suffix", "--answers", 1, "--max-tokens", 3, "--temps", 0]
-    assert train(workshop, "eval", *options, "--nodes", 2, "--json") == 0
-    assert '"tokens_per_forward"' in capsys.readouterr().out
-
-
 def test_a_head_for_another_model_is_one_line(workshop, tmp_path, capsys):
     save_qwen3(tmp_path / "other", num_hidden_layers=4, hidden_size=64)
     out = tmp_path / "head.safetensors"

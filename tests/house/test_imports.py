@@ -62,22 +62,24 @@ FLOORS = {
         {"run"},
     ],
     "mlxspec_cli": [
-        {"arguments", "output", "chat_facts", "train_options"},
-        {"serve_options"},
-        {"parser", "opening"},
+        {"arguments", "output"},
+        {"serve_options", "train_options"},
+        {"parser"},
         {"main", "plain_chat", "manual", "chat_models"},
         {"__main__", "commands"},
     ],
 }
 PACKAGES = list(FLOORS)
-HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
+HEAVY = {"mlx", "mlx_lm", "numpy", "transformers", "tokenizers", "safetensors", "shtab"}
+HEAVY |= {"huggingface_hub"}
 SHARED_BY_DRAFTERS = {"base", "network", "search"}
 OF_SEVERAL = {"pool"}
 BEFORE_THE_FIRST_FRAME = [
+    "mlxspec.bench.mac_file",  # a report can be read where MLX is not installed
     "mlxspec_cli.main",
     "mlxspec_cli.parser",
     *(f"mlxspec_cli.commands.{name}" for name in ("chat", "replay", "race")),
-    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_facts", "chat_models")),
+    *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_models")),
 ]
 SEEN_BY_THE_APP = {
     *("mlxspec.errors", "mlxspec.params", "mlxspec.text_files", "mlxspec.trace"),

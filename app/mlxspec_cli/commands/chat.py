@@ -15,18 +15,12 @@ from mlxspec_app.sessions.engine_session import EngineSession
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params, given_words, is_given, options
-from mlxspec_cli.chat_facts import ChatCatalogue, introduce
-from mlxspec_cli.chat_models import SessionModels
+from mlxspec_cli.chat_models import ChatCatalogue, SessionModels, introduce
 from mlxspec_cli.output import can_draw, say
 
 
 def run(args: Namespace) -> int:
-    """Open the app, or the plain chat with `--plain` or without a terminal.
-
-    Raises:
-        ValueError: A setting is out of range, or `--continue` is used with the plain chat.
-        MlxspecError: MLX is not installed, so no model can run.
-    """
+    """Open the app, or the plain chat with `--plain` or without a terminal."""
     if args.plain or not can_draw():
         if args.goes_on:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")

@@ -1,16 +1,13 @@
 """`mlxspec doctor`: the setup of this machine, the cost of speculation here, and fixes.
 
-`examine` collects the facts, `examination_text` formats them; `fastest_drafter` and `measure` run
-the model. A finding is one line: the problem, its cost, and the fix. `--mac-report FILE` writes
-what only a Mac can show to a file. `--read-report FILE` prints what such a file says. `--forget`
-deletes the stored findings about models.
+A finding is one line: the problem, its cost, and the fix.
 """
 
 import os
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,28 +33,56 @@ _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas
 class Examination:
     """The facts that need no run of a model.
 
-    Attributes:
-        model: Path of the default model, downloaded or not; None without MLX.
-        findings: The problems, a line each.
-        admissions: Results of comparing mlx-lm's models on this machine, by type and conditions.
+    `model` is the path of the default model, downloaded or not; None without MLX. `admissions` are
+    results of comparing mlx-lm's models on this machine, by type and conditions.
     """
 
     facts: backend.DeviceFacts
-    model: Path | None
-    has_model: bool
-    findings: tuple[str, ...]
+    model: Path | None = None
+    has_model: bool = False
     admissions: Mapping[str, "Admission"] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> list[str]:
+        """The problems, a line each."""
+        facts, found = self.facts, list(self.facts.notes)
+        if facts.backend == "none":
+            problem = machine_check.problem(machine_check.surroundings())
+            found.append(
+                "MLX cannot be imported: no model can run, recorded replies can. "
+                + (problem or "Install it with `pip install mlxspec`")
+            )
+        if facts.is_stock_blas:
+            fix = "See above" if facts.notes else f"Install OpenBLAS with {_INSTALL}"
+            if os.environ.get("MLXSPEC_BLAS") == "stock":
+                fix = "Unset MLXSPEC_BLAS, which asks for it"
+            found.append(
+                "MLX uses the reference BLAS it comes with: verifying n rows costs n times one "
+                f"row, so speculation cannot pay. {fix}"
+            )
+        if self.model is not None and not self.has_model:
+            found.append(
+                f"The default model is not in {self.model.parent}: it is downloaded at the first "
+                "use (93 MB). `mlxspec models --fetch` does so now"
+            )
+        return found
+
+    @property
+    def text(self) -> str:
+        """The facts as lines of a name and a value."""
+        facts, state = self.facts, "ready" if self.has_model else "not here"
+        rows = {
+            "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.1f} GB",
+            "system": f"{facts.system}, Python {facts.python}",
+            "mlx": f"{facts.mlx or 'not installed'} ({facts.backend})",
+            "blas": facts.blas,
+            "model": f"{self.model} ({state})" if self.model else "",
+        }
+        return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
 
 
 def run(args: Namespace) -> int:
-    """Print the report; return 1 if there are problems, else 0.
-
-    Raises:
-        ReportError: The file to read is not a report, or is damaged.
-        ValueError: The file to write exists already, or a model is named without hosts.
-        OSError: The file cannot be written.
-        MlxspecError: MLX cannot run here.
-    """
+    """Print the report; return 1 if there are problems, else 0."""
     if args.model and args.hosts is None:
         raise ValueError("--model names what --hosts measures: give --hosts too, or leave it out")
     if args.mac_report is not None:
@@ -75,72 +100,27 @@ def run(args: Namespace) -> int:
 def report_machine() -> int:
     """Print the report on this machine; return 1 if there are problems, else 0."""
     examination = examine()
-    print(examination_text(examination), flush=True)
+    print(examination.text, flush=True)
     if examination.has_model and not examination.facts.notes:
         choice = fastest_drafter()
         print(f"\ndrafter {choice.drafter}, {choice.reason}", flush=True)
         print("\n" + measure(choice.speeds), flush=True)
     if examination.admissions:
         print(f"\n{admissions_text(examination.admissions)}")
-    print()
-    for finding in examination.findings:
-        print(f"! {finding}")
-    if not examination.findings:
-        print("Everything is as it should be.")
-    return 1 if examination.findings else 0
+    findings = [f"! {finding}" for finding in examination.findings]
+    print("", *(findings or ["Everything is as it should be."]), sep="\n")
+    return int(bool(findings))
 
 
 def examine() -> Examination:
     """Examine the machine, the libraries and the cache folder."""
     facts = backend.facts()
     if facts.backend == "none":
-        return Examination(facts, None, False, tuple(_findings(facts, None, False)))
+        return Examination(facts)
     from mlxspec.loading import admissions
     from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
 
-    model, has_model = default_model_path(), has_default_model()
-    findings = tuple(_findings(facts, model, has_model))
-    return Examination(facts, model, has_model, findings, admissions.stored())
-
-
-def _findings(facts: backend.DeviceFacts, model: Path | None, has_model: bool) -> Iterator[str]:
-    yield from facts.notes
-    if facts.backend == "none":
-        problem = machine_check.problem(machine_check.surroundings())
-        yield (
-            "MLX cannot be imported: no model can run, recorded replies can. "
-            + (problem or "Install it with `pip install mlxspec`")
-        )
-    if facts.is_stock_blas:
-        yield (
-            "MLX uses the reference BLAS it comes with: verifying n rows costs n times one row, "
-            f"so speculation cannot pay. {_blas_fix(facts)}"
-        )
-    if model is not None and not has_model:
-        yield (
-            f"The default model is not in {model.parent}: it is downloaded at the first use "
-            "(93 MB). `mlxspec models --fetch` does so now"
-        )
-
-
-def _blas_fix(facts: backend.DeviceFacts) -> str:
-    if os.environ.get("MLXSPEC_BLAS") == "stock":
-        return "Unset MLXSPEC_BLAS, which asks for it"
-    return "See above" if facts.notes else f"Install OpenBLAS with {_INSTALL}"
-
-
-def examination_text(examination: Examination) -> str:
-    """Return the facts as lines of a name and a value."""
-    facts = examination.facts
-    state = "ready" if examination.has_model else "not here"
-    rows = {
-        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.1f} GB",
-        "system": f"{facts.system}, Python {facts.python}",
-        "mlx": f"{facts.mlx or 'not installed'} ({facts.backend})",
-        "blas": facts.blas,
-        "model": f"{examination.model} ({state})" if examination.model else "",
-    }
-    return "\n".join(f"{name:<8}{value}" for name, value in rows.items() if value)
+    return Examination(facts, default_model_path(), has_default_model(), admissions.stored())
 
 
 def admissions_text(admissions: Mapping[str, "Admission"]) -> str:
@@ -173,7 +153,7 @@ def _forget() -> int:
 def fastest_drafter() -> "Choice":
     """Return the drafter that `auto` chooses for the default model here, and why.
 
-    Deletes the stored measurements of all models first: the machine may have been busy then.
+    It is measured again: the machine may have been busy the last time.
     """
     from mlxspec import api
     from mlxspec.drafting import measured
@@ -207,12 +187,8 @@ def measure(speeds: Mapping[str, float]) -> str:
 def hosts_text(hosts: str, source: str | None = None) -> str:
     """Return the cost of the link to other ranks, and the speed of decoding with them, as lines.
 
-    A model is loaded on all ranks and writes a short reply with the drafter `pool` and a plain one;
-    both are compared with the prediction of the cost curve. `hosts` is as after `--hosts`. `source`
-    None takes the default model.
-
-    Raises:
-        MlxspecError: The hosts are invalid, the model cannot be loaded, or a rank is lost.
+    All ranks write a short reply with the drafter `pool` and a plain one; both are compared with
+    the prediction of the cost curve.
     """
     backend.check()
     from mlxspec import api
@@ -252,14 +228,18 @@ def _write_mac_report(path: Path) -> int:
     """Measure everything into a file; an interrupt keeps what was measured so far."""
     backend.check()
     from mlxspec.bench import mac
-    from mlxspec_app.bench.startup import median_start
+    from mlxspec.loading import fetch_default_model
+    from mlxspec_app.bench.startup import figures
     from mlxspec_app.user.files import replace_file
 
-    _fetch()
+    try:
+        fetch_default_model()  # first, so that no measurement waits for it
+    except MlxspecError as error:
+        say(f"warning: what needs a model is not measured: {error}")
     say("this takes about ten minutes; Ctrl-C ends it and keeps what there is")
     try:
         found = mac.collect(
-            mac.measurements(lambda: median_start().first_frame_s),
+            mac.measurements(lambda: figures()["median_s"]),
             lambda findings: replace_file(path, to_text(findings).encode()),
             say,
         )
@@ -267,16 +247,6 @@ def _write_mac_report(path: Path) -> int:
         if path.exists():
             say(f"wrote {path}; it holds figures, no names and no paths: send it as it is")
     return _print_lines([line for finding in found.values() for line in finding.lines])
-
-
-def _fetch() -> None:
-    """Download the default model first, so that no measurement waits for it."""
-    from mlxspec.loading import fetch_default_model
-
-    try:
-        fetch_default_model()
-    except MlxspecError as error:
-        say(f"warning: what needs a model is not measured: {error}")
 
 
 def _print_lines(lines: Sequence[Line]) -> int:

@@ -8,13 +8,7 @@ _STDOUT = "-"
 
 
 def run(args: Namespace) -> int:
-    """Write every export of the arguments.
-
-    Raises:
-        TraceError: The file cannot be read, is not a trace, or has no reply.
-        ValueError: The arguments name no export, an existing file, or one file twice.
-        OSError: A file cannot be written.
-    """
+    """Write every export of the arguments."""
     from mlxspec_app.export.filing import FORMATS
     from mlxspec_app.export.recording import Recording
 

@@ -8,6 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from tqdm import tqdm
+
+from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.engine.engine import Engine
@@ -25,19 +28,14 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
-from mlxspec_cli.arguments import generation_params, read_file
-from mlxspec_cli.opening import PrefillBar, open_engine
+from mlxspec_cli.arguments import generation_params, options, read_file
 from mlxspec_cli.output import REPEATING, for_output, say, summary_line
+
+_LONG_PROMPT = 1024  # tokens
 
 
 def run(args: Namespace) -> int:
-    """Generate one reply and print it.
-
-    Raises:
-        ValueError: No prompt, an argument out of range, or arguments of a chat template that is not
-            used.
-        MlxspecError: The model cannot be loaded, or the prompt does not fit it.
-    """
+    """Generate one reply and print it."""
     prompt = _read_prompt(args)
     params = generation_params(args)
     if args.prediction_file is not None:
@@ -48,7 +46,7 @@ def run(args: Namespace) -> int:
             "--chat-template-arg has no effect with --raw, which uses no chat template: leave one "
             "of them out"
         )
-    prepared = open_engine(args)
+    prepared = api.prepare(args.model or None, options(args), say=say)
     printer = _Printer(prepared.choice, as_json=args.json)
     with ExitStack() as stack:
         trace = stack.enter_context(TraceWriter(args.trace)) if args.trace else None
@@ -112,14 +110,14 @@ class _Printer:
         self._tokens: list[int] = []
         self._text = ReplyText()
         self._started: GenerationStarted | None = None
-        self._bar = PrefillBar()
+        self._bar: tqdm[None] | None = None
 
     def show(self, event: Event) -> None:
         match event:
             case GenerationStarted():
                 self._started = event
             case PrefillProgress():
-                self._bar.update(event.done, event.total)
+                self._show_prefill(event.done, event.total)
             case DraftVerified() | PlainDecoded():
                 self._tokens += [token.token for token in event.emit]
                 self._write(event)
@@ -128,6 +126,16 @@ class _Printer:
                 say(f"the drafter {event.drafter} {why}")
             case GenerationFinished():
                 self._finish(event)
+
+    def _show_prefill(self, done: int, total: int) -> None:
+        """Draw a progress bar on standard error for a long prompt; none in a pipe."""
+        if self._bar is None:
+            is_hidden = total < _LONG_PROMPT or not sys.stderr.isatty()
+            title = "reading the prompt"
+            self._bar = tqdm(total=total, desc=title, unit="tok", leave=False, disable=is_hidden)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self._bar.close()
 
     def _write(self, event: Event) -> None:
         self._text.add(event)

@@ -21,12 +21,7 @@ _HEADING = "Worth downloading, as of {}: mlxspec models --fetch NAME"
 
 
 def run(args: Namespace) -> int:
-    """List local models, or the drafters of one, or fetch one.
-
-    Raises:
-        ModelNotFoundError: The model cannot be downloaded.
-        ValueError: The model whose drafters are requested is not on this machine.
-    """
+    """List local models, or the drafters of one, or fetch one."""
     if args.fetch:
         # On a terminal, the download shows its own progress bar; a second run resumes it.
         print(find_source(args.model).path)

@@ -15,13 +15,7 @@ from mlxspec_cli.output import can_draw
 
 
 def run(args: Namespace) -> int:
-    """Open the app on two traces, or print the result of the race.
-
-    Raises:
-        TraceError: A file cannot be read, is not a trace, or has no reply.
-        ValueError: A file to write exists.
-        OSError: A file cannot be written.
-    """
+    """Open the app on two traces, or print the result of the race."""
     race = open_race((args.a, args.b), clock=time.monotonic)
     wanted = {"page": args.html, "animation": args.animation, "cast": args.cast}
     for name, out in wanted.items():

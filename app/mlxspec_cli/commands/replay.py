@@ -6,11 +6,7 @@ from mlxspec.trace.file import read_trace
 
 
 def run(args: Namespace) -> int:
-    """Open the app on a trace.
-
-    Raises:
-        TraceError: The file cannot be read, or is not a trace.
-    """
+    """Open the app on a trace."""
     for _ in read_trace(args.file):  # a broken file is an error before the screen opens
         pass
     from mlxspec_app.run import open_user_data, run_replay

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from mlxspec import api
 from mlxspec.drafting.catalogue import list_models
 from mlxspec.errors import UnsupportedOperationError
-from mlxspec.params import GenerationParams
 from mlxspec_cli.arguments import generation_params, options, words_of
 from mlxspec_cli.output import say
 from mlxspec_cli.serve_options import REFUSED
@@ -23,13 +22,7 @@ _TURNS = "replies written at the same time take turns, a forward each"
 
 
 def run(args: Namespace) -> int:
-    """Serve until Ctrl+C.
-
-    Raises:
-        ValueError: An argument is out of range, or a flag is refused.
-        UnsupportedOperationError: The packages of the server are not installed.
-        MlxspecError: The model cannot be loaded.
-    """
+    """Serve until Ctrl+C."""
     for name, why in REFUSED.items():
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} is refused: {why}; leave it out")
@@ -77,6 +70,8 @@ def _serve(args: Namespace) -> None:
 def _settings_of(args: Namespace) -> "ServerSettings":
     from mlxspec_server.settings import ServerSettings
 
+    template, step = args.chat_template_args, args.prefill_step_size
+    params = generation_params(args)
     return ServerSettings(
         host=args.host,
         port=args.listen_port,
@@ -88,13 +83,5 @@ def _settings_of(args: Namespace) -> "ServerSettings":
         max_waiting=args.max_waiting,
         batch_size=args.decode_concurrency,
         prefix_bytes=0 if args.prompt_cache_size == 0 else args.prompt_cache_bytes,
-        params=_with_template_args(generation_params(args), args),
-    )
-
-
-def _with_template_args(params: GenerationParams, args: Namespace) -> GenerationParams:
-    return replace(
-        params,
-        chat_template_args=args.chat_template_args,
-        prefill_step_size=args.prefill_step_size,
+        params=replace(params, chat_template_args=template, prefill_step_size=step),
     )

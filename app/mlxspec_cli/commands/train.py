@@ -37,12 +37,7 @@ _TABLE_BYTES_PER_TOKEN = 500
 
 
 def run(args: Namespace) -> int:
-    """Run one step; after Ctrl-C the next run of most steps resumes.
-
-    Raises:
-        ValueError: An argument is out of range.
-        MlxspecError: The model cannot be loaded, or files of an earlier step are missing.
-    """
+    """Run one step; after Ctrl-C the next run of most steps resumes."""
     loaded = load_model(args.model)
     name = fingerprint(loaded.config, loaded.tokenizer)
     folder = args.folder or cache_folder() / "training" / name
@@ -166,12 +161,7 @@ STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
 
 
 def recipe_of_arguments(args: Namespace) -> Recipe:
-    """Return the recipe of a file, or the default one, with the changes of the arguments.
-
-    Raises:
-        ValueError: The recipe is for another kind, or a number is out of range.
-        MlxspecError: The file is not a recipe.
-    """
+    """Return the recipe of a file, or the default one, with the changes of the arguments."""
     recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
     if recipe.kind not in KINDS:
         raise ValueError(

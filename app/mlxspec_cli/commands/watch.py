@@ -25,13 +25,7 @@ from mlxspec_cli.output import can_draw, for_output, say, summary_line
 
 
 def run(args: Namespace) -> int:
-    """Watch until the user quits.
-
-    Raises:
-        ValueError: The address or the key is invalid, or the prompt is empty.
-        ServerError: No server answers, it needs another key, its feed lacks the needed events, or
-            it refuses the prompt.
-    """
+    """Watch until the user quits."""
     server = ServerAddress(args.url, args.api_key)
     _check(args)
     if args.race is not None:
