@@ -134,21 +134,6 @@ def test_next_tokens_are_named_as_the_target_names_them():
     np.testing.assert_allclose(found.log_probs[0].tolist(), [3 - total, 1 - total], rtol=1e-5)
 
 
-def test_nothing_is_evaluated_while_a_tree_grows():
-    """MLX refuses to evaluate an array while it traces."""
-
-    @mx.compile
-    def tokens_of(logits):
-        rows = NextTokens.of(logits, 3)
-        below = NextTokens(mx.tile(rows.tokens, (3, 1)), mx.tile(rows.log_probs, (3, 1)))
-        draft = grow_beam(ROOT, rows, lambda level: below, BeamShape(3, 3), 8, "eagle")
-        return draft.tree.tokens, draft.tree.parents, draft.node_probs
-
-    tokens, parents, _ = tokens_of(mx.array([[0.0, 3.0, 1.0, 2.0]]))
-    assert tokens.tolist()[:2] == [ROOT, 1]
-    assert parents.tolist()[:2] == [-1, 0]
-
-
 @pytest.mark.parametrize(
     ("budget", "width", "depth"),
     [(1, 1, 1), (2, 2, 2), (4, 3, 3), (8, 4, 4), (16, 6, 5), (60, 10, 7)],

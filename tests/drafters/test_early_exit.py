@@ -157,29 +157,6 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
     assert num_drafted > 8
 
 
-def test_tokens_are_drawn_from_the_law_handed_over():
-    model, sampling, draws = (
-        tiny_model(vocab_size=5, seed=2),
-        SamplingParams(temperature=1.5, top_k=4),
-        150,
-    )
-    drafter = drafter_after([1, 2], sampling, model=model, threshold=1e-6, lookahead=2)
-    counts, chances = np.zeros((5, 5)), np.zeros((5, 5))
-    for seed in range(draws):
-        drafter.start([1, 2], sampling, mx.random.key(seed))
-        draft = drafter.propose(2, 2)
-        first, second = drafted(draft)
-        counts[first, second] += 1
-        q = np.array(draft.sampled_from)
-        chances[first] = q[0, first] * q[1]
-    possible = chances > 1e-9
-    assert counts[~possible].sum() == 0
-    expected = draws * chances[possible]
-    chi_square = ((counts[possible] - expected) ** 2 / expected).sum()
-    freedom = possible.sum() - 1
-    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
-
-
 @pytest.mark.parametrize("sampling", SAMPLED)
 def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(sampling):
     sampling, drafts = SAMPLED[sampling], []

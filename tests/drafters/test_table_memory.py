@@ -126,7 +126,7 @@ def test_runs_side_by_side_lose_nothing(tmp_path):
 
 def _learn_and_save(path, token):
     memory = taught(path, {1: 0.5}, context=(token,))
-    for _ in range(10):
+    for _ in range(5):
         memory.learn([ONE], [[1]], [[0.5]])
         memory.save()
 
@@ -141,7 +141,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     for writer in writers:
         writer.join(60)
     found = memory_at(path, say=pytest.fail)
-    assert row_of(found, 9).occurrences == 30
+    assert row_of(found, 9).occurrences == 15
     assert [row_of(found, 20 + n).occurrences for n in range(3)] == [1, 1, 1]
 
 
