@@ -112,16 +112,13 @@ def load_table(
         )
     if config.pop("crc32", None) != _checksum(arrays, config, metadata.get("card", "")):
         raise MlxspecError(f"the table {path} is damaged (checksum): get or make it again")
-    loaded = []
     for order in range(1, MAX_ORDER + 1):
-        rows = _from_arrays(arrays, order, vocab_size)
-        if rows is None:
+        if not _are_sound(arrays, order, vocab_size):
             raise MlxspecError(
                 f"the table {path} is damaged: its arrays of order {order} do not match each other "
                 "or the vocabulary; get or make it again"
             )
-        loaded.append(rows)
-    return loaded
+    return [_from_arrays(arrays, order) for order in range(1, MAX_ORDER + 1)]
 
 
 def _config(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -182,19 +179,32 @@ def _to_arrays(rows: StoredRows, order: int, vocab_size: int) -> Arrays:
     }
 
 
-def _from_arrays(arrays: Arrays, order: int, vocab_size: int) -> StoredRows | None:
-    """Return the rows of an order; None if the arrays cannot be the result of `_to_arrays`."""
+def _are_sound(arrays: Arrays, order: int, vocab_size: int) -> bool:
+    """Return whether the arrays of an order can be the result of `_to_arrays`."""
     tokens, byte = np.dtype(token_type(vocab_size)), np.dtype(np.uint8)
     types = {"contexts": tokens, "counts": byte, "sizes": byte, "tokens": tokens, "roots": byte}
-    rows = {name: arrays[f"{order}.{name}"] for name in types if f"{order}.{name}" in arrays}
-    if {name: array.dtype for name, array in rows.items()} != types:
-        return None
-    n, m = (rows["counts"].size,), (rows["tokens"].size,)
-    shapes = {"contexts": (*n, order), "counts": n, "sizes": n, "tokens": m, "roots": m}
-    if {name: array.shape for name, array in rows.items()} != shapes:
-        return None
-    contexts, starts = pack(rows["contexts"]), row_starts(rows["sizes"])
+    found = {name: arrays.get(f"{order}.{name}") for name in types}
+    rows = {name: array for name, array in found.items() if array is not None}
+    if any(name not in rows or rows[name].dtype != dtype for name, dtype in types.items()):
+        return False
+    shapes = {name: array.shape for name, array in rows.items()}
+    num_rows, num_entries = rows["counts"].size, rows["tokens"].size
+    if shapes["contexts"] != (num_rows, order) or rows["sizes"].sum() != num_entries:
+        return False
+    if not shapes["counts"] == shapes["sizes"] == (num_rows,):
+        return False
+    if not shapes["tokens"] == shapes["roots"] == (num_entries,):
+        return False
     is_known = all((rows[name] < vocab_size).all() for name in ("contexts", "tokens"))
-    if not is_known or starts[-1] != m[0] or (np.diff(contexts) <= 0).any():
-        return None
-    return StoredRows(contexts, rows["counts"], starts, rows["tokens"], rows["roots"])
+    return is_known and bool((np.diff(pack(rows["contexts"])) > 0).all())
+
+
+def _from_arrays(arrays: Arrays, order: int) -> StoredRows:
+    sizes = arrays[f"{order}.sizes"]
+    return StoredRows(
+        contexts=pack(arrays[f"{order}.contexts"]),
+        counts=arrays[f"{order}.counts"],
+        starts=row_starts(sizes),
+        tokens=arrays[f"{order}.tokens"],
+        roots=arrays[f"{order}.roots"],
+    )
