@@ -377,6 +377,8 @@ def test_a_head_of_another_target_is_refused_by_its_tensor(tmp_path, kind, chang
         ("eagle3", {"d2t": mx.zeros(6)}, "'d2t' is mlx.core.float32"),
         ("eagle3", maps(TOKENS[:5]), "'d2t' has the shape (5,), not (6,)"),
         ("eagle", {"token_map": mx.array([1, V])}, f"'token_map' leads to token {V}"),
+        ("eagle3", {"d2t": mx.array([1, 0, 0, 0, 0, 0])}, "'d2t' leads to a token twice"),
+        ("eagle", {"token_map": mx.array([1, 1])}, "'token_map' leads to a token twice"),
     ],
 )
 def test_a_tensor_that_cannot_be_used_is_named(tmp_path, kind, more, named):

@@ -73,6 +73,8 @@ def token_ids(
         )
     ids = np.array(array).astype(np.int64) + (np.arange(array.size) if are_offsets else 0)
     beyond = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(np.unique(ids)) < len(ids):  # its outputs would be drafted as two children
+        raise UnsupportedModelError(f"{what} leads to a token twice; each may stand there once")
     if len(beyond):
         raise UnsupportedModelError(
             f"{what} leads to token {beyond[0]}; the target has tokens 0 to {vocab_size - 1}: the "
