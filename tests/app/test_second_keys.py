@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from textual.binding import Binding
+from textual.widgets import Static
 
 from mlxspec_app.commands import COMMANDS
 from mlxspec_app.screens.dialogs import FiguresScreen
@@ -204,6 +205,5 @@ async def test_the_note_of_unseen_text_names_a_way_that_is_there():
         await driver.wait(0.3)
         assert "new tokens · Ctrl+End or /follow" in driver.shown
     async with replay(make_fake.chat(), size=(60, 18)) as driver:
-        driver.screen.panels.show_unseen(5)
-        await driver.pilot.pause(0)
-        assert "5 new tokens · Ctrl+End or G" in driver.shown
+        driver.screen.panels.show_unseen(5)  # until the next redraw
+        assert "5 new tokens · Ctrl+End or G" in driver.screen.query_one("#pill", Static).content

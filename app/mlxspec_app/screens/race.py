@@ -94,7 +94,7 @@ class RaceScreen(SteadyScreen[None]):
         self._show_now()
 
     def action_view(self) -> None:
-        self._use_view(next_view(self._view))
+        self._use_view(next_view(self.view))
 
     def action_scroll(self, where: Literal["up", "down", "end"]) -> None:
         for transcript in self.query(Transcript):
@@ -119,7 +119,7 @@ class RaceScreen(SteadyScreen[None]):
         explain(self, self.action_help)
 
     def _use_view(self, view: View) -> None:
-        self._view = view
+        self.view = view
         for lane in self.query(RaceLane):
             lane.set_view(view, ink_named(self.app.settings.ink))
 
