@@ -31,11 +31,11 @@ class Prepared:
             starts with them.
     """
 
-    engine: Engine  # the engine
-    choice: Choice  # the chosen drafter, and the reason
+    engine: Engine
+    choice: Choice
     make_drafter: Callable[[], Drafter]
-    context: DrafterContext  # the context in which drafters are built
-    memory: TableMemory | None = None  # the data that tables learned in earlier runs, or None
+    context: DrafterContext
+    memory: TableMemory | None = None  # what tables learned in earlier runs
     sampling: Mapping[str, float] = field(default_factory=dict)
 
 
