@@ -16,7 +16,8 @@ from mlxspec.loading.load import load_draft_model_file
 from mlxspec.loading.profile import tokenizer_of
 from mlxspec.models import ModelConfig, build_model
 from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
-from tests.loading.test_heads import CARD, every_variant, own_heads
+from tests.loading.test_heads import CARD, own_heads
+from tests.loading.test_layouts import variants
 from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
@@ -37,7 +38,7 @@ class HeadTarget:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "sound"
-        self._variants = every_variant()
+        self._variants = {name: (stored, config) for name, _, stored, config, _ in variants()}
         for name, (tensors, config) in self._variants.items():
             save_head_folder(self._folder / name, tensors, config)
         self._config = tiny_target()

@@ -162,7 +162,7 @@ def test_the_measured_choice_is_one_for_these_limits(folder, monkeypatch):
     for given in ({}, {"depth": 3}, {"branching": 2}):
         prepare(folder, Options(**given), say=lambda line: None)
     assert len(set(keys)) == 3
-    assert "full, depth 3" in keys[1]
+    assert any("full, depth 3" in key for key in keys)
 
 
 class RuleSpy:
