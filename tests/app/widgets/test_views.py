@@ -103,7 +103,7 @@ async def test_inks_cycle_in_the_x_ray_and_say_their_names():
         names = []
         for _ in INKS:
             await driver.press("I")
-            names.append(driver.screen.views.ink.name)
+            names.append(driver.screen.ink.name)
             assert f"X-ray: {names[-1]}" in driver.shown
         assert names == [ink.name for ink in (*INKS[1:], INKS[0])]
 
