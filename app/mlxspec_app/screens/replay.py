@@ -34,7 +34,7 @@ class ReplayScreen(ConversationScreen):
 
     NOTE = "replay"
     EXAMPLES = ()
-    FIRST_VIEW = XRAY  # who comes here studies the rounds
+    FIRST_VIEW = XRAY  # users open this screen to study the rounds
     BINDINGS: ClassVar[list[BindingType]] = list(REPLAY)
     KEYS = REPLAY
     AUTO_FOCUS = ""

@@ -17,7 +17,7 @@ class WatchScreen(ConversationScreen):
 
     NOTE = "watch"
     EXAMPLES = ()
-    FIRST_VIEW = XRAY  # who comes here studies the rounds
+    FIRST_VIEW = XRAY  # users open this screen to study the rounds
     INVITATION = "Replies of the server appear here while they are written."
     BINDINGS: ClassVar[list[BindingType]] = list(WATCH)
     KEYS = WATCH
