@@ -25,6 +25,8 @@ from mlxspec.drafters.search.draft_distribution import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.models import TargetConfig
+from mlxspec.models.fields import Fields
 from mlxspec.params import check_threshold
 from mlxspec.verify.distribution import NodeDistributions
 
@@ -115,6 +117,13 @@ class ExitHead(HeadNetwork):
         target_ids: mx.array | None,
     ) -> Self:
         return cls(ExitConfig.from_dict(config), target_ids)
+
+    @classmethod
+    def check(cls, fields: Fields, target: TargetConfig) -> None:
+        """Refuse a layer that the target cannot stop at."""
+        layer, last = fields.integer("layer"), target.num_hidden_layers - 1
+        if layer > last:
+            raise fields.refusal("layer", f"1 to {last}: a layer to stop at")
 
     def __call__(self, state: mx.array) -> mx.array:
         """Return the head's input (..., D) for states (..., D) that enter the layer."""

@@ -30,6 +30,8 @@ from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.drafters.search.growth import StateCursor
 from mlxspec.drafters.search.rank_tree import grow_ranks
 from mlxspec.drafts.draft import Draft
+from mlxspec.models import TargetConfig
+from mlxspec.models.fields import Fields
 
 _CURSOR_WIDTH = 8
 _Rows = tuple[Mapping[int, float], ...]
@@ -89,14 +91,22 @@ class MedusaHeads(HeadNetwork):
         target_ids: mx.array | None,
     ) -> Self:
         out = tensors.get("heads.0.out.weight")
+        rows = config.get("vocab_size") if target_ids is None else target_ids.size
         return cls(
             config,
             _count(tensors, "heads."),
             _count(tensors, "heads.0.blocks."),
             target_ids=target_ids,
-            num_outputs=None if out is None else out.shape[0],
+            num_outputs=None if out is None else rows or out.shape[0],
             bias="heads.0.blocks.0.bias" in tensors,
         )
+
+    @classmethod
+    def check(cls, fields: Fields, target: TargetConfig) -> None:
+        """Refuse accuracies that are not shares, a list a head."""
+        rows = fields.get("accuracies")
+        if rows is not None and not (isinstance(rows, list) and all(map(_are_shares, rows))):
+            raise fields.refusal("accuracies", "a list of shares from 0 to 1 for each head")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -220,6 +230,12 @@ def _falling_logs(shares: Sequence[float]) -> list[float]:
     """Return the logarithms of shares, none above the one before: ranks must stay in order."""
     logs = (log(share) if share > 0 else _LEAST_LOGPROB for share in shares)
     return list(accumulate(logs, min))
+
+
+def _are_shares(row: object) -> bool:
+    return isinstance(row, list) and all(
+        type(share) in (int, float) and 0 <= share <= 1 for share in row
+    )
 
 
 def _count(tensors: Mapping[str, mx.array], prefix: str) -> int:

@@ -7,17 +7,19 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.heads.file import HeadCheckpoint
+from mlxspec.loading.heads.stored import token_ids
+from mlxspec.models import TargetConfig
+from mlxspec.models.fields import Fields
 from mlxspec.models.weights import load_weights
 
 
 class HeadNetwork(nn.Module):
-    """The common part of the networks that draft from hidden states of a target.
+    """The common part of the networks that draft from hidden states of a target."""
 
-    Attributes:
-        ids_name: Name of the tensor of a checkpoint that holds `target_ids`.
-    """
-
-    ids_name = "target_ids"
+    ids_name = "target_ids"  # the tensor of a checkpoint that holds them
+    width_name = "hidden_size"  # the number of a config that is the width of the target
 
     def __init__(self, target_ids: mx.array | None) -> None:
         super().__init__()
@@ -40,15 +42,49 @@ class HeadNetwork(nn.Module):
         tensors: Mapping[str, mx.array],
         dtype: mx.Dtype | None = None,
     ) -> Self:
-        """Return the network of a checkpoint that `check_head` accepted, plain or quantised.
+        """Return the network of a checkpoint, plain or quantised; other tensors are ignored.
 
         `config` has `quantization` if tensors are quantised. `dtype` is the target's; None for the
         default of `load_weights`, which raises UnsupportedModelError for wrong tensors.
         """
         weights = dict(tensors)
         network = cls.of_shape(config, weights, weights.pop(cls.ids_name, None))
-        load_weights(network, weights, config.get("quantization"), dtype)
+        paths = {name.rpartition(".")[0] for name in dict(tree_flatten(network.parameters()))}
+        weights = {name: a for name, a in weights.items() if name.rpartition(".")[0] in paths}
+        fault = "it was made for another target, its config is wrong, or it is incomplete"
+        load_weights(network, weights, config.get("quantization"), dtype, fault=fault)
         return network
+
+    @classmethod
+    def of_head(cls, head: HeadCheckpoint, target: TargetConfig, dtype: mx.Dtype) -> Self:
+        """Return the network of a head from a file, which can state anything.
+
+        A head that was made for another target is an UnsupportedModelError.
+        """
+        fields = Fields(head.config, f"{head.place}, config")
+        fields.section("quantization")
+        if fields.integer(cls.width_name) != target.hidden_size:
+            raise fields.refusal(cls.width_name, f"{target.hidden_size}, the width of the target")
+        # Loops and tables of these lengths are made before the shapes of the tensors are compared.
+        longest = max((size for array in head.tensors.values() for size in array.shape), default=0)
+        for name in ("num_layers", "num_blocks"):
+            fields.integer(name, 0, minimum=0, maximum=len(head.tensors))
+        for name in ("head_dim", "intermediate_size"):
+            fields.integer(name, 1, maximum=max(1, longest))
+        fields.number("rms_norm_eps", 1e-6)
+        cls.check(fields, target)
+        tensors, config = dict(head.tensors), head.config | {"vocab_size": target.vocab_size}
+        if cls.ids_name in tensors:
+            what = f"{head.place}: {cls.ids_name!r}"
+            tensors[cls.ids_name] = token_ids(tensors[cls.ids_name], what, target.vocab_size)
+        try:
+            return cls.from_checkpoint(config, tensors, dtype)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{head.place}: {error}") from error
+
+    @classmethod
+    def check(cls, fields: Fields, target: TargetConfig) -> None:
+        """Refuse a config whose values no shape of a tensor confirms."""
 
     @property
     def target_ids(self) -> mx.array | None:

@@ -21,10 +21,9 @@ from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.models import LocalModel, describe_model, list_local_models, offers
 from mlxspec.loading.fetch.sources import find_local, local_places
 from mlxspec.loading.folder import is_model_folder, read_config
-from mlxspec.loading.heads.file import DrafterFile
+from mlxspec.loading.heads.file import DrafterFile, drafters_for, fingerprint
 from mlxspec.loading.profile import ModelProfile, tokenizer_of
 from mlxspec.loading.room import counted_tokens
-from mlxspec.loading.shipped import drafters_for, fingerprint
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options

@@ -36,10 +36,15 @@ from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.folder import is_model_folder
-from mlxspec.loading.heads.file import DrafterFile, HeadCheckpoint, read_drafter_file
+from mlxspec.loading.heads.file import (
+    DrafterFile,
+    HeadCheckpoint,
+    drafters_for,
+    fingerprint,
+    read_drafter_file,
+)
 from mlxspec.loading.heads.load import find_head, load_head
 from mlxspec.loading.load import load_draft_model_file
-from mlxspec.loading.shipped import drafters_for, fingerprint
 from mlxspec.models import TargetConfig
 from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
 from mlxspec.progress import Progress, Say
@@ -202,13 +207,14 @@ def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
     The config of a format that counts layers in several ways has `capture_alternatives`.
     """
     network, drafter = HEADS[head.kind]
-    others = head.config.get("capture_alternatives") or ()
-    ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
+    config = target.model.config
     dtype = target.model.dtype
-    return [
-        drafter(network.from_checkpoint(way.config, way.tensors, dtype), target)
-        for way in (head, *ways)
-    ]
+    networks = [network.of_head(head, config, dtype)]  # checks the config that is read next
+    if head.kind == "eagle3":
+        others = head.config.get("capture_alternatives") or ()
+        ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
+        networks += [network.of_head(way, config, dtype) for way in ways]
+    return [drafter(one, target) for one in networks]
 
 
 def _try_out(

@@ -29,6 +29,7 @@ def load_weights(
     quantization: Quantization | None = None,
     dtype: mx.Dtype | None = None,
     cut: Callable[[], None] = lambda: None,
+    fault: str = "it is not of the family that its config.json states, or it is incomplete",
 ) -> str:
     """Load a checkpoint's tensors into a model; return the name of their stored type.
 
@@ -40,6 +41,7 @@ def load_weights(
         dtype: Floating-point type of the model and its computations. None means float32 on a CPU,
             and on a GPU the stored type of the embedding.
         cut: Called while the weights are lazy, so that parts it removes are never in memory.
+        fault: What is wrong with a checkpoint of other tensors, for the message.
 
     Raises:
         UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or not quantised
@@ -57,11 +59,11 @@ def load_weights(
     if dtype is None:
         dtype = embedding_dtype(kept) if backend.keeps_weights_as_stored() else mx.float32
     weights = unpacked(kept, quantization, dtype)
-    _check_names(wanted, weights)  # still lazy; only a CPU computes these
+    _check_names(wanted, weights, fault)  # still lazy; only a CPU computes these
     if quantization is not None and backend.keeps_weights_as_stored():
         _quantize(model, kept, quantization)
         weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
-        _check_names(dict(tree_flatten(model.parameters())), weights)
+        _check_names(dict(tree_flatten(model.parameters())), weights, fault)
     model.load_weights(list(weights.items()))
     cut()
     mx.eval(model.parameters())
@@ -169,7 +171,9 @@ def _in_dtype(array: mx.array, dtype: mx.Dtype | None) -> mx.array:
     return array.astype(dtype) if is_float and dtype is not None else array
 
 
-def _check_names(wanted: Mapping[str, mx.array], weights: Mapping[str, mx.array]) -> None:
+def _check_names(
+    wanted: Mapping[str, mx.array], weights: Mapping[str, mx.array], fault: str
+) -> None:
     problems = []
     if missing := sorted(wanted.keys() - weights.keys()):
         problems.append(f"lacks {_named(missing)}")
@@ -183,10 +187,7 @@ def _check_names(wanted: Mapping[str, mx.array], weights: Mapping[str, mx.array]
     if misshapen:
         problems.append(f"holds {_named(misshapen)}")
     if problems:
-        raise UnsupportedModelError(
-            f"the checkpoint {' and '.join(problems)}: it is not of the family that its "
-            "config.json states, or it is incomplete"
-        )
+        raise UnsupportedModelError(f"the checkpoint {' and '.join(problems)}: {fault}")
 
 
 def _named(names: list[str]) -> str:

@@ -17,8 +17,7 @@ from mlxspec import __version__
 from mlxspec.device import backend, memory
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
-from mlxspec.loading.heads.file import read_drafter_file, save_head
-from mlxspec.loading.shipped import fingerprint
+from mlxspec.loading.heads.file import fingerprint, read_drafter_file, save_head
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models.weights import unpacked
 from mlxspec.train.features import shards_of_run, written_counts

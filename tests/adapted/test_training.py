@@ -16,6 +16,7 @@ from mlx import nn
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
+from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.drafting.registry import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
@@ -126,8 +127,9 @@ def test_a_head_for_another_target_is_refused_with_the_name_of_its_own(tmp_path)
     out, short = tmp_path / "head.safetensors", replace(recipe, tokens=1)
     train_head(loaded, objective, tmp_path / "features", short, tmp_path / "run", out)
     other = adapted("qwen3", **TARGETS["qwen3"], hidden_size=48)
+    head = load_head(out, other.config)
     with pytest.raises(UnsupportedModelError, match="tiny-qwen3"):
-        load_head(out, other.config)
+        Eagle3Network.of_head(head, other.config, other.dtype)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "lfm2"])

@@ -101,9 +101,10 @@ def test_a_network_comes_back_from_its_checkpoint(kind):
     assert again.keys() == tensors.keys()
     assert all(mx.array_equal(again[name], tensors[name]) for name in tensors)
     first = next(iter(tensors))
-    for wrong in ({**tensors, "other": mx.zeros(2)}, {**tensors, first: mx.zeros((3, 5))}):
-        with pytest.raises(UnsupportedModelError, match=f"other|{first}"):
-            network.from_checkpoint(head(kind).config, wrong)
+    with pytest.raises(UnsupportedModelError, match=first):
+        network.from_checkpoint(head(kind).config, {**tensors, first: mx.zeros((3, 5))})
+    more = network.from_checkpoint(head(kind).config, {**tensors, "other": mx.zeros(2)})
+    assert more.tensors.keys() == tensors.keys()
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

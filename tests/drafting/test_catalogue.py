@@ -15,8 +15,8 @@ from mlxspec.drafting.entries import ModelEntry
 from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
+from mlxspec.loading.heads.file import fingerprint
 from mlxspec.loading.profile import read_profile
-from mlxspec.loading.shipped import fingerprint
 from mlxspec.loading.sizes import num_weights
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import Options

@@ -18,8 +18,7 @@ from mlxspec.drafting.probe import Probe
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
-from mlxspec.loading.heads.file import HeadCheckpoint
-from mlxspec.loading.shipped import fingerprint
+from mlxspec.loading.heads.file import HeadCheckpoint, fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.events import PrefillProgress, text_of
 from mlxspec.train.methods.table import Occurrences, build_table

@@ -9,7 +9,7 @@ from mlxspec.budget import FixedBudget
 from mlxspec.drafting import auto
 from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
-from mlxspec.loading.shipped import fingerprint
+from mlxspec.loading.heads.file import fingerprint
 from mlxspec.params import GenerationParams, Options
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_paths

@@ -11,6 +11,8 @@ import zipfile
 import mlx.core as mx
 import numpy as np
 
+from mlxspec.drafting import registry
+from mlxspec.loading import load_head
 from mlxspec.models import ModelConfig
 
 D, V, INNER, HEADS, KV_HEADS, HEAD_DIM = 8, 20, 10, 4, 2, 6
@@ -33,6 +35,13 @@ def tiny_target(**changes):
     return ModelConfig.from_dict(
         {**LAYER, "model_type": "llama", "num_hidden_layers": 8, "head_dim": 2, **changes}
     )
+
+
+def load_checked(source, target):
+    """A head that its network accepts."""
+    head = load_head(source, target)
+    registry.HEADS[head.kind][0].of_head(head, target, mx.float32)
+    return head
 
 
 def draw(shapes, dtype=mx.float32):

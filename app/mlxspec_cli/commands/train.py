@@ -18,8 +18,8 @@ from mlxspec.drafters.table.file import save_table
 from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_model
+from mlxspec.loading.heads.file import fingerprint, own_folder
 from mlxspec.loading.records import cache_folder
-from mlxspec.loading.shipped import fingerprint, own_folder
 from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec.train.data.corpus import DataSettings, load_corpus

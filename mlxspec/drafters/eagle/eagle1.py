@@ -67,7 +67,7 @@ class EagleNetwork(HeadNetwork):
         if "layers.0.input_layernorm.weight" not in optional:
             self.layers[0]["input_layernorm"] = nn.Identity()
         for name in ("embedding_layernorm", "pre_lm_head_layernorm"):
-            if f"{name}.weight" in optional:
+            if f"{name}.weight" in optional or config.get("input_norm"):
                 self[name] = nn.RMSNorm(D, eps=eps)
         if "embed_tokens.weight" in optional:
             self.embed_tokens = nn.Embedding(layer.vocab_size, D)

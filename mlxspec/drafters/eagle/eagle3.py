@@ -23,8 +23,11 @@ from mlxspec.device.ops import Linear
 from mlxspec.drafters.eagle.base import EagleBase
 from mlxspec.drafters.eagle.head import layer_config
 from mlxspec.drafters.network import HeadNetwork
+from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.masks import Masks
-from mlxspec.models import ModelConfig
+from mlxspec.loading.heads.stored import are_layers
+from mlxspec.models import ModelConfig, TargetConfig
+from mlxspec.models.fields import Fields
 from mlxspec.models.layers import MLP, Attention, StagingCache
 from mlxspec.models.rope import Rope
 
@@ -81,6 +84,7 @@ class Eagle3Network(HeadNetwork):
     """
 
     num_layers = 1
+    width_name = "target_hidden_size"
 
     def __init__(
         self,
@@ -95,7 +99,7 @@ class Eagle3Network(HeadNetwork):
         vocab_size, draft_vocab_size, capture, and the flags norm_before_residual, norm_before_fc,
         norm_output and fc_norm, false by default. `target_ids` are the target tokens of a reduced
         vocabulary. Without `embed_tokens.weight` or `lm_head.weight` in `optional`, the network
-        uses the target's.
+        uses the target's if that has its width.
         """
         super().__init__(target_ids)
         width = config["target_hidden_size"]
@@ -112,9 +116,9 @@ class Eagle3Network(HeadNetwork):
             self.input_norm = nn.RMSNorm(fused, eps=eps)
         if self._flags["fc_norm"]:
             self.fc_norm = [nn.RMSNorm(width, eps=eps) for _ in self.capture]
-        if "embed_tokens.weight" in optional:
+        if "embed_tokens.weight" in optional or width != D:
             self.embed_tokens = nn.Embedding(config["vocab_size"], D)
-        if "lm_head.weight" in optional:
+        if "lm_head.weight" in optional or width != D:
             self.lm_head = Linear(D, config["draft_vocab_size"], bias=False)
 
     @classmethod
@@ -124,7 +128,23 @@ class Eagle3Network(HeadNetwork):
         tensors: Mapping[str, mx.array],
         target_ids: mx.array | None,
     ) -> Self:
+        rows, num_ids = config["draft_vocab_size"], 0 if target_ids is None else target_ids.size
+        if num_ids != (0 if rows == config["vocab_size"] else rows) and num_ids != rows:
+            raise UnsupportedModelError(f"the checkpoint has {num_ids} target_ids, not {rows}")
         return cls(config, target_ids, tensors.keys())
+
+    @classmethod
+    def check(cls, fields: Fields, target: TargetConfig) -> None:
+        """Refuse layers that the target does not have, and ways to count them that differ."""
+        capture, last = fields.get("capture"), target.num_hidden_layers
+        if not are_layers(capture, last):
+            raise fields.refusal("capture", f"layers 0 to {last} of the target")
+        fields.integer("draft_vocab_size")
+        ways = fields.get("capture_alternatives") or []
+        if not isinstance(ways, list) or not all(
+            are_layers(way, last) and len(way) == len(capture) for way in ways
+        ):
+            raise fields.refusal("capture_alternatives", "lists of layers, as many as in 'capture'")
 
     @property
     def dtype(self) -> mx.Dtype:

@@ -1,17 +1,23 @@
-"""mlxspec's own file of a trained drafter: safetensors, with metadata that describes it.
+"""mlxspec's own files of trained drafters: safetensors, with metadata that describes them.
 
     format   "mlxspec-drafter"
     kind     one of `KINDS`
     config   JSON: the numbers of the drafter
     card     JSON: recipe, data, figures; `target` has the `name` and `fingerprint` of its target
 
-The tensors of a head have the normalised names of `checks.py`, so one file is enough.
+The tensors of a head have the names of its network, so one file is enough.
+
+A drafter that was trained on one copy of a model works with every other copy, such as a GGUF file
+of 4 bits or a folder in bfloat16. All copies have the same sizes and tokens, so the fingerprint of
+a target consists of these. Models that differ only in their weights have the same fingerprint; only
+measured acceptance can tell them apart.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,26 +25,29 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.records import cache_folder
 from mlxspec.loading.tensor_files import header_of, write_safetensors
+from mlxspec.models import TargetConfig
+from mlxspec.tokenizer import Tokenizer
 
 FORMAT = "mlxspec-drafter"
 HEADS = ("medusa", "eagle", "eagle3", "exit")
 KINDS = (*HEADS, "draft-model", "table")
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias"),
+)
 
 
 @dataclass(frozen=True)
 class DrafterFile:
-    """A trained drafter on this disk, as its header describes it.
-
-    Attributes:
-        digest: Hash of its header and size, which differs between trainings.
-    """
+    """A trained drafter on this disk, as its header describes it."""
 
     path: Path
     kind: str
     config: dict[str, Any] = field(repr=False)
     card: dict[str, Any] = field(repr=False)
-    digest: str
+    digest: str  # hash of its header and size, which differs between trainings
 
     @property
     def target_fingerprint(self) -> str:
@@ -60,7 +69,7 @@ class HeadCheckpoint:
         card: Facts about it: recipe and figures of a head of mlxspec; of another head `target`
             (its `name`, if stated) and `note` (a warning for the user).
         unknown: Names in the checkpoint that no rule covers; the head works without them.
-        origins: Names in the checkpoint by normalised name, where they differ.
+        place: Its path, and the target that it states, for messages.
     """
 
     kind: str
@@ -69,7 +78,7 @@ class HeadCheckpoint:
     name: str
     card: Mapping[str, Any]
     unknown: tuple[str, ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict, repr=False)
+    place: str = "the head"
 
 
 def save_head(
@@ -129,3 +138,49 @@ def _json(path: Path, name: str, text: Any) -> dict[str, Any]:
     raise UnsupportedModelError(
         f"the metadata of {path} is damaged: its {name} is not a JSON object ({fault})"
     )
+
+
+# ---- those on this disk ---------------------------------------------------------------------
+
+
+def own_folder() -> Path:
+    """Return the folder for drafters trained on this machine."""
+    return cache_folder() / "drafters"
+
+
+def drafter_folders() -> tuple[Path, ...]:
+    """Return the folders of trained drafters, the one of this machine first."""
+    package = Path(__file__).parents[2]
+    shipped = [folder / "assets" / "drafters" for folder in (package, package.parent)]
+    return (own_folder(), *(folder for folder in shipped if folder.is_dir()))
+
+
+def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dict[str, DrafterFile]:
+    """Return the trained drafters for the target with a fingerprint, by kind.
+
+    If two drafters have one kind, the one in the earlier folder wins.
+    """
+    found: dict[str, DrafterFile] = {}
+    for folder in drafter_folders() if folders is None else folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            with suppress(UnsupportedModelError):  # a damaged drafter must not hide the others
+                file = read_drafter_file(path)
+                if file is not None and file.target_fingerprint == fingerprint:
+                    found.setdefault(file.kind, file)
+    return found
+
+
+def fingerprint(config: TargetConfig, tokenizer: Tokenizer) -> str:
+    """Return the fingerprint of a target; it is the same for every quantisation of one model.
+
+    It does not include the name of the family, because a GGUF file calls Mistral a Llama; nor the
+    tokens that are not plain text, because formats mark these in different ways.
+    """
+    added = tokenizer.wrapped.added_tokens_decoder
+    plain = sorted(
+        (token, text)
+        for text, token in tokenizer.wrapped.get_vocab().items()
+        if token not in added and not (text.startswith("<") and text.endswith(">"))
+    )
+    text = json.dumps([[getattr(config, name) for name in _SIZES], plain])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -11,9 +11,16 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.heads.checks import are_layers, token_ids
 from mlxspec.loading.heads.file import HeadCheckpoint
-from mlxspec.loading.heads.names import EAGLE, EAGLE3, MEDUSA, Rule, StoredHead
+from mlxspec.loading.heads.stored import (
+    EAGLE,
+    EAGLE3,
+    MEDUSA,
+    Rule,
+    StoredHead,
+    are_layers,
+    token_ids,
+)
 from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
@@ -25,6 +32,10 @@ _BUNDLED_NOTE = (
 _SPECULATORS = "transformer_layer_config"  # a key that only configs of speculators have
 _LLAMA_HEADS = 32  # default of LlamaConfig
 _LLAMA_LENGTH = 2048
+_EAGLE_NORMS = (
+    *("embedding_layernorm.weight", "layers.0.input_layernorm.weight"),
+    "pre_lm_head_layernorm.weight",
+)
 _CAPTURE = "eagle_aux_hidden_state_layer_ids"
 
 
@@ -40,9 +51,7 @@ def parse_layout(
         if any(name.startswith(marker) for name in head.tensors):
             numbers, unknown = read(head, target), tuple(head.unknown)
             card = _card(kind, config, is_bundled=any(map(is_bundled, tensors)))
-            return HeadCheckpoint(
-                kind, numbers, head.tensors, place.name, card, unknown, head.origins
-            )
+            return HeadCheckpoint(kind, numbers, head.tensors, place.name, card, unknown)
     some = ", ".join(sorted(tensors)[:4]) or "nothing"
     raise UnsupportedModelError(
         f"{place} is not a drafter of a known layout (it holds {some}): Medusa, EAGLE and "
@@ -87,9 +96,8 @@ def _share_output(head: StoredHead, num_heads: int, fields: Fields) -> None:
     one = "lm_head.weight" if "lm_head.weight" in head.tensors else "heads.0.out.weight"
     if one != "lm_head.weight" and not is_shared:
         return
-    output, origin = head.tensors.pop(one), head.origins.pop(one)
-    for name in (f"heads.{index}.out.weight" for index in range(num_heads)):
-        head.tensors[name], head.origins[name] = output, origin
+    output = head.tensors.pop(one)
+    head.tensors |= {f"heads.{index}.out.weight": output for index in range(num_heads)}
 
 
 def _reduce_vocabulary(head: StoredHead, ids: str, fields: Fields, target: TargetConfig) -> None:
@@ -100,10 +108,11 @@ def _reduce_vocabulary(head: StoredHead, ids: str, fields: Fields, target: Targe
     if ids not in head.tensors:
         return
     if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
-        del head.tensors[ids]
-        head.unknown.append(head.origins.pop(ids))
+        head.tensors["token_map"] = head.tensors.pop(ids)
+        head.drop("token_map")
         return
-    kept = token_ids(head.tensors[ids], repr(head.origins[ids]), target.vocab_size)
+    what = f"{head.place}: 'token_map'"
+    kept = token_ids(head.tensors[ids], what, target.vocab_size)
     whole = {
         name: array
         for name, array in head.tensors.items()
@@ -120,6 +129,8 @@ def _reduce_vocabulary(head: StoredHead, ids: str, fields: Fields, target: Targe
 def _read_eagle(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
     fields = _layer_fields(head)
     has_norms = fields.flag("layernorms", "embedding_layernorm.weight" in head.tensors)
+    if not has_norms:
+        head.drop(*_EAGLE_NORMS)
     _reduce_vocabulary(head, "target_ids", fields, target)
     num_layers = head.count(r"layers\.(\d+)\.", "layer")
     return _layer_config(fields, head, "layers.0") | {
@@ -183,7 +194,7 @@ def _read_eagle3(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
             "supported"
         )
     if (offsets := head.tensors.get("target_ids")) is not None:
-        what = f"{head.place}: {head.origins['target_ids']!r}"
+        what = f"{head.place}: 'd2t'"
         ids = token_ids(offsets, what, target.vocab_size, are_offsets=True)
         head.tensors["target_ids"] = ids
     rows = head.rows("lm_head.weight") or head.rows("target_ids")
@@ -194,13 +205,16 @@ def _read_eagle3(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
         "fc_norm": "fc_norm.0.weight" in head.tensors,
         "norm_output": False,
     }
+    stated = {name: fields.flag(name, extra.flag(name, usual)) for name, usual in flags.items()}
+    if not stated["norm_before_fc"]:
+        head.drop("input_norm.weight")
     return {
         **_layer_config(fields, head, "layer"),
         "target_hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
         "draft_vocab_size": rows or fields.integer("draft_vocab_size", target.vocab_size),
         **_captured(fields, extra, target.num_hidden_layers),
-        **{name: fields.flag(name, extra.flag(name, usual)) for name, usual in flags.items()},
+        **stated,
     }
 
 

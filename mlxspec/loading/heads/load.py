@@ -1,4 +1,4 @@
-"""Find, read and check a trained head of any known layout.
+"""Find and read a trained head of any known layout; its network checks it.
 
 A head is a folder, one file, or a hub id. Safetensors have priority over other files of a folder;
 `torch_file.py` reads `.bin` and `.pt` files.
@@ -19,7 +19,6 @@ from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading.fetch.hub import cached_folder
 from mlxspec.loading.fetch.sources import HUB_ID, Source, find_source
 from mlxspec.loading.folder import CONFIG, is_there, read_config, read_json, weight_files
-from mlxspec.loading.heads.checks import check_head
 from mlxspec.loading.heads.file import HEADS, HeadCheckpoint, read_drafter_file
 from mlxspec.loading.heads.layouts import is_bundled, parse_layout
 from mlxspec.loading.heads.torch_file import read_torch_file
@@ -44,8 +43,8 @@ def load_head(
 
     Raises:
         ModelNotFoundError: The head does not exist, or cannot be downloaded.
-        UnsupportedModelError: The head is damaged, incomplete, of no known layout, or made for
-            another target.
+        UnsupportedModelError: The head is damaged, or of no known layout. Whether it fits the
+            target, its network checks.
     """
     backend.check()
     found = find_head(source, on_progress)
@@ -54,9 +53,8 @@ def load_head(
     stated = head.card.get("target")
     name = stated.get("name") if isinstance(stated, Mapping) else stated
     place = f"{found.path} (trained for {name})" if name else str(found.path)
-    head = check_head(head, target, place)
     mx.eval(list(head.tensors.values()))
-    return replace(head, name=found.name)
+    return replace(head, name=found.name, place=place)
 
 
 def find_head(source: str | PathLike[str], on_progress: Progress | None = None) -> Source:

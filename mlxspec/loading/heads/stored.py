@@ -1,4 +1,4 @@
-"""The names of the tensors in heads of other projects, and what each becomes.
+"""The tensors in heads of other projects: their names, and what each becomes.
 
 Medusa (Cai et al. 2024, https://arxiv.org/abs/2401.10774): residual blocks x + SiLU(W x + b), then
 an output layer of each head's own or the target's.
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
 
@@ -82,27 +83,18 @@ EAGLE3: list[Rule] = [
 
 
 class StoredHead:
-    """The config and tensors of a head that is not in the format of mlxspec.
-
-    Attributes:
-        place: The folder or file, for messages.
-        config: Content of `config.json`, empty if there is none.
-        tensors: Arrays by normalised name.
-        origins: The stored names by normalised name.
-        unknown: The stored names that no rule covers.
-    """
+    """The config and tensors of a head that is not in the format of mlxspec."""
 
     def __init__(
         self,
-        place: Path,
-        config: dict[str, Any],
+        place: Path,  # its folder or file, for messages
+        config: dict[str, Any],  # the content of `config.json`, empty if there is none
         stored: Mapping[str, mx.array],
         rules: Sequence[Rule],
     ) -> None:
         self.place, self.config = place, config
-        self.tensors: dict[str, mx.array] = {}
-        self.origins: dict[str, str] = {}
-        self.unknown: list[str] = []
+        self.tensors: dict[str, mx.array] = {}  # by normalised name
+        self.unknown: list[str] = []  # stored names that no rule covers
         for name, array in stored.items():
             found = ((re.fullmatch(pattern, name, re.ASCII), new) for pattern, new in rules)
             match, new = next(((match, new) for match, new in found if match), (None, ""))
@@ -110,18 +102,18 @@ class StoredHead:
                 self.unknown.append(name)
             elif new:
                 self.tensors[match.expand(new)] = array
-                self.origins[match.expand(new)] = name
 
     def rows(self, name: str) -> int:
         """Return the length of the first axis of a tensor, 0 if there is none."""
         array = self.tensors.get(name)
         return array.shape[0] if array is not None and array.ndim else 0
 
-    def count(self, pattern: str, what: str) -> int:
-        """Return how many numbers the group of a pattern matches at the start of the names.
+    def drop(self, *names: str) -> None:
+        """Move tensors that the config turns off to the unknown ones."""
+        self.unknown += [name for name in names if self.tensors.pop(name, None) is not None]
 
-        Numbers other than 0, 1, 2, ... are an UnsupportedModelError.
-        """
+    def count(self, pattern: str, what: str) -> int:
+        """Return how many numbers, 0, 1, 2, ..., the group of a pattern matches in the names."""
         matches = (re.match(pattern, name) for name in self.tensors)
         found = {int(match[1]) for match in matches if match}
         missing = next(index for index in range(len(found) + 1) if index not in found)
@@ -131,3 +123,34 @@ class StoredHead:
                 "incomplete"
             )
         return len(found)
+
+
+def token_ids(
+    array: mx.array, what: str, vocab_size: int, *, are_offsets: bool = False
+) -> mx.array:
+    """Return (n,) int32 ids of the target.
+
+    `array` holds (n,) integers: the ids, or with `are_offsets` their offsets from 0, 1, ... Every
+    message starts with `what`, the name of the array.
+    """
+    if array.ndim != 1 or not mx.issubdtype(array.dtype, mx.integer):
+        raise UnsupportedModelError(
+            f"{what} is {array.dtype} of shape {array.shape}; a list of whole numbers is needed"
+        )
+    ids = np.array(array).astype(np.int64) + (np.arange(array.size) if are_offsets else 0)
+    beyond = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(np.unique(ids)) < len(ids):  # its outputs would be drafted as two children
+        raise UnsupportedModelError(f"{what} leads to a token twice; each may stand there once")
+    if len(beyond):
+        raise UnsupportedModelError(
+            f"{what} leads to token {beyond[0]}; the target has tokens 0 to {vocab_size - 1}: the "
+            "head was made for another target"
+        )
+    return mx.array(ids.astype(np.int32))
+
+
+def are_layers(capture: Any, num_layers: int) -> bool:
+    """Return whether this is a list of layers; the number of layers is the last output."""
+    return isinstance(capture, list) and all(
+        type(layer) is int and 0 <= layer <= num_layers for layer in capture
+    )
