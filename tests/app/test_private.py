@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from mlxspec_app.settings.file import change_settings
-from mlxspec_app.store.opening import open_for_writing, present
+from mlxspec_app.store.database import open_for_writing, present
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user.log import AppLog

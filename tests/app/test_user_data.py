@@ -4,8 +4,9 @@ import sqlite3
 
 import pytest
 
-from mlxspec_app.store import opening
-from mlxspec_app.store.errors import StoreError, explain
+from mlxspec_app.store import database
+from mlxspec_app.store.database import explain
+from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user_data import find_user_data
 from tests.support.scripted_session import ScriptedSession
@@ -60,7 +61,7 @@ def test_a_sqlite_without_full_text_search_is_explained(tmp_path, session, monke
     def lacks_fts5(connection):
         raise sqlite3.OperationalError("no such module: fts5")
 
-    monkeypatch.setattr(opening, "migrate", lacks_fts5)
+    monkeypatch.setattr(database, "migrate", lacks_fts5)
     user_data = find_user_data(tmp_path)
     user_data.store_chats_of(session)
     with pytest.raises(StoreError, match="lacks full-text search"):

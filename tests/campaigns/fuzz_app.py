@@ -14,8 +14,8 @@ from mlxspec.train.data.prompts import read_prompts
 from mlxspec_app.settings.file import SettingsError, change_settings, read_settings
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import rules
+from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.restore import restore
 from mlxspec_app.store.writer import Writer
 from tests.campaigns.fuzz_damage import damaged, damaged_json, hostile_value
@@ -167,24 +167,12 @@ _SCHEMAS = (
     "DROP TABLE search",
     "DROP TABLE chat",
     "ALTER TABLE chat RENAME COLUMN title TO name",
-    "ALTER TABLE message RENAME TO old; CREATE VIEW message AS SELECT * FROM old",
-    "ALTER TABLE chat RENAME TO c; CREATE VIEW chat AS SELECT id, id AS title, 'a' AS created, "
-    "x'00' AS updated, 5 AS system, 6 AS settings, leaf, deleted FROM c",
-    "ALTER TABLE message RENAME TO m; CREATE VIEW message AS WITH RECURSIVE t (id) AS (SELECT 1 "
-    "UNION ALL SELECT id + 1 FROM t) SELECT id, 1 AS chat, NULL AS parent, 1 AS depth, 'user' AS "
-    "role, 'finished' AS state, 'a' AS text, 1.0 AS created FROM t",
-    "CREATE TRIGGER evil AFTER INSERT ON chat BEGIN INSERT INTO chat SELECT NULL, 'x', 1, 1, NULL, "
-    "'{}', NULL, NULL FROM message, message, message; END",
     "PRAGMA user_version = 0",
     "PRAGMA user_version = 1",
     "PRAGMA user_version = 99",
     "PRAGMA user_version = -1",
     "PRAGMA application_id = 0",
     "PRAGMA encoding = 'UTF-16'",
-    "CREATE TABLE loose AS SELECT * FROM message; DROP TABLE message; ALTER TABLE loose RENAME TO "
-    "message; UPDATE message SET parent = 3 WHERE id = 2",
-    "CREATE TABLE loose AS SELECT * FROM chat; DROP TABLE chat; ALTER TABLE loose RENAME TO chat; "
-    "UPDATE chat SET title = x'00ff', settings = 5, created = 'soon', updated = NULL",
 )
 
 

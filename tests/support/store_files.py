@@ -12,7 +12,7 @@ from mlxspec.trace.events import (
     PlainDecoded,
     TurnStarted,
 )
-from mlxspec_app.store.opening import open_for_writing
+from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.reader import Reader
 from mlxspec_app.store.writer import Writer
 

@@ -8,7 +8,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.text import Text
 
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.store.search_text import SnippetPart
@@ -57,23 +58,16 @@ class ChosenChat(NamedTuple):
 
 
 class ChatPages:
-    """Reads entries: the newest chats, a page at a time, or hits; may raise `StoreError`.
-
-    Attributes:
-        query: Words to search for; "" for all chats.
-        is_whole: Whether `entries` are complete.
-        is_stale: Whether `entries` belong to an earlier query.
-    """
+    """Reads entries: the newest chats, a page at a time, or hits; may raise `StoreError`."""
 
     def __init__(self, store: "StoreThread", query: str = "") -> None:
-        self.query = query
         self.entries: list[Entry] = []
         self.is_whole = False
-        self.is_stale = True
         self._store = store
-        self._num_requested = PAGE
+        self.set_query(query)
 
     def set_query(self, query: str) -> None:
+        """Search for words; "" for all chats. The entries are stale until the next read."""
         self.query, self._num_requested, self.is_stale = query, PAGE, True
 
     async def read(self) -> None:
@@ -97,39 +91,43 @@ class ChatPages:
 
     async def _hits(self, query: str) -> list[Entry]:
         answer = self._store.submit(lambda recorder: recorder.writer.search(query))
-        entries, now = [], time.time()
-        for hit in await asyncio.wrap_future(answer):
-            notes = (Part(_SPEAKERS[hit.role], 1), Part(ago(hit.created, now)))
-            entries.append(Entry(hit.chat, hit.title, notes, hit.snippet, hit.message))
-        return entries
+        return [
+            Entry(
+                hit.chat,
+                hit.title,
+                _notes(_SPEAKERS[hit.role], hit.created),
+                hit.snippet,
+                hit.message,
+            )
+            for hit in await asyncio.wrap_future(answer)
+        ]
 
     async def _page(self, limit: int, offset: int) -> list[Entry]:
         answer = self._store.submit(lambda recorder: recorder.writer.recent(limit, offset))
-        entries, now = [], time.time()
+        entries = []
         for chat in await asyncio.wrap_future(answer):
             messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
-            notes = (Part(messages, 1), Part(ago(chat.updated, now)))
             snippet = (SnippetPart(chat.snippet, is_match=False),)
-            entries.append(Entry(chat.id, chat.title, notes, snippet))
+            entries.append(Entry(chat.id, chat.title, _notes(messages, chat.updated), snippet))
         return entries
+
+
+def _notes(words: str, changed: float) -> tuple[Part, ...]:
+    return Part(words, 1), Part(ago(changed, time.time()))
 
 
 def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
     """Return the first row of an entry; it starts with a sign if the cursor is on the entry."""
-    sign = Piece(_POINTED if is_pointed else _UNPOINTED, "title")
-    width -= cell_len(sign.text)
+    sign = _POINTED if is_pointed else _UNPOINTED
+    width -= cell_len(sign)
     title = safe_line(entry.title).strip() or UNTITLED
     free = width - min(cell_len(title), _TITLE_CELLS) - 2
     notes = fitting(entry.notes, free, len(_SEPARATOR)) if free > 0 else []
-    note = _SEPARATOR.join(part.text for part in notes)
-    if cell_len(note) > free:
+    note = f"  {_SEPARATOR.join(part.text for part in notes)}" if notes else ""
+    if cell_len(note) > free + 2:
         note = ""
-    cells = width - (cell_len(note) + 2 if note else 0)
-    return [
-        sign,
-        Piece(_cropped(title, cells), "title"),
-        Piece(f"  {note}" if note else "", "note"),
-    ]
+    title = _cropped(title, width - cell_len(note))
+    return [Piece(sign + title, "title"), Piece(note, "note")]
 
 
 def snippet_row(entry: Entry, width: int) -> list[Piece]:
@@ -141,11 +139,11 @@ def snippet_row(entry: Entry, width: int) -> list[Piece]:
         shown = text if cell_len(text) <= left else _cropped(text, left)
         pieces.append(Piece(shown, "match" if part.is_match else "snippet"))
         left -= cell_len(shown)
-    return [*pieces, Piece(" " * left, "snippet")]
+    return pieces
 
 
 def _cropped(text: str, cells: int) -> str:
     """Return the text in exactly so many cells, with a sign if it is longer."""
-    if cell_len(text) <= cells:
-        return set_cell_size(text, cells)
-    return set_cell_size(text, cells - 1) + "…" if cells > 0 else ""
+    shown = Text(text)
+    shown.truncate(max(0, cells), overflow="ellipsis", pad=True)
+    return shown.plain

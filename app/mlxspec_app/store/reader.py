@@ -1,30 +1,32 @@
-"""Reads the store: the list of chats, a chat from its first message to its leaf, siblings."""
+"""Reads the store: the list of chats, a chat from its first message to its leaf, siblings.
 
+The schema checks types only: a time may be outside every calendar, JSON may hold anything. Such a
+value counts as missing.
+"""
+
+import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mlxspec_app.store.columns import json_object, seed_of, time_of
-from mlxspec_app.store.errors import GoneError, explain
-from mlxspec_app.store.records import (
-    Chat,
-    ChatSummary,
-    Generation,
-    SearchHit,
-    StoredMessage,
-)
+from mlxspec_app.store.database import explain
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.records import Chat, ChatSummary, Generation, SearchHit, StoredMessage
 from mlxspec_app.store.search_text import MARK_END, MARK_START, match_expression, snippet_parts
 
 SNIPPET_WORDS = 16
 _SNIPPET_CHARACTERS = 120
+_LAST = 253_402_300_799.0  # the end of the year 9999, the last year of Python's dates
 
 # One statement for text and pieces: between two, another process could move pieces to the text.
 WHOLE_TEXT = """message.text || coalesce((SELECT group_concat(text, '') FROM (
     SELECT text FROM piece WHERE piece.message = message.id ORDER BY number
 )), '')"""
 _SUMMARIES = f"""
-    SELECT chat.id, title, updated, coalesce(message.depth, 0), substr({WHOLE_TEXT}, 1, 400)
+    SELECT chat.id, title, updated, coalesce(message.depth, 0),
+           coalesce(substr({WHOLE_TEXT}, 1, 400), '')
     FROM chat LEFT JOIN message ON message.id = chat.leaf
     WHERE deleted IS NULL ORDER BY updated DESC, chat.id DESC LIMIT ? OFFSET ?
 """
@@ -54,13 +56,9 @@ _SEARCH = """
 
 
 class Reader:
-    """Queries to the store, for one thread. Each method may raise `StoreError`.
-
-    It raises `GoneError` if the chat or the message that it asks for is not in the store.
-    """
+    """Queries to the store, for one thread; each may raise `StoreError`, `GoneError` among them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Read through a connection; `close` closes it."""
         self._connection = connection
 
     def close(self) -> None:
@@ -70,7 +68,9 @@ class Reader:
         """Return the chats without deleted ones, the last changed first."""
         rows = self._rows(_SUMMARIES, (limit, offset))
         return [
-            ChatSummary(chat, title, time_of(updated), count, _one_line(text or ""))
+            ChatSummary(
+                chat, title, _time(updated), count, " ".join(text.split())[:_SNIPPET_CHARACTERS]
+            )
             for chat, title, updated, count, text in rows
         ]
 
@@ -80,12 +80,11 @@ class Reader:
         return number
 
     def chat(self, chat: int) -> Chat:
-        """Return a chat; a deleted one too, until it is purged."""
-        rows = self._rows("SELECT title, system, settings, leaf FROM chat WHERE id = ?", (chat,))
+        """Return a chat, also a deleted one that is not purged yet."""
+        rows = self._rows("SELECT title, system, leaf FROM chat WHERE id = ?", (chat,))
         if not rows:
             raise GoneError(f"chat {chat} is no longer in the store")
-        title, system, settings, leaf = rows[0]
-        return Chat(chat, title, system, json_object(settings), leaf)
+        return Chat(chat, *rows[0])
 
     def message(self, message: int) -> StoredMessage:
         found = self._messages("WHERE message.id = ?", (message,))
@@ -129,14 +128,24 @@ class Reader:
             return []
         values = (MARK_START, MARK_END, SNIPPET_WORDS, expression, limit)
         return [
-            SearchHit(chat, title, message, role, time_of(created), snippet_parts(marked))
+            SearchHit(chat, title, message, role, _time(created), snippet_parts(marked))
             for chat, title, message, role, created, marked in self._rows(_SEARCH, values)
         ]
 
     def _messages(
         self, where: str, values: tuple[Any, ...], before: str = ""
     ) -> list[StoredMessage]:
-        return [_message(*row) for row in self._rows(before + _MESSAGES + where, values)]
+        """Return messages from rows of eight columns, then eight of their generations."""
+        found = []
+        for row in self._rows(before + _MESSAGES + where, values):
+            message = StoredMessage(*row[:8])
+            target, drafter, settings, seed, stats, *rest = row[8:]
+            if target is not None:
+                figures = _object(settings), _seed(seed), _object(stats)
+                generation = Generation(target, drafter, *figures, *rest)
+                message = replace(message, generation=generation)
+            found.append(message)
+        return found
 
     def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
@@ -145,15 +154,18 @@ class Reader:
             raise explain(error) from error
 
 
-def _message(*row: Any) -> StoredMessage:
-    """Return a message from its row: eight columns, then eight of its generation."""
-    message = StoredMessage(*row[:8])
-    target, drafter, settings, seed, stats, *rest = row[8:]
-    if target is None:
-        return message
-    figures = json_object(settings), seed_of(seed), json_object(stats)
-    return replace(message, generation=Generation(target, drafter, *figures, *rest))
+def _time(seconds: float) -> float:
+    return seconds if 0 <= seconds <= _LAST else 0.0
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_SNIPPET_CHARACTERS]
+def _object(text: str) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        content = json.loads(text)
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def _seed(text: str | None) -> int | None:
+    with suppress(ValueError):
+        return None if text is None else int(text)
+    return None

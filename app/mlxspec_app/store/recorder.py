@@ -4,7 +4,6 @@ A turn adds a message, a reply grows by one piece per round, and a discarded rep
 next one becomes its sibling. A chat without messages adds no row.
 """
 
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -36,26 +35,19 @@ _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 
 
 class Recorder:
-    """The stored part of the chat on the screen.
-
-    Attributes:
-        chat: Number of the chat, or None before its first message.
-        leaf: The message that the next one follows; None at the start of a chat.
-        system: System prompt of the next new chat.
-        settings: Settings of the next new chat.
-        is_alone: Whether no other process had the store open when this one opened it. If so, no
-            process is still writing a reply that has no end.
-    """
+    """The stored part of the chat on the screen."""
 
     def __init__(
         self, writer: Writer, traces: ReplyTraces | None = None, *, is_alone: bool = True
     ) -> None:
-        """Start with a new chat; without `traces`, replies get no trace files."""
+        """Start with a new chat; without `traces`, replies get no trace files.
+
+        `is_alone` says that no other process has the store open, which may still write a reply.
+        """
         self.writer = writer
-        self.chat: int | None = None
-        self.leaf: int | None = None
-        self.system: str | None = None
-        self.settings: dict[str, Any] = {}
+        self.chat: int | None = None  # before its first message
+        self.leaf: int | None = None  # the message that the next one follows
+        self.system: str | None = None  # of the next new chat
         self.is_alone = is_alone
         self._traces = traces
         self._reply: int | None = None
@@ -176,8 +168,7 @@ class Recorder:
 
     def _compare(self, event: SpeedupMeasured) -> None:
         if self._ended is not None:
-            with suppress(GoneError):  # another window deleted the chat
-                self.writer.add_figures(self._ended, {COMPARISON: asdict(event)})
+            self.writer.add_figures(self._ended, {COMPARISON: asdict(event)})
 
     def _fail(self, event: GenerationFailed) -> None:
         error = event.message or "the reply was cut off"
@@ -210,7 +201,7 @@ class Recorder:
                 return self.writer.chat(self.chat).id
             except GoneError:
                 self.new_chat()
-        return self.writer.new_chat("", self.system, self.settings)
+        return self.writer.new_chat("", self.system)
 
     def _trace(self, event: AnyEvent) -> None:
         if self._traces is None or isinstance(event, SessionEvent | TurnStarted):

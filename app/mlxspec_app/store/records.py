@@ -10,10 +10,7 @@ from mlxspec_app.store.search_text import SnippetPart
 
 Role = Literal["user", "assistant"]
 MessageState = Literal["finished", "partial", "failed"]
-"""`finished`: complete; `failed`: a reply that an error ended.
-
-`partial`: a reply that is being written, was stopped by the user, or was cut off at the app's end.
-"""
+"""`partial`: a reply that is being written, was stopped, or was cut off at the end of the app."""
 
 LOST_ENDING = "lost"
 """Reason of a reply that neither the model nor the user ended, once the user was notified."""
@@ -22,86 +19,67 @@ COMPARISON = "comparison"
 """Key among a reply's figures: its comparison with plain decoding, as in `SpeedupMeasured`."""
 
 
+def storable(text: str) -> str:
+    """Return the text with lone surrogates escaped, because SQLite cannot store them."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 @dataclass(frozen=True)
 class Chat:
-    """A chat without its messages.
+    """A chat without its messages; `leaf` is the last one of the current branch, if there is one.
 
-    `title` is from the user, or the start of the first message. `leaf` is the last message of the
-    current branch, None while the chat is empty.
+    `title` is from the user, or the start of the first message.
     """
 
     id: int
     title: str
     system: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
     leaf: int | None = None
 
 
 @dataclass(frozen=True)
 class ChatSummary:
-    """A row of the list of chats; `snippet` is the start of the last message, on one line.
-
-    `num_messages` counts from the first to the leaf.
-    """
+    """A row of the list of chats; `snippet` is the start of the last message, on one line."""
 
     id: int
     title: str
     updated: float
-    num_messages: int
+    num_messages: int  # of the current branch
     snippet: str
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How a reply was generated.
-
-    Attributes:
-        settings: The other fields of `GenerationStarted`: device, cache, sampling and so on.
-        stats: Empty while the reply is being written and after a failure.
-        reason: Why the reply ended, or None.
-        error: Message of the error that ended the reply, or "".
-        trace: File name in the folder of traces, or "".
-    """
+    """How a reply was generated; `settings` are the other fields of `GenerationStarted`."""
 
     target: str = ""
     drafter: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
-    stats: dict[str, Any] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)  # empty before the end and after a failure
     reason: str | None = None
     error: str = ""
-    trace: str = ""
+    trace: str = ""  # file name in the folder of traces
 
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A message in the tree of its chat.
+    """A message in the tree of its chat; the siblings are the messages with the same parent."""
 
-    Attributes:
-        id: Larger than the number of the parent.
-        parent: The previous message on the branch; None for a first message.
-        sibling: Index among the messages with the same parent, from 1, the oldest first.
-        num_siblings: Number of messages with the same parent, itself included.
-        generation: None for a message of the user.
-    """
-
-    id: int
+    id: int  # larger than the number of the parent
     chat: int
     parent: int | None
     role: Role
     state: MessageState
     text: str
-    sibling: int = 1
+    sibling: int = 1  # from 1, the oldest first
     num_siblings: int = 1
-    generation: Generation | None = None
+    generation: Generation | None = None  # None for a message of the user
 
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A message that a search found, which may be on another than the current branch.
-
-    `snippet` has the words around the match.
-    """
+    """A message that a search found, on any branch; `snippet` has the words around the match."""
 
     chat: int
     title: str
@@ -128,10 +106,9 @@ class StoredChat(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """What the store has recorded of the conversation on the screen.
+    """What the store has recorded of the conversation on the screen; `chat` may not be stored yet.
 
-    `chat` is None before the first message. `versions` has the version of each message that has
-    more than one, by the message's index in the conversation, from 0.
+    `versions` has each message with more than one version, by its index in the conversation.
     """
 
     chat: int | None = None
@@ -140,10 +117,7 @@ class Standing:
 
 
 class Overview(NamedTuple):
-    """The number of chats, the one that was changed last, and whether it ends in a cut-off reply.
-
-    A reply was cut off if neither the model nor the user ended it.
-    """
+    """The number of chats, the last changed one, and whether it ends in a cut-off reply."""
 
     num_chats: int
     last: ChatSummary | None = None

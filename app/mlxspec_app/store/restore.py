@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import FinishReason, GenerationStarted, SpeedupMeasured
@@ -18,12 +18,18 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.store.columns import storable
-from mlxspec_app.store.records import COMPARISON, LOST_ENDING, Generation, StoredMessage
+from mlxspec_app.store.records import (
+    COMPARISON,
+    LOST_ENDING,
+    Generation,
+    StoredMessage,
+    storable,
+)
 
 CUT_OFF = "the app ended in the middle of this reply"
 _BROKE_OFF = "the reply was cut off"
 _TOO_LARGE = 2**53  # larger than any figure of a reply
+E = TypeVar("E", GenerationStarted, SpeedupMeasured)
 
 
 def restore(path: Iterable[StoredMessage], traces: Path) -> tuple[Message, ...]:
@@ -36,7 +42,9 @@ def _message(stored: StoredMessage, traces: Path) -> Message:
         return Message("user", _spans(stored.text))
     generation = stored.generation or Generation()
     reply = _traced(stored.text, generation.trace, traces) or _untraced(stored.text, generation)
-    _compare(reply, generation.stats.get(COMPARISON))
+    comparison = _event(SpeedupMeasured, generation.stats.get(COMPARISON))
+    if comparison is not None:
+        compare(reply, comparison)
     _end(reply, stored, generation)
     return reply
 
@@ -61,21 +69,14 @@ def _traced(text: str, name: str, traces: Path) -> Reply | None:
 
 def _untraced(text: str, generation: Generation) -> Reply:
     memory = generation.stats.get("peak_memory_gb")
+    columns = {"target": generation.target, "drafter": generation.drafter}
+    record = {**generation.settings, **columns, "seed": generation.seed or 0}
     return Reply(
         spans=_spans(text),
-        started=_started(generation),
+        started=_event(GenerationStarted, record) if generation.target else None,
         stats=_figures(generation.stats),
         peak_memory=float(memory) if memory and _is_figure(memory) else None,
     )
-
-
-def _compare(reply: Reply, kept: Any) -> None:
-    """Set the stored comparison with plain decoding, if it is valid."""
-    record = {**kept, "t": SpeedupMeasured.t} if isinstance(kept, dict) else {}
-    with suppress(TraceError):
-        event = event_from_record(record)
-        if isinstance(event, SpeedupMeasured):
-            compare(reply, event)
 
 
 def _end(reply: Reply, stored: StoredMessage, generation: Generation) -> None:
@@ -94,25 +95,18 @@ def _spans(text: str) -> list[Span]:
     return [Span(text)] if text else []
 
 
-def _started(generation: Generation) -> GenerationStarted | None:
-    """Return the models and settings of a reply; None if the store has none, or invalid ones."""
-    columns = {
-        "target": generation.target,
-        "drafter": generation.drafter,
-        "seed": generation.seed or 0,
-    }
-    record = {**generation.settings, **columns, "t": GenerationStarted.t}
-    try:
-        event = event_from_record(record)
-    except TraceError:
-        return None
-    return event if isinstance(event, GenerationStarted) and generation.target else None
+def _event(kind: type[E], record: Any) -> E | None:
+    """Return an event from its stored fields; None if there are none, or invalid ones."""
+    with suppress(TraceError):
+        event = event_from_record({**record, "t": kind.t} if isinstance(record, dict) else None)
+        return event if isinstance(event, kind) else None
+    return None
 
 
 def _figures(stats: Mapping[str, Any]) -> GenerationStats:
     """Return the stored figures, without unknown names and wrong types."""
     found = GenerationStats()
-    for item in fields(GenerationStats):
+    for item in fields(found):
         value = stats.get(item.name)
         if _is_like(value, getattr(found, item.name)):
             setattr(found, item.name, value)
@@ -121,13 +115,11 @@ def _figures(stats: Mapping[str, Any]) -> GenerationStats:
 
 def _is_like(value: Any, default: Any) -> bool:
     """Return whether a value has the type of a figure: a number, or a list or dict of numbers."""
-    if isinstance(default, list):
-        return isinstance(value, list) and all(map(_is_figure, value))
-    if isinstance(default, dict):
-        return isinstance(value, dict) and all(map(_is_figure, value.values()))
+    if isinstance(default, list | dict):
+        numbers = value.values() if isinstance(value, dict) else value
+        return type(value) is type(default) and all(map(_is_figure, numbers))
     return isinstance(default, int | float) and _is_figure(value)
 
 
 def _is_figure(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value < _TOO_LARGE
+    return type(value) in (int, float) and 0 <= value < _TOO_LARGE

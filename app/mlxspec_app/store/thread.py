@@ -1,9 +1,8 @@
 """The thread that writes the store, so that neither the screen nor the engine waits for a disk.
 
-Events enter a queue without blocking and are written in order. An event that cannot be written, for
+Events and queries enter one queue and are handled in order. An event that cannot be written, for
 example on a full disk, waits, and the thread retries: the chat continues, the user gets one notice,
-and no event is skipped. Queries use the same queue, so an answer includes every event that was
-recorded before the query.
+and no event is skipped.
 """
 
 import queue
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlxspec_app.conversation.events import AnyEvent
+from mlxspec_app.store.database import open_for_writing, present
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
-from mlxspec_app.store.opening import open_for_writing, present
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer

@@ -6,16 +6,17 @@ method is one transaction. It may raise `StoreError`, and `GoneError` if the cha
 not in the store.
 """
 
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mlxspec_app.store.columns import storable, to_json, transaction
+from mlxspec_app.store.database import transaction
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
-from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role
+from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role, storable
 from mlxspec_app.text.titles import title_of
 
 UNDO_S = 24 * 3600.0  # how long a deleted chat stays if its own session could not purge it
@@ -50,10 +51,7 @@ class Writer(Reader):
     def __init__(
         self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time
     ) -> None:
-        """`connection` is from `open_for_writing`, and `close` closes it.
-
-        `clock` returns seconds since 1970.
-        """
+        """`connection` is from `open_for_writing`; `clock` returns seconds since 1970."""
         super().__init__(connection)
         self._clock = clock
         self._deleted: set[int] = set()  # the chats that this session deleted
@@ -64,47 +62,43 @@ class Writer(Reader):
 
     # ---- chats ------------------------------------------------------------------------------
 
-    def new_chat(
-        self, title: str = "", system: str | None = None, settings: Mapping[str, Any] | None = None
-    ) -> int:
+    def new_chat(self, title: str = "", system: str | None = None) -> int:
         """Add an empty chat; without a title, the first message gives it one."""
         now = self._now()
         prompt = None if system is None else storable(system)
         return self._add(
-            "INSERT INTO chat (title, created, updated, system, settings) VALUES (?, ?, ?, ?, ?)",
-            (storable(title), now, now, prompt, to_json(settings or {})),
+            "INSERT INTO chat (title, created, updated, system, settings) "
+            "VALUES (?, ?, ?, ?, '{}')",
+            (storable(title), now, now, prompt),
         )
 
     def rename(self, chat: int, title: str) -> None:
         """Set the title of a chat, stripped of white space."""
-        values = storable(title.strip()), self._now(), chat
-        self._change(f"chat {chat}", "UPDATE chat SET title = ?, updated = ? WHERE id = ?", values)
+        self._set_in_chat(chat, "title = ?, updated = ?", storable(title.strip()), self._now())
 
     def set_system(self, chat: int, system: str | None) -> None:
-        values = None if system is None else storable(system), self._now(), chat
-        self._change(f"chat {chat}", "UPDATE chat SET system = ?, updated = ? WHERE id = ?", values)
+        prompt = None if system is None else storable(system)
+        self._set_in_chat(chat, "system = ?, updated = ?", prompt, self._now())
 
     def fork(self, message: int) -> int:
         """Copy the conversation up to a message to a new chat and return its number."""
         with self.transaction():
             source = self.chat(self.message(message).chat)
-            chat = self.new_chat(source.title, source.system, source.settings)
+            chat = self.new_chat(source.title, source.system)
             parent: int | None = None
             for original in self.path_to(message):
                 parent = self._add(_FORKED_MESSAGE, (chat, parent, original.text, original.id))
                 self._run(_FORKED_GENERATION, (parent, original.id))
-            self._change(f"chat {chat}", "UPDATE chat SET leaf = ? WHERE id = ?", (parent, chat))
+            self._set_in_chat(chat, "leaf = ?", parent)
         return chat
 
     def delete(self, chat: int) -> None:
         """Hide a chat; until `purge`, `undelete` restores it."""
-        self._change(
-            f"chat {chat}", "UPDATE chat SET deleted = ? WHERE id = ?", (self._clock(), chat)
-        )
+        self._set_in_chat(chat, "deleted = ?", self._clock())
         self._deleted.add(chat)
 
     def undelete(self, chat: int) -> None:
-        self._change(f"chat {chat}", "UPDATE chat SET deleted = NULL WHERE id = ?", (chat,))
+        self._set_in_chat(chat, "deleted = NULL")
         self._deleted.discard(chat)
 
     def purge(self) -> list[str]:
@@ -141,11 +135,10 @@ class Writer(Reader):
         """
         text, now = storable(text), self._now()
         with self.transaction():
-            depth = 1 if parent is None else self._depth(parent) + 1
             message = self._add(
-                "INSERT INTO message (chat, parent, depth, role, state, text, created) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (chat, parent, depth, role, state, text, now),
+                "INSERT INTO message (chat, parent, depth, role, state, text, created) VALUES (?, "
+                "?, 1 + coalesce((SELECT depth FROM message WHERE id = ?), 0), ?, ?, ?, ?)",
+                (chat, parent, parent, role, state, text, now),
             )
             self._run(
                 "UPDATE chat SET leaf = ?, updated = ?, title = iif(title = '', ?, title), "
@@ -160,7 +153,7 @@ class Writer(Reader):
             chat = self.message(message).chat
             # a child has a larger number, so the largest one has no child
             leaf: int = self._rows(_NEWEST_BELOW, (message, chat))[0][0]
-            self._change(f"chat {chat}", "UPDATE chat SET leaf = ? WHERE id = ?", (leaf, chat))
+            self._set_in_chat(chat, "leaf = ?", leaf)
         return leaf
 
     # ---- replies ----------------------------------------------------------------------------
@@ -175,10 +168,10 @@ class Writer(Reader):
                     message,
                     storable(generation.target),
                     storable(generation.drafter),
-                    to_json(generation.settings),
+                    _json(generation.settings),
                     # As text: a seed may exceed the 64 bits of SQLite's integers.
                     None if generation.seed is None else str(generation.seed),
-                    to_json(generation.stats),
+                    _json(generation.stats),
                     generation.reason,
                     storable(generation.error),
                     generation.trace,
@@ -206,11 +199,11 @@ class Writer(Reader):
         error: str = "",
     ) -> None:
         with self.transaction():
-            self._fold([message])
+            self._fold(message)
             self._run("UPDATE message SET state = ? WHERE id = ?", (state, message))
             self._run(
                 "UPDATE generation SET reason = ?, stats = ?, error = ? WHERE message = ?",
-                (reason, to_json(stats or {}), storable(error), message),
+                (reason, _json(stats or {}), storable(error), message),
             )
             self._run(
                 "UPDATE chat SET updated = ? WHERE id = (SELECT chat FROM message WHERE id = ?)",
@@ -219,10 +212,9 @@ class Writer(Reader):
 
     def add_figures(self, message: int, figures: Mapping[str, Any]) -> None:
         """Add figures to a reply, which may have ended already."""
-        self._change(
-            f"message {message}",
+        self._run(
             "UPDATE generation SET stats = json_patch(stats, ?) WHERE message = ?",
-            (to_json(figures), message),
+            (_json(figures), message),
         )
 
     def fold_pieces(self) -> None:
@@ -231,7 +223,8 @@ class Writer(Reader):
         A reply that another process is still writing is safe: its later pieces follow the text.
         """
         with self.transaction():
-            self._fold([message for (message,) in self._rows("SELECT DISTINCT message FROM piece")])
+            for (message,) in self._rows("SELECT DISTINCT message FROM piece"):
+                self._fold(message)
 
     def note_lost_endings(self) -> None:
         """Give replies without an end a reason, so that the user is notified of them only once."""
@@ -253,24 +246,22 @@ class Writer(Reader):
         assert number is not None
         return number
 
-    def _change(self, what: str, sql: str, values: tuple[Any, ...]) -> None:
-        """Change the row of a chat or a message, which must exist."""
-        if not self._run(sql, values).rowcount:
-            raise GoneError(f"{what} is no longer in the store")
+    def _set_in_chat(self, chat: int, assignments: str, *values: Any) -> None:
+        sql = f"UPDATE chat SET {assignments} WHERE id = ?"
+        if not self._run(sql, (*values, chat)).rowcount:
+            raise GoneError(f"chat {chat} is no longer in the store")
 
-    def _fold(self, messages: Iterable[int]) -> None:
-        for message in messages:
-            self._run(_FOLD, (message,))
-            self._run("DELETE FROM piece WHERE message = ?", (message,))
+    def _fold(self, message: int) -> None:
+        self._run(_FOLD, (message,))
+        self._run("DELETE FROM piece WHERE message = ?", (message,))
 
     def _now(self) -> float:
         """Return a time later than every change before it: the clock may be set back."""
         last: float = self._rows("SELECT coalesce(max(updated), 0) FROM chat")[0][0]
         return max(self._clock(), last + _STEP_S)
 
-    def _depth(self, message: int) -> int:
-        rows = self._rows("SELECT depth FROM message WHERE id = ?", (message,))
-        if not rows:
-            raise GoneError(f"message {message} is no longer in the store")
-        depth: int = rows[0][0]
-        return depth
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Return plain data as JSON; NaN and infinity, which JSON lacks, become null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    return storable(json.dumps(finite, ensure_ascii=False, separators=(",", ":")))

@@ -17,7 +17,7 @@ def writer(tmp_path):
 
 
 def test_a_fork_keeps_its_chat_and_how_each_reply_ended(writer):
-    chat = writer.new_chat("Plans", "Be brief", {"a": 1})
+    chat = writer.new_chat("Plans", "Be brief")
     for state, reason in (("finished", "length"), ("partial", "cancelled"), ("failed", None)):
         reply = writer.begin_reply(chat, writer.chat(chat).leaf, Generation("t", seed=3))
         writer.finish_reply(reply, state, reason)
@@ -26,7 +26,7 @@ def test_a_fork_keeps_its_chat_and_how_each_reply_ended(writer):
     assert [message.state for message in copies] == ["finished", "partial", "failed"]
     assert [c.generation for c in copies] == [m.generation for m in writer.path(chat)]
     copy = writer.chat(fork)
-    assert (copy.title, copy.system, copy.settings) == ("Plans", "Be brief", {"a": 1})
+    assert (copy.title, copy.system) == ("Plans", "Be brief")
 
 
 # ---- deletion ------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
+from mlxspec_app.store.database import migrate, open_for_writing, scripts
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.opening import open_for_writing
-from mlxspec_app.store.schema import migrate, scripts
 from mlxspec_app.store.search_text import spaced
 from tests.support.store_files import messages_of, open_reader, open_writer, say, texts_of
 
@@ -90,7 +89,7 @@ def test_an_earlier_version_becomes_what_a_fresh_one_is(path, version):
 def test_a_script_that_fails_leaves_the_version_before(path, monkeypatch):
     path.parent.mkdir()
     broken = (scripts()[0], "CREATE TABLE half (id); CREATE TABLE chat (id)")
-    monkeypatch.setattr("mlxspec_app.store.schema.scripts", lambda: broken)
+    monkeypatch.setattr("mlxspec_app.store.database.scripts", lambda: broken)
     connection = raw(path)
     with pytest.raises(sqlite3.Error):
         migrate(connection)
@@ -239,33 +238,10 @@ def test_two_threads_that_open_a_new_store_at_once_both_can(path):
     assert failures == []
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "DROP TABLE generation",
-        "ALTER TABLE chat RENAME COLUMN title TO name",
-        "CREATE TRIGGER more AFTER INSERT ON chat BEGIN DELETE FROM message; END",
-        # a view that never ends
-        "ALTER TABLE message RENAME TO m; CREATE VIEW message AS WITH RECURSIVE t (id) AS (SELECT 1"
-        " UNION ALL SELECT id + 1 FROM t) SELECT id, 1 AS chat, NULL AS parent, 1 AS depth, 'user' "
-        "AS role, 'finished' AS state, 'a' AS text, 1.0 AS created FROM t",
-        # a table without its checks, and a message that answers itself
-        "CREATE TABLE loose AS SELECT * FROM message; DROP TABLE message; "
-        "ALTER TABLE loose RENAME TO message; UPDATE message SET parent = id",
-    ],
-)
-def test_a_store_of_other_tables_is_set_aside_and_a_new_one_begun(path, script):
-    filled(path)
-    connection = raw(path)
-    connection.executescript(f"PRAGMA foreign_keys = OFF; {script}")
-    connection.close()
-    set_aside(path)
-
-
 def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
     filled(path)
     connection = raw(path)
-    connection.execute("UPDATE chat SET created = -9e18, updated = 1e300, settings = '5'")
+    connection.execute("UPDATE chat SET created = -9e18, updated = 1e300")
     connection.execute("UPDATE message SET created = 1e300")
     connection.execute(
         "INSERT INTO generation VALUES (2, 'm', 'd', '[1]', 'no digits', ?, NULL, '', '')",
@@ -273,8 +249,8 @@ def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
     )
     connection.close()
     with open_reader(path) as reader:
-        chat, (_, reply, *_) = reader.chat(1), messages_of(reader, 1)
-        assert (chat.settings, reply.generation.seed) == ({}, None)
+        _, reply, *_ = messages_of(reader, 1)
+        assert reply.generation.seed is None
         assert (reply.generation.settings, reply.generation.stats) == ({}, {})
         assert reader.recent()[0].updated == reader.search("message")[0].created == 0.0
         assert reader.path(1)

@@ -4,8 +4,8 @@ import pytest
 
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.conversation.events import ChatCleared, ChatCut, ReplyDiscarded
+from mlxspec_app.store.database import present
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.opening import present
 from mlxspec_app.store.queries import (
     find_chat,
     find_last,

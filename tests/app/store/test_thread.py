@@ -6,8 +6,8 @@ import time
 import pytest
 
 from mlxspec.trace.events import TurnStarted
+from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.opening import open_for_writing
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.thread import StoreThread
 from tests.support.store_files import exchange, open_reader, open_writer, texts_of

@@ -19,13 +19,12 @@ def writer(tmp_path):
 # ---- chats ---------------------------------------------------------------------------------
 
 
-def test_a_chat_keeps_its_system_prompt_and_settings(writer):
-    chat = writer.new_chat("Plans", "Be brief", {"temperature": 0.5})
+def test_a_chat_keeps_its_system_prompt(writer):
+    chat = writer.new_chat("Plans", "Be brief")
     kept = writer.chat(chat)
-    assert (kept.title, kept.system, kept.settings) == ("Plans", "Be brief", {"temperature": 0.5})
+    assert (kept.title, kept.system) == ("Plans", "Be brief")
     writer.set_system(chat, None)
-    kept = writer.chat(chat)
-    assert (kept.system, kept.settings) == (None, {"temperature": 0.5})
+    assert writer.chat(chat).system is None
 
 
 def test_the_chat_said_in_last_is_listed_first(writer):
