@@ -34,7 +34,6 @@ from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
-from mlxspec_app.widgets.chat.prompt import Prompt
 
 ASSETS = Path(__file__).parent
 NARROW, WIDE = (100, 32), (132, 38)
@@ -78,15 +77,13 @@ class Stage:
 
 
 async def chat(name: str, *keys: str, size: tuple[int, int] = NARROW, turns: int = 99) -> str:
-    """Return a chat in which a trace answers what the user said in it, after some keys."""
+    """Return a chat with the first turns of a trace, after some keys."""
     stage = Stage()
     events = list(read_trace(ASSETS / f"{name}.jsonl"))
-    session = ReplaySession(events, speed=math.inf, clock=lambda: stage.now)
-    said = [event.text for event in events if isinstance(event, TurnStarted)]
+    said = [number for number, event in enumerate(events) if isinstance(event, TurnStarted)]
+    shown = events[: [*said, len(events)][min(turns, len(said))]]
+    session = ReplaySession(shown, speed=math.inf, clock=lambda: stage.now)
     async with stage.play(lambda: ChatScreen(session), size) as app:
-        for text in said[:turns]:
-            app.screen.query_one(Prompt).text = text
-            await stage.press("enter")
         await stage.press(*keys)
         return _picture(app)
 
@@ -94,9 +91,7 @@ async def chat(name: str, *keys: str, size: tuple[int, int] = NARROW, turns: int
 async def replay(name: str, share: float, *keys: str, size: tuple[int, int] = WIDE) -> str:
     """Return a replay that was played to a share of its time, after some keys."""
     stage = Stage()
-    session = ReplaySession(
-        read_trace(ASSETS / f"{name}.jsonl"), autoplay=True, clock=lambda: stage.now
-    )
+    session = ReplaySession(read_trace(ASSETS / f"{name}.jsonl"), clock=lambda: stage.now)
     async with stage.play(lambda: ReplayScreen(session), size) as app:
         stage.now = session.duration * share
         await stage.settle()

@@ -30,7 +30,7 @@ async def running(screen, *, still):
 
 
 def replay_screen():
-    return ReplayScreen(ReplaySession(make_fake.tree(), autoplay=True, clock=Clock()))
+    return ReplayScreen(ReplaySession(make_fake.tree(), clock=Clock()))
 
 
 async def test_the_cursor_of_every_field_stands_still():

@@ -33,6 +33,7 @@ from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.answering_replay import AnsweringReplay
 from tests.support.app_driver import Clock, rows
 from tests.support.app_pictures import FOLDER, Pictures, picture
 from tests.support.fake_catalogue import FakeCatalogue
@@ -122,11 +123,11 @@ class Stage:
 
 
 def chat(events=CHAT, speed=1.0):
-    return lambda props: ChatScreen(ReplaySession(events, speed=speed, clock=props.clock))
+    return lambda props: ChatScreen(AnsweringReplay(events, speed=speed, clock=props.clock))
 
 
 def replay(props):
-    return ReplayScreen(ReplaySession(TREE, autoplay=True, clock=props.clock))
+    return ReplayScreen(ReplaySession(TREE, clock=props.clock))
 
 
 def race(props):

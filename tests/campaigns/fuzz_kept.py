@@ -249,4 +249,4 @@ class RecordingTarget(TraceTarget):
         for each in FORMATS.values():
             encoded(each.render(recording))
         track = Track.from_file("A", path)
-        track.show(track.progress(1e9).at)
+        track.show(track.timeline.duration)

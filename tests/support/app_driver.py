@@ -18,6 +18,7 @@ from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.support.answering_replay import AnsweringReplay
 from tests.traces import make_fake
 
 START_S = 20.0  # at most, on a busy machine
@@ -118,7 +119,7 @@ async def chat(
     """Run the chat over a recording that answers each message with its next reply."""
     clock = Clock()
     recorded = make_fake.chat() if events is None else events
-    session = ReplaySession(recorded, speed=speed, clock=clock)
+    session = AnsweringReplay(recorded, speed=speed, clock=clock)
     async with running(session, clock, size, theme, user_data) as driver:
         if view:
             await driver.say(f"/view {view}")
@@ -162,7 +163,7 @@ async def replay(
 ) -> AsyncIterator[Driver]:
     """Run the replay screen over a recording."""
     clock = Clock()
-    session = ReplaySession(events, autoplay=True, clock=clock)
+    session = ReplaySession(events, clock=clock)
     app = MlxspecApp(lambda: ReplayScreen(session))
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = Driver(pilot, session, clock)

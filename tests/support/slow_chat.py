@@ -2,15 +2,15 @@
 
 import sys
 
-from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.run import run_chat
 from mlxspec_app.user_data import find_user_data
+from tests.support.answering_replay import AnsweringReplay
 from tests.traces import make_fake
 
 folder, speed = sys.argv[1], float(sys.argv[2])
 sys.exit(
     run_chat(
-        lambda: ReplaySession(make_fake.chat(), speed=speed),
+        lambda: AnsweringReplay(make_fake.chat(), speed=speed),
         user_data=find_user_data(folder),
         inline="inline" in sys.argv,
     )

@@ -6,11 +6,11 @@ import time
 from contextlib import asynccontextmanager
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_user_data
+from tests.support.answering_replay import AnsweringReplay
 from tests.support.app_driver import START_S, Clock, Driver, noting_start
 from tests.support.store_files import open_writer, say
 from tests.traces import make_fake
@@ -23,7 +23,7 @@ async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, si
     """Run the chat over recorded replies, or a session, with its store in a folder."""
     clock = Clock()
     user_data = find_user_data(folder)
-    session = session or ReplaySession(make_fake.chat(), speed=speed, clock=clock)
+    session = session or AnsweringReplay(make_fake.chat(), speed=speed, clock=clock)
     user_data.store_chats_of(session)
     app = MlxspecApp(lambda: ChatScreen(session, user_data, continues=continues))
     begun = noting_start(session)

@@ -3,7 +3,6 @@
 Every round drafts five tokens, accepts three and adds one: four tokens of a few letters each.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from itertools import chain, count, cycle, islice
 
@@ -18,8 +17,8 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.events import AnyEvent, SessionReady
+from mlxspec_app.conversation.read_only import ReadOnly
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.playback.replay import ReplaySession
 
 TOKENS_PER_ROUND = 4
 _PARAGRAPH = (
@@ -57,22 +56,27 @@ def conversation(num_messages: int) -> list[Event]:
     return events
 
 
-class FedSession(ReplaySession):
+class FedSession(ReadOnly):
     """A session that returns the events passed to `feed`."""
 
     def __init__(self) -> None:
-        super().__init__(())
-        self._fed: deque[AnyEvent] = deque([SessionReady()])
+        super().__init__("this is a measurement")
+        self.news = [SessionReady()]
 
     @property
     def busy(self) -> bool:
         return True
 
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
     def feed(self, events: list[Event]) -> None:
-        self._fed.extend(events)
+        self.news += events
 
     def drain(self) -> list[AnyEvent | ChatState]:
-        return [self._fed.popleft() for _ in range(len(self._fed))]
+        news, self.news = self.news, []
+        return news
 
 
 def _round(r: int, texts: list[str]) -> list[Event]:

@@ -35,7 +35,7 @@ HOW = "recorded in turn, played on one clock"
 def outcome(race: Race) -> tuple[str, str]:
     """Return two lines: which run was faster, with the only ratio, and whether the texts agree."""
     race.go_to(race.duration)
-    return lead(race.progress()), compare(*(track.events for track in race.tracks)).line
+    return lead(race.tracks), compare(*(track.events for track in race.tracks)).line
 
 
 def title_of_race(race: Race) -> str:

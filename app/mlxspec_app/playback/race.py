@@ -5,49 +5,29 @@ at their recorded times. Speeds exclude the prefill, as everywhere; the clock of
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import Literal
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import CostMeasured, Event, SpeedupMeasured
 from mlxspec.trace.file import read_trace
-from mlxspec.trace.stats import total
+from mlxspec.trace.stats import GenerationStats, total
 from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.playback.checkpoints import Checkpoints
-from mlxspec_app.playback.timeline import Playhead, Timeline, folded_events
+from mlxspec_app.playback.timeline import Checkpoints, Playhead, Timeline
 from mlxspec_app.text.safe_text import safe_line
 
 Lane = Literal["A", "B"]
 _COMPARED = (CostMeasured, SpeedupMeasured)
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a run so far.
-
-    `tokens` of `total` tokens were emitted. `generation_tps` leaves the prefill out.
-    `acceptance_length` and `acceptance_rate` are None before the first drafted round. `at` is in
-    recorded seconds, at most the length of the run.
-    """
-
-    tokens: int
-    total: int
-    generation_tps: float
-    acceptance_length: float | None
-    acceptance_rate: float | None
-    at: float
-    is_over: bool
-
-
 class Track:
     """One run of a race, played up to a position.
 
-    `timeline_events` are the events that are played: all but measurements. `state` is the chat
-    state at the position, `total` the number of tokens that the whole run emits.
+    `state` is the chat state there, and `stats` are the figures of its replies: `generation_tps`
+    leaves the prefill out. `at` is in recorded seconds, at most the length of the run.
     """
 
     def __init__(self, lane: Lane, events: Iterable[Event]) -> None:
@@ -56,19 +36,15 @@ class Track:
         # A race has one ratio, that of its runs, so no reply is compared with idle forwards.
         self.timeline_events = [e for e in self.events if not isinstance(e, _COMPARED)]
         self.timeline = Timeline(self.timeline_events)
-        self.state = ChatState()
+        self.state, self.stats, self.at = ChatState(), GenerationStats(), 0.0
         self._outcome = fold(self.events)
-        self.total = total(reply.stats for reply in self.replies).generated_tokens
+        self.total = _stats(self._outcome).generated_tokens
         self._checkpoints = Checkpoints(self.timeline)
         self._position = 0
 
     @classmethod
     def from_file(cls, lane: Lane, path: str | PathLike[str]) -> "Track":
-        """Return the run in a trace file.
-
-        Raises:
-            TraceError: The file cannot be read, or contains no reply.
-        """
+        """Return the run in a trace file; raise `TraceError` if it contains no reply."""
         track = cls(lane, read_trace(path))
         if not track.total:
             raise TraceError(
@@ -90,27 +66,24 @@ class Track:
         """The complete replies of the run."""
         return _replies(self._outcome)
 
+    @property
+    def tokens(self) -> int:
+        """The emitted tokens so far, of `total`."""
+        return self.stats.generated_tokens
+
+    @property
+    def is_over(self) -> bool:
+        return self._position >= len(self.timeline)
+
     def show(self, now: float) -> None:
-        """Move the state to a recorded time, forwards or backwards."""
+        """Move to a recorded time, forwards or backwards."""
         position = self.timeline.reached_at(now)
         if position < self._position:
             self.state = self._checkpoints.state_at(position)
         else:
-            fold(folded_events(self.timeline.moments[self._position : position]), self.state)
-        self._position = position
-
-    def progress(self, now: float) -> Progress:
-        """Return the progress at a recorded time, after `show` has moved the state there."""
-        stats = total(reply.stats for reply in _replies(self.state))
-        return Progress(
-            stats.generated_tokens,
-            self.total,
-            stats.generation_tps,
-            stats.mean_acceptance_length if stats.rounds else None,
-            stats.acceptance_rate if stats.rounds else None,
-            min(now, self.timeline.duration),
-            self._position >= len(self.timeline),
-        )
+            fold(self.timeline.events(self._position, position), self.state)
+        self._position, self.at = position, min(now, self.timeline.duration)
+        self.stats = _stats(self.state)
 
 
 class Race:
@@ -150,13 +123,16 @@ class Race:
         else:
             self.go_to(max((end for end in ends if end < now), default=0.0))
 
-    def progress(self) -> list[Progress]:
-        return [track.progress(self.playhead.now) for track in self.tracks]
+
+def open_race(paths: Sequence[str | PathLike[str]], clock: Callable[[], float]) -> Race:
+    """Return the race between two trace files; raise `TraceError` if one contains no reply."""
+    first, second = paths
+    return Race([Track.from_file("A", first), Track.from_file("B", second)], clock)
 
 
-def lead(progress: Sequence[Progress]) -> str:
-    """Return which run leads, and by how much, as text."""
-    a, b = progress
+def lead(tracks: Sequence[Track]) -> str:
+    """Return which of two runs leads, and by how much, as text."""
+    a, b = tracks
     if a.is_over and b.is_over:
         return _outcome(a, b)
     if a.is_over or b.is_over:
@@ -168,36 +144,27 @@ def lead(progress: Sequence[Progress]) -> str:
     return f"{ahead} leads by {_tokens(abs(a.tokens - b.tokens))}"
 
 
-def acceptance(progress: Progress) -> str:
-    """Return the mean acceptance length as text."""
-    if progress.acceptance_length is None:
-        return "no drafts"
-    return f"mean length {progress.acceptance_length:.2f}"
-
-
-def _outcome(a: Progress, b: Progress) -> str:
+def _outcome(a: Track, b: Track) -> str:
     if a.at == b.at:
         return f"a tie: both finished after {seconds(a.at)}"
-    first = "A" if a.at < b.at else "B"
-    line = f"{first} finished {seconds(abs(a.at - b.at))} earlier"
-    won, lost = (a, b) if first == "A" else (b, a)
-    if not (won.generation_tps and lost.generation_tps):
+    won, lost = (a, b) if a.at < b.at else (b, a)
+    line = f"{won.lane} finished {seconds(lost.at - won.at)} earlier"
+    if not (won.stats.generation_tps and lost.stats.generation_tps):
         return line
-    return f"{line}, at {won.generation_tps / lost.generation_tps:.2f} times the speed"
+    return f"{line}, at {won.stats.generation_tps / lost.stats.generation_tps:.2f} times the speed"
+
+
+def acceptance(stats: GenerationStats) -> str:
+    """Return the mean acceptance length as text."""
+    return f"mean length {stats.mean_acceptance_length:.2f}" if stats.rounds else "no drafts"
 
 
 def _tokens(number: int) -> str:
     return "1 token" if number == 1 else f"{number} tokens"
 
 
-def open_race(paths: Sequence[str | PathLike[str]], clock: Callable[[], float]) -> Race:
-    """Return the race between two trace files.
-
-    Raises:
-        TraceError: A file cannot be read, or contains no reply.
-    """
-    first, second = paths
-    return Race([Track.from_file("A", first), Track.from_file("B", second)], clock)
+def _stats(state: ChatState) -> GenerationStats:
+    return total(reply.stats for reply in _replies(state))
 
 
 def _replies(state: ChatState) -> list[Reply]:

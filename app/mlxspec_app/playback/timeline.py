@@ -1,17 +1,18 @@
-"""The timeline of a recording: moments, phases and rounds; and its playhead.
+"""The timeline of a recording: moments, phases and rounds; its states, and its playhead.
 
 A *moment* is the smallest step of a replay. Each event is one moment; a verdict is two: first the
 screen shows it (`verify`), then the text grows by it (`commit`). A *position* is the number of
-moments shown, from 0 to all of them; a move turns a position into another one. The numbers of
-rounds start at 1 and run over all replies, plain rounds included.
+moments shown, from 0 to all of them. The numbers of rounds start at 1 and run over all replies,
+plain rounds included.
 """
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 from mlxspec.trace.events import (
     CostMeasured,
@@ -25,10 +26,16 @@ from mlxspec.trace.events import (
     TokensKept,
     TurnStarted,
 )
-from mlxspec_app.conversation.rounds import Round
+from mlxspec.trace.stats import GenerationStats
+from mlxspec_app.conversation.events import AnyEvent
+from mlxspec_app.conversation.fold import fold
+from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.rounds import Pace, Round
+from mlxspec_app.conversation.state import ChatState
 
 PAUSE_BETWEEN_REPLIES_S = 1.0
 SPEEDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+_SPACING = 256  # at most this number of moments between two states that are kept
 
 Phase = Literal["prefill", "draft", "verify", "commit", "end"]
 """`prefill`: from the user's turn to the end of the prefill; `draft`: the drafter has proposed;
@@ -41,34 +48,21 @@ Unit = Literal["phase", "round", "rejection"]
 
 @dataclass(frozen=True)
 class Moment:
-    """The smallest step of a replay.
+    """The smallest step of a replay; a `verify` and its `commit` have the same event."""
 
-    `at` is in seconds since the recording began. A `verify` and the `commit` that follows it have
-    the same event.
-    """
-
-    at: float
+    at: float  # seconds since the recording began
     phase: Phase
     event: Event
-
-    @property
-    def is_folded(self) -> bool:
-        """Whether the moment changes the state; a verdict changes it with its commit."""
-        return self.phase != "verify"
 
 
 @dataclass(frozen=True)
 class RoundMark:
-    """The part of a round that a scrubber and the moves need.
+    """The part of a round that a scrubber and the moves need."""
 
-    `end` is the position after its commit, `reply` a number from 1. `accepted` is None in a plain
-    round. `is_rejection` says whether the last accepted node has children, all of them rejected.
-    """
-
-    end: int
-    reply: int
-    accepted: int | None
-    is_rejection: bool
+    end: int  # position after its commit
+    reply: int  # number from 1
+    accepted: int | None  # None in a plain round
+    is_rejection: bool  # the last accepted node has children, all of them rejected
 
 
 class Timeline:
@@ -91,8 +85,13 @@ class Timeline:
                 self.rounds.append(_mark(position, self.num_replies, moment.event, draft))
                 draft = None
         self._times = [moment.at for moment in self.moments]
+        phases = [*(moment.phase for moment in self.moments), "end"]
         self._stops: dict[Unit, list[int]] = {
-            "phase": [p for p in range(1, len(self) + 1) if self._ends_phase(p)],
+            "phase": [
+                position
+                for position, (phase, following) in enumerate(pairwise(phases), 1)
+                if (phase, following) != ("prefill", "prefill")
+            ],
             "round": [mark.end for mark in self.rounds],
             "rejection": [mark.end for mark in self.rounds if mark.is_rejection],
         }
@@ -112,6 +111,11 @@ class Timeline:
     def reached_at(self, seconds: float) -> int:
         """Return the position at a time in seconds."""
         return bisect_right(self._times, seconds)
+
+    def events(self, start: int, end: int) -> list[Event]:
+        """Return the events by which the state changes from one position to a later one."""
+        # a verdict changes it with its commit
+        return [moment.event for moment in self.moments[start:end] if moment.phase != "verify"]
 
     def rounds_done(self, position: int) -> int:
         return bisect_right(self._stops["round"], position)
@@ -137,13 +141,11 @@ class Timeline:
         return self.rounds[min(len(self.rounds), max(1, number)) - 1].end
 
     def at_share(self, share: Fraction) -> int:
-        """Return the position after the round at a share of all rounds, 0 to 1.
+        """Return the position after the round at a share of all rounds.
 
         The share is an exact fraction: a rounded one could select the round before.
         """
-        if share >= 1 or not self.rounds:
-            return len(self) if share >= 1 else 0
-        return self.end_of_round(int(max(Fraction(), share) * len(self.rounds)) + 1)
+        return self.end_of_round(int(share * len(self.rounds)) + 1)
 
     def view(self, position: int) -> Round | DraftProposed | None:
         """Return what a position shows on top of its state: a draft, or an uncommitted verdict."""
@@ -154,11 +156,6 @@ class Timeline:
             before = self.moments[position - 2].event if position > 1 else None
             return Round(before if isinstance(before, DraftProposed) else None, moment.event)
         return moment.event if isinstance(moment.event, DraftProposed) else None
-
-    def _ends_phase(self, position: int) -> bool:
-        if self.moments[position - 1].phase != "prefill" or position == len(self):
-            return True
-        return self.moments[position].phase != "prefill"
 
 
 def _moments(events: Iterable[Event]) -> Iterator[Moment]:
@@ -200,9 +197,53 @@ def _mark(end: int, reply: int, event: Event, draft: DraftProposed | None) -> Ro
     return RoundMark(end, reply, len(event.path), is_rejection=rejected)
 
 
-def folded_events(moments: Sequence[Moment]) -> list[Event]:
-    """Return the events by which the moments change a state."""
-    return [moment.event for moment in moments if moment.is_folded]
+class Checkpoints:
+    """Returns the state at any position of a timeline at the cost of a few events.
+
+    A fold cannot be undone, so a move back folds again, from the nearest state that was kept. All
+    of them share every message that can no longer change.
+    """
+
+    def __init__(self, timeline: Timeline, opening: Iterable[AnyEvent] = ()) -> None:
+        """`opening` are the events of the session before the recording starts."""
+        self._timeline = timeline
+        kept = {0, *range(0, len(timeline), _SPACING)}
+        for position, (before, after) in enumerate(pairwise(timeline.moments), 1):
+            # also around each reply, so that others are shared
+            if before.phase != after.phase and "prefill" in (before.phase, after.phase):
+                kept.add(position)
+        self._positions = sorted(kept)
+        self._saved = [fold(opening)]
+
+    def state_at(self, position: int) -> ChatState:
+        """Return the state at a position; the caller may change it.
+
+        Messages have the same numbers in each call. A reply that is not finished at the position
+        is a copy with the same number as the finished one, and with perhaps fewer spans.
+        """
+        nearest = bisect_right(self._positions, position) - 1
+        for start, end in pairwise(self._positions[len(self._saved) - 1 : nearest + 1]):
+            self._saved.append(self._folded(self._saved[-1], start, end))
+        return self._folded(self._saved[nearest], self._positions[nearest], position)
+
+    def _folded(self, state: ChatState, start: int, end: int) -> ChatState:
+        copied: ChatState = _copy(state)
+        last = copied.messages[-1] if copied.messages else None
+        if isinstance(last, Reply) and not last.is_finished:
+            copied.messages[-1] = _copy(last)
+        return fold(self._timeline.events(start, end), copied)
+
+
+def _copy(record: Any) -> Any:
+    """Return a copy that is safe to change; the items of its lists and dicts are not copied."""
+    changes: dict[str, Any] = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        if isinstance(value, list | dict):
+            changes[item.name] = value.copy()
+        elif isinstance(value, GenerationStats | Pace):
+            changes[item.name] = _copy(value)
+    return replace(record, **changes)
 
 
 class Playhead:

@@ -69,8 +69,8 @@ class RaceScreen(SteadyScreen[None]):
         """Redraw the figures."""
         if not self.is_current:
             return
-        for lane, progress in zip(self.query(RaceLane), self.race.progress(), strict=True):
-            lane.show_figures(progress)
+        for lane in self.query(RaceLane):
+            lane.show_figures()
         self.query_one(RaceBar).refresh()
 
     def action_pause(self) -> None:

@@ -106,7 +106,7 @@ class LiveReplayScreen(ReplayScreen):
 
     def __init__(self, events: Sequence[Event], count_rounds: Callable[[], int]) -> None:
         """Start at the end; `count_rounds` returns the present number of rounds in the chat."""
-        super().__init__(ReplaySession(events, autoplay=True))
+        super().__init__(ReplaySession(events))
         self._count_rounds = count_rounds
 
     def begin(self) -> None:

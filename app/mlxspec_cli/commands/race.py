@@ -52,13 +52,13 @@ def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
 def outcome_lines(race: Race, agreement: Agreement) -> Iterator[str]:
     """Yield the figures of both runs, which was faster, and the agreement."""
     race.go_to(race.duration)
-    for track, progress in zip(race.tracks, race.progress(), strict=True):
+    for track in race.tracks:
         parts = [
-            f"{progress.tokens} tokens",
-            f"{progress.generation_tps:.1f} tokens/s",
-            acceptance(progress),
-            f"{progress.at:.2f} s",
+            f"{track.tokens} tokens",
+            f"{track.stats.generation_tps:.1f} tokens/s",
+            acceptance(track.stats),
+            f"{track.at:.2f} s",
         ]
         yield f"{track.lane}: {track.target}, {track.name}: {' · '.join(parts)}"
-    yield lead(race.progress())
+    yield lead(race.tracks)
     yield agreement.line

@@ -172,7 +172,7 @@ def test_every_figure_of_acceptance_is_one_of_the_statistics():
     assert "<dd>2.33</dd>" in page
     track = Track("A", events)
     track.show(99.0)
-    assert track.progress(99.0).acceptance_length == 1 + 4 / 3
+    assert track.stats.mean_acceptance_length == 1 + 4 / 3
 
 
 # ---- copies of earlier replies -----------------------------------------------------------------

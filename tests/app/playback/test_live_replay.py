@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.playback.events_of import events_of
-from mlxspec_app.playback.timeline import Timeline, folded_events
+from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.screens.replay import LiveReplayScreen
 from tests.app.playback.test_timeline import RECORDINGS, snapshot
 from tests.support.app_driver import chat
@@ -23,10 +23,11 @@ def test_a_finished_conversation_is_retold_event_by_event():
 @given(st.sampled_from(list(RECORDINGS)), st.integers(0, 120))
 @settings(max_examples=20)
 def test_what_is_retold_folds_to_the_same_conversation(name, position):
-    moments = Timeline(RECORDINGS[name]).moments[:position]
-    while moments and moments[-1].phase in ("draft", "verify"):
-        moments.pop()  # a draft that has no verdict yet is not part of the conversation
-    state = fold(folded_events(moments))
+    laid_out = Timeline(RECORDINGS[name])
+    position = min(position, len(laid_out))
+    while position and laid_out.moments[position - 1].phase in ("draft", "verify"):
+        position -= 1  # a draft that has no verdict yet is not part of the conversation
+    state = fold(laid_out.events(0, position))
     again = fold(events_of(state))
     for one, other in zip(state.messages, again.messages, strict=True):
         assert one.text == other.text

@@ -11,8 +11,8 @@ from mlxspec.trace.events import EmittedToken, GenerationStarted, PrefillProgres
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.playback.compare import answers, compare
-from mlxspec_app.playback.race import Race, Track, lead, open_race
-from mlxspec_app.playback.timeline import Timeline, folded_events
+from mlxspec_app.playback.race import Race, Track, acceptance, lead, open_race
+from mlxspec_app.playback.timeline import Timeline
 from mlxspec_cli.main import main
 from tests.support.app_driver import Clock
 from tests.support.paths import TRACES
@@ -158,8 +158,7 @@ def test_both_runs_are_where_their_recording_was_at_that_time(times):
         race.go_to(now)
         for track, events in zip(race.tracks, (TREE, PLAIN), strict=True):
             laid_out = Timeline(events)
-            shown = laid_out.moments[: laid_out.reached_at(min(now, race.duration))]
-            expected = fold(folded_events(shown))
+            expected = fold(laid_out.events(0, laid_out.reached_at(min(now, race.duration))))
             assert [m.text for m in track.state.messages] == [m.text for m in expected.messages]
 
 
@@ -168,13 +167,14 @@ def test_the_clock_is_one_for_both():
     race.playhead.change_speed("slower")
     clock.now += 1.0
     race.tick()
-    a, b = race.progress()
+    a, b = race.tracks
     assert a.at == b.at == 0.5
     assert a.tokens > b.tokens > 0
+    tokens = [a.tokens, b.tokens]
     race.playhead.paused = True
     clock.now += 1.0
     race.tick()
-    assert race.progress() == [a, b]
+    assert [a.at, b.at, a.tokens, b.tokens] == [0.5, 0.5, *tokens]
 
 
 def test_a_move_stops_at_every_round_of_either_run():
@@ -194,19 +194,19 @@ def test_a_track_reports_what_the_engine_counted():
     race, _ = racing(TREE, PLAIN)
     race.go_to(race.duration)
     stats = fold(TREE).reply.stats
-    a, b = race.progress()
+    a, b = race.tracks
     assert (a.tokens, a.total) == (stats.generated_tokens, stats.generated_tokens)
-    assert a.generation_tps == pytest.approx(stats.generation_tps)
-    assert a.acceptance_length == pytest.approx(stats.mean_acceptance_length)
-    assert b.acceptance_length is None
+    assert a.stats.generation_tps == pytest.approx(stats.generation_tps)
+    assert acceptance(a.stats) == f"mean length {stats.mean_acceptance_length:.2f}"
+    assert acceptance(b.stats) == "no drafts"
 
 
 def test_who_leads_is_said_all_along():
     race, _ = racing(TREE, PLAIN)
-    lines = [lead(race.progress())]
+    lines = [lead(race.tracks)]
     while not race.is_over:
         race.move(1)
-        lines.append(lead(race.progress()))
+        lines.append(lead(race.tracks))
     assert lines[0] == "reading the prompt"
     assert lines[1].startswith("A leads by ")
     assert lines[-2] == "A is done, the other has 1 token to go"
@@ -216,14 +216,15 @@ def test_who_leads_is_said_all_along():
 def test_the_same_run_twice_is_level():
     race, _ = racing(TREE, TREE)
     race.go_to(race.duration)
-    assert lead(race.progress()).startswith("a tie: both finished after ")
+    assert lead(race.tracks).startswith("a tie: both finished after ")
 
 
 def test_a_lead_of_one_token_is_in_the_singular():
     race, _ = racing(TREE, PLAIN)
     race.go_to(1.0)
-    a, b = race.progress()
-    assert lead([replace(a, tokens=5), replace(b, tokens=6)]) == "B leads by 1 token"
+    for track, tokens in zip(race.tracks, (5, 6), strict=True):
+        track.stats.generated_tokens = tokens
+    assert lead(race.tracks) == "B leads by 1 token"
 
 
 def write(path, events):

@@ -1,4 +1,4 @@
-"""The replayed session: recorded times, speeds, stepping, and answering like a live one."""
+"""The replayed session: recorded times, speeds and stepping."""
 
 import math
 from dataclasses import replace
@@ -11,17 +11,13 @@ from mlxspec.trace.events import (
     DraftVerified,
     GenerationFinished,
     PlainDecoded,
-    TurnStarted,
 )
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import (
     AlternativesFound,
-    ChatCleared,
-    ChatOpened,
     ModelChoice,
     ProofFinished,
     RaceFinished,
-    ReplyDiscarded,
     SessionNotice,
 )
 from mlxspec_app.conversation.fold import fold
@@ -29,13 +25,9 @@ from mlxspec_app.conversation.orders import (
     Branch,
     FindAlternatives,
     Load,
-    NewChat,
-    OpenChat,
     Prove,
     Race,
-    Regenerate,
     Say,
-    Stop,
 )
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
@@ -64,7 +56,7 @@ def test_the_traces_beside_the_tests_are_what_the_script_writes():
 
 
 def test_plays_every_event_once_and_in_order(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     seen = []
     while session.busy:
         seen += session.drain()
@@ -73,7 +65,7 @@ def test_plays_every_event_once_and_in_order(clock):
 
 
 def test_an_event_comes_at_its_recorded_time(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.drain()
     moments = session.timeline.moments
     first_round = next(moment for moment in moments if moment.phase == "commit")
@@ -85,14 +77,14 @@ def test_an_event_comes_at_its_recorded_time(clock):
 
 @pytest.mark.parametrize("speed", [0.25, 4.0])
 def test_speed_divides_the_time(clock, speed):
-    session = playing(clock, autoplay=True, speed=speed)
+    session = playing(clock, speed=speed)
     clock.now = 0.6 / speed
     session.drain()
     assert session.playhead.now == pytest.approx(0.6)
 
 
 def test_a_pause_stops_the_time(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.drain()
     session.playhead.paused = True
     clock.now += 10
@@ -105,7 +97,7 @@ def test_a_pause_stops_the_time(clock):
 
 
 def test_a_move_by_a_round_pauses_and_shows_exactly_that_round(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.drain()
     for number in range(1, 6):
         session.move("round", 1)
@@ -117,7 +109,7 @@ def test_a_move_by_a_round_pauses_and_shows_exactly_that_round(clock):
 
 def test_phases_that_share_a_time_are_still_shown_one_by_one(clock):
     events = [replace(e, ms=1e6) if isinstance(e, DraftVerified) else e for e in make_fake.chat()]
-    session = playing(clock, events, autoplay=True)
+    session = playing(clock, events)
     session.playhead.paused = True
     state = fold(session.drain())
     session.go_to(session.timeline.end_of_round(1) - 1)
@@ -129,7 +121,7 @@ def test_phases_that_share_a_time_are_still_shown_one_by_one(clock):
 
 
 def test_going_back_hands_over_the_state_to_go_on_from(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     state = fold(session.drain())
     session.go_to(40)
     fold(session.drain(), state)
@@ -141,7 +133,7 @@ def test_going_back_hands_over_the_state_to_go_on_from(clock):
 
 
 def test_what_was_wound_past_is_not_told_after_going_back(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.playhead.paused = True
     session.go_to(40)
     session.go_to(20)
@@ -153,7 +145,7 @@ def test_what_was_wound_past_is_not_told_after_going_back(clock):
 
 
 def test_playing_goes_on_from_where_a_move_led(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.drain()
     session.go_to(60)
     session.drain()
@@ -163,7 +155,7 @@ def test_playing_goes_on_from_where_a_move_led(clock):
 
 
 def test_a_draft_that_passes_in_a_blink_is_not_lingered_on(clock):
-    session = playing(clock, autoplay=True)
+    session = playing(clock)
     session.drain()
     session.go_to(session.timeline.end_of_round(4) - 2)
     assert isinstance(session.view, DraftProposed)
@@ -177,8 +169,17 @@ def test_a_draft_that_passes_in_a_blink_is_not_lingered_on(clock):
 def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
     session = playing(clock)
     assert session.settings is None
+    session.playhead.paused = True
     session.drain()
-    for order in (Load(ModelChoice()), Prove(), FindAlternatives(0, 1), Branch(0, 1, 2), Race()):
+    orders = (
+        Load(ModelChoice()),
+        Prove(),
+        FindAlternatives(0, 1),
+        Branch(0, 1, 2),
+        Race(),
+        Say("?"),
+    )
+    for order in orders:
         session.send(order)
     assert [type(event) for event in session.drain()] == [
         SessionNotice,
@@ -186,6 +187,7 @@ def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
         AlternativesFound,
         AlternativesFound,
         RaceFinished,
+        SessionNotice,
     ]
 
 
@@ -215,78 +217,6 @@ def test_an_unusual_speed_is_kept_until_it_is_changed(clock):
     assert session.playhead.speed == 4.0
 
 
-def test_a_message_is_answered_with_the_next_recorded_reply(clock):
-    session = playing(clock, speed=math.inf)
-    session.send(Say("my own words"))
-    state = fold(session.drain())
-    assert [message.text for message in state.messages] == ["my own words", make_fake.PROSE]
-    session.send(Say("and now?"))
-    assert fold(session.drain(), state).messages[-1].text == make_fake.CODE
-
-
-def test_a_recording_that_is_over_starts_again(clock):
-    session = playing(clock, make_fake.tree(), speed=math.inf)
-    session.send(Say("one"))
-    session.drain()
-    session.send(Say("two"))
-    news = session.drain()
-    state = fold(news)
-    assert state.news == ["the recording is over and starts again"]
-    assert state.messages[-1].text == make_fake.PROSE
-
-
-def test_an_empty_recording_cannot_answer(clock):
-    session = playing(clock, [])
-    session.send(Say("hello?"))
-    assert any(isinstance(event, SessionNotice) for event in session.drain())
-    assert not session.busy
-
-
-def test_a_stopped_reply_ends_as_cancelled(clock):
-    session = playing(clock)
-    session.send(Say("hi"))
-    clock.now += 0.5
-    session.drain()
-    session.send(Stop())
-    news = session.drain()
-    assert isinstance(news[-1], GenerationFinished)
-    assert news[-1].reason == "cancelled"
-    assert not session.busy
-
-
-def test_stopping_nothing_says_nothing(clock):
-    session = playing(clock)
-    session.drain()
-    session.send(Stop())
-    assert session.drain() == []
-
-
-def test_regenerating_plays_the_last_reply_again(clock):
-    session = playing(clock, speed=math.inf)
-    session.send(Say("hi"))
-    state = fold(session.drain())
-    session.send(Regenerate())
-    news = session.drain()
-    assert isinstance(news[0], ReplyDiscarded)
-    assert [m.text for m in fold(news, state).messages] == ["hi", make_fake.PROSE]
-
-
-def test_a_new_chat_begins_the_recording_anew(clock):
-    session = playing(clock, speed=math.inf)
-    session.send(Say("hi"))
-    session.drain()
-    session.send(NewChat())
-    assert isinstance(session.drain()[-1], ChatCleared)
-    session.send(Say("hi"))
-    assert fold(session.drain()).messages[-1].text == make_fake.PROSE
-
-
-def test_a_system_turn_is_not_mistaken_for_the_question(clock):
-    session = playing(clock, [TurnStarted("system", "be brief"), *make_fake.tree()], speed=math.inf)
-    session.send(Say("mine"))
-    assert [m.role for m in fold(session.drain()).messages] == ["user", "assistant"]
-
-
 def test_a_trace_without_events_is_refused(tmp_path):
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(TraceError, match="has no events"):
@@ -297,13 +227,3 @@ def test_a_trace_without_events_is_refused(tmp_path):
 def test_a_speed_that_never_arrives_is_refused(speed):
     with pytest.raises(ValueError, match="above 0"):
         run_replay(TRACES / "chat.jsonl", speed)
-
-
-def test_the_last_reply_of_an_opened_chat_can_be_written_again(clock):
-    session = playing(clock, speed=math.inf)
-    said = fold([TurnStarted("user", "One"), GenerationFinished(1.0, "stop", "1")]).messages
-    session.send(OpenChat(ChatOpened(tuple(said))))
-    session.send(Regenerate())
-    clock.now += 1
-    messages = fold([*session.drain(), *session.drain()]).messages
-    assert [message.text for message in messages] == ["One", make_fake.PROSE]

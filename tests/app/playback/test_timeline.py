@@ -22,9 +22,8 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.playback import checkpoints as rewind
-from mlxspec_app.playback.checkpoints import Checkpoints
-from mlxspec_app.playback.timeline import Timeline, folded_events
+from mlxspec_app.playback import timeline as rewind
+from mlxspec_app.playback.timeline import Checkpoints, Timeline
 from mlxspec_app.widgets.playback.scrubber import cell_of, cells, rounds_at
 from tests.traces import make_fake
 
@@ -79,7 +78,7 @@ def round_of(path, *nodes):
 
 @EVERY
 def test_every_event_is_folded_once_and_in_order(name):
-    assert folded_events(LAID_OUT[name].moments) == RECORDINGS[name]
+    assert LAID_OUT[name].events(0, len(LAID_OUT[name])) == RECORDINGS[name]
 
 
 @EVERY
@@ -97,7 +96,7 @@ def test_any_moves_lead_to_the_state_that_the_events_up_to_there_give(name, move
         checkpoints, position = Checkpoints(laid_out), 0
         for move in moves:
             position = moved(laid_out, position, move)
-            folded = fold(folded_events(laid_out.moments[:position]))
+            folded = fold(laid_out.events(0, position))
             assert snapshot(checkpoints.state_at(position)) == snapshot(folded)
     finally:
         rewind._SPACING = spacing
@@ -109,7 +108,7 @@ def test_what_becomes_of_a_state_does_not_reach_the_checkpoints(first, second):
     laid_out = LAID_OUT["chat"]
     checkpoints = Checkpoints(laid_out)
     before = snapshot(checkpoints.state_at(second))
-    fold(folded_events(laid_out.moments[first:]), checkpoints.state_at(first))
+    fold(laid_out.events(first, len(laid_out)), checkpoints.state_at(first))
     assert snapshot(checkpoints.state_at(second)) == before
 
 

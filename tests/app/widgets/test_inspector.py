@@ -20,16 +20,16 @@ from mlxspec_app.conversation.token_cursor import (
     last_token,
 )
 from mlxspec_app.conversation.token_facts import facts_of
-from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
+from tests.support.answering_replay import AnsweringReplay
 from tests.support.app_driver import Clock, chat, running
 from tests.traces import make_fake
 
 
-class AskedReplay(ReplaySession):
+class AskedReplay(AnsweringReplay):
     """A recording that knows what else a model could have written."""
 
     def __init__(self, *args, **options):

@@ -5,7 +5,7 @@ import time
 from mlxspec.errors import TraceError
 from mlxspec_app.conversation.events import AnyEvent, RaceFinished
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.playback.demo import read_demo
+from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.conversation.screen import ConversationScreen
@@ -37,6 +37,6 @@ class Playing:
             screen.app.push_screen(LiveReplayScreen(events_of(screen.state), num_rounds))
             return
         try:
-            screen.app.push_screen(DemoScreen(read_demo()))
+            screen.app.push_screen(DemoScreen(read_bundled("chat")))
         except TraceError as error:
             screen.notify(str(error), severity="warning", timeout=4)

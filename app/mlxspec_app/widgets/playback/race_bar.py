@@ -44,7 +44,7 @@ class RaceBar(Widget):
         parts = [
             Part("■ end" if race.is_over else f"{sign} {race.playhead.speed:g}\u00d7"),
             Part(f"{now:.1f} of {race.duration:.1f} s", 1),
-            Part(lead(race.progress())),
+            Part(lead(race.tracks)),
         ]
         shown = fitting(parts, width, len(_GAP))
         styles = {0: "$foreground", 1: "$spec-muted"}

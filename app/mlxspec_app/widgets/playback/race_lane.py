@@ -8,7 +8,7 @@ from textual.widgets import Static
 from mlxspec_app.conversation.figures import Part, fitting, guessed_right
 from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
-from mlxspec_app.playback.race import Progress, Track, acceptance
+from mlxspec_app.playback.race import Track, acceptance
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.chat.transcript import Transcript
 
@@ -52,9 +52,9 @@ class RaceLane(Vertical):
         """Show the text of the run so far."""
         self.query_one(Transcript).sync(self._track.state.messages)
 
-    def show_figures(self, progress: Progress) -> None:
+    def show_figures(self) -> None:
         width = max(1, self.size.width - 2)
-        rows = [_bar_row(self._track, progress, width), self._figures_row(progress, width)]
+        rows = [_bar_row(self._track, width), self._figures_row(width)]
         self.query_one(Static).update(Content("\n").join(rows))
         self.query_one(Transcript).update_footers()
 
@@ -62,25 +62,26 @@ class RaceLane(Vertical):
         self._view = view
         self.query_one(Transcript).set_view(view, ink)
 
-    def _figures_row(self, progress: Progress, width: int) -> Content:
-        drafts = guessed_right(progress.acceptance_rate)
+    def _figures_row(self, width: int) -> Content:
+        track, stats = self._track, self._track.stats
+        drafts = guessed_right(stats.acceptance_rate if stats.rounds else None)
         parts = [
-            Part(f"{progress.generation_tps:.1f} tokens/s"),
-            Part(drafts if self._view.is_rendered else acceptance(progress), 1),
-            Part(f"{progress.at:.1f} s"),
+            Part(f"{stats.generation_tps:.1f} tokens/s"),
+            Part(drafts if self._view.is_rendered else acceptance(stats), 1),
+            Part(f"{track.at:.1f} s"),
         ]
-        shown = fitting([*parts, *[Part("done", 2)] * progress.is_over], width, len(_SEPARATOR))
+        shown = fitting([*parts, *[Part("done", 2)] * track.is_over], width, len(_SEPARATOR))
         return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")
 
 
-def _bar_row(track: Track, progress: Progress, width: int) -> Content:
+def _bar_row(track: Track, width: int) -> Content:
     name = Content.assemble((track.lane, "$foreground bold"), "  ", (track.name, "$spec-accepted"))
     name = name.truncate(_NAME_CELLS, ellipsis=True)
-    count = Content.styled(f"{progress.tokens}/{progress.total} tok", "$foreground")
+    count = Content.styled(f"{track.tokens}/{track.total} tok", "$foreground")
     cells = width - name.cell_length - count.cell_length - 4
     if cells < _LEAST_BAR_CELLS:
         return name + Content("  ") + count
-    share = progress.tokens / progress.total if progress.total else 0.0
+    share = track.tokens / track.total if track.total else 0.0
     full, half = divmod(round(share * cells * 2), 2)
     drawn = Content.assemble(
         ("━" * full + "╸" * half, "$foreground"), ("─" * (cells - full - half), "$spec-line")

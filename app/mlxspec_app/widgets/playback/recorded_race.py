@@ -4,6 +4,7 @@ It plays at its recorded speed and needs no model. Each lane follows its newest 
 """
 
 import re
+import time
 
 from textual import events, getters
 from textual.app import ComposeResult
@@ -14,12 +15,11 @@ from textual.widgets import Static
 from mlxspec.errors import TraceError
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.figures import seconds
-from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.views import COLOURS
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
-from mlxspec_app.playback.demo import read_race
-from mlxspec_app.playback.race import Progress, Race
+from mlxspec_app.playback.demo import read_bundled
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 
@@ -46,10 +46,11 @@ class _Lane(Vertical):
     def on_mount(self) -> None:
         self.query_one(_Text).anchor()
 
-    def show(self, name: str, progress: Progress, reply: Reply | None) -> None:
-        clock = seconds(progress.at) + (", done" if progress.is_over else "")
+    def show(self, name: str, track: Track) -> None:
+        clock = seconds(track.at) + (", done" if track.is_over else "")
         heading = Content.assemble((name, "$foreground bold"), (f"  {clock}", _MUTED))
         self.query_one(Static).update(heading)
+        reply = track.state.reply
         if reply is not None:
             message = self.query_one(TokenMessage)
             message.extend(reply.spans[message.num_spans :])
@@ -100,10 +101,11 @@ class RecordedRace(Vertical):
         if self._race is not None:
             return
         try:
-            race = read_race()
+            tracks = Track("A", read_bundled("code-plain")), Track("B", read_bundled("code"))
         except TraceError as error:
             self.query_one("#outcome", Static).update(Content(safe_line(str(error))))
             return
+        race = Race(tracks, time.monotonic)
         verdict = compare(*(track.events for track in race.tracks))
         self._race, self._is_same = race, verdict.kind == "identical"
         race.go_to(race.duration if self.app.animation_level == "none" else 0.0)
@@ -117,11 +119,9 @@ class RecordedRace(Vertical):
             self._show(race)
 
     def _show(self, race: Race) -> None:
-        progress = race.progress()
-        lanes = zip(self.query(_Lane), _NAMES, race.tracks, progress, strict=True)
-        for lane, name, track, now in lanes:
-            lane.show(name, now, track.state.reply)
-        outcome = _outcome(race, progress, is_same=self._is_same)
+        for lane, name, track in zip(self.query(_Lane), _NAMES, race.tracks, strict=True):
+            lane.show(name, track)
+        outcome = _outcome(race, is_same=self._is_same)
         self.query_one("#outcome", Static).update(outcome)
 
 
@@ -137,13 +137,13 @@ def _short(device: str) -> str:
     return _MARKS.sub("", safe_line(device)).strip()
 
 
-def _outcome(race: Race, progress: list[Progress], *, is_same: bool) -> Content:
+def _outcome(race: Race, *, is_same: bool) -> Content:
     """Return how much faster the second run was, and where both were recorded."""
     started = next((r.started for r in race.tracks[0].replies if r.started is not None), None)
     where = f"recorded earlier on {_short(started.device)}" if started else "recorded earlier"
     if not race.is_over:
         return Content.styled(where, _MUTED)
-    alone, guessed = progress
+    alone, guessed = (track.stats for track in race.tracks)
     times = guessed.generation_tps / alone.generation_tps if alone.generation_tps else 0.0
     text = "The same text" if is_same else "Both texts"
     return Content.assemble(
