@@ -19,10 +19,9 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from mlxspec_app.settings.file import Settings, SettingsError
+from mlxspec_app.settings.file import Settings, SettingsError, with_value
 from mlxspec_app.settings.keys.choices import usable_keys
 from mlxspec_app.settings.rules import Value
-from mlxspec_app.settings.values import with_value
 from mlxspec_app.text.ascii_filter import AsciiFilter
 from mlxspec_app.text.glyphs import terminal_takes_unicode
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -123,11 +122,11 @@ class MlxspecApp(App[None]):
         Raises:
             ValueError: There is no such setting, or it cannot have this value.
         """
-        self.apply(with_value(self.settings, name, value, THEME_NAMES))
+        self.apply(with_value(self.settings, name, value))
         if name == "theme":  # even if equal: the theme in use may come from the command line
             self._use_theme()
         if self._user_data is not None:
-            self._user_data.change(name, value, THEME_NAMES)
+            self._user_data.change(name, value)
             self.run_worker(self._write_settings, thread=True, group="settings")
 
     def change_theme(self, name: str = "") -> None:

@@ -14,30 +14,21 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
-from mlxspec_app.app import THEME_NAMES, MlxspecApp
+from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.servers.feed import FeedItem
 from mlxspec_app.sessions.session import Session
-from mlxspec_app.settings.keys.choices import all_bindings
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.word_wrap import wrapped
-from mlxspec_app.user_data import UserData, find_user_data
+from mlxspec_app.user_data import UserData
 
 if TYPE_CHECKING:
     from mlxspec_app.playback.race import Race
 
 _FULL_AFTER = 200  # collections of the middle generation; Python's default is 10
 _ROLES = {"user": "you"}
-
-
-def open_user_data(data_dir: str | PathLike[str] | None = None) -> UserData:
-    """Return the user data, with settings checked against the themes and keys of this app.
-
-    `data_dir` is the folder of `--data-dir`, or None for the user's own.
-    """
-    return find_user_data(data_dir, themes=THEME_NAMES, key_ids=all_bindings())
 
 
 def run_chat(
@@ -54,7 +45,7 @@ def run_chat(
     Args:
         make_session: Returns a session that has not started.
         user_data: The user data, with settings and chats; None stores nothing.
-        theme: One of `THEME_NAMES`, or a theme of Textual's own.
+        theme: One of our themes, or one of Textual's own.
         inline: Whether to draw below the shell's prompt instead of on the whole terminal.
         continues: Whether to open the last chat.
         introduce: Finds the facts for the cards of the first run; called in a thread.

@@ -3,7 +3,7 @@
 import queue
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
@@ -13,9 +13,14 @@ from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.picker.catalogue import Catalogue
 from mlxspec_app.picker.fetching import Fetching
 from mlxspec_app.sessions.session import Session
-from mlxspec_app.settings.file import Settings, SettingsError, change_settings, read_settings
+from mlxspec_app.settings.file import (
+    Settings,
+    SettingsError,
+    change_settings,
+    read_settings,
+    with_value,
+)
 from mlxspec_app.settings.rules import Value
-from mlxspec_app.settings.values import with_value
 from mlxspec_app.user.log import AppLog
 from mlxspec_app.user.paths import Paths, find_paths
 
@@ -81,15 +86,12 @@ class UserData:
         if self.store is not None:
             self.store.record(event)
 
-    def change(self, name: str, value: Value | None, themes: Collection[str] = ()) -> None:
-        """Change a setting by its dotted name; None sets the default.
+    def change(self, name: str, value: Value | None) -> None:
+        """Change a setting by its dotted name; None sets the default, ValueError refuses a value.
 
-        `write_settings` writes it to the file. Empty `themes` allow every name.
-
-        Raises:
-            ValueError: There is no such setting, or it cannot have this value.
+        `write_settings` writes it to the file.
         """
-        self.settings = with_value(self.settings, name, value, themes)
+        self.settings = with_value(self.settings, name, value)
         self._unwritten.put((name, value))
 
     def write_settings(self) -> None:
@@ -116,17 +118,11 @@ class UserData:
         self.log.close()
 
 
-def find_user_data(
-    data_dir: str | PathLike[str] | None = None,
-    *,
-    themes: Collection[str] = (),
-    key_ids: Collection[str] = (),
-) -> UserData:
+def find_user_data(data_dir: str | PathLike[str] | None = None) -> UserData:
     """Return the user data; reads the settings, creates no file.
 
-    `data_dir` is the folder of `--data-dir`, or None for the user's own. Empty `themes` or
-    `key_ids` allow every theme or every id of a binding.
+    `data_dir` is the folder of `--data-dir`, or None for the user's own.
     """
     paths = find_paths(data_dir)
-    loaded = read_settings(paths.settings, themes=themes, key_ids=key_ids)
+    loaded = read_settings(paths.settings)
     return UserData(paths, loaded.settings, loaded.notices, is_new=not paths.store.exists())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS, Command
-from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys.names import key_list
 from mlxspec_app.settings.keys.tables import (
     CHAT,
@@ -21,7 +21,6 @@ from mlxspec_app.settings.keys.tables import (
     WATCH,
 )
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.settings.values import value_of
 from mlxspec_cli.parser import commands_of
 
 _DOORS = {"flag": "flag", "word": "slash word", "file": "place in the settings file"}

@@ -30,7 +30,6 @@ class SettingsTarget:
     refusals = (SettingsError,)
 
     def __init__(self, folder: Path) -> None:
-        self._themes = ("night", "day")
         self._keys = tuple(all_bindings())
 
     def make(self, draw: Random, folder: Path) -> str:
@@ -53,7 +52,7 @@ class SettingsTarget:
 
     def read(self, folder: Path) -> None:
         path = folder / "settings.toml"
-        found = read_settings(path, themes=self._themes, key_ids=self._keys)
+        found = read_settings(path)
         chosen = usable_keys(found.settings.keys)
         App().set_keymap(chosen.keys)
         assert all(isinstance(notice, str) for notice in (*found.notices, *chosen.troubles))
@@ -64,7 +63,7 @@ class SettingsTarget:
         except SettingsError:
             assert path.read_bytes() == before
             raise
-        changed = read_settings(path, themes=self._themes, key_ids=self._keys).settings
+        changed = read_settings(path).settings
         assert (changed.ink, changed.sampling["top_k"], changed.theme) == ("off", 3, "")
         assert changed.keys["chat.stop"] == "f7"
 

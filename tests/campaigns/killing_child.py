@@ -18,9 +18,9 @@ from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.conversation.events import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.conversation.orders import NewChat, OpenChat, Regenerate, Say, Stop
-from mlxspec_app.run import open_user_data
 from mlxspec_app.store.queries import find_last, fork_at
 from mlxspec_app.store.restore import restore
+from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.commands import chat
 from mlxspec_cli.parser import build_parser
@@ -41,7 +41,7 @@ class Chat:
     def __init__(self, folder: Path, model: str, seed: int) -> None:
         arguments = ["chat", "--data-dir", str(folder), "--model", model, "--drafter", "pool"]
         args = build_parser().parse_args([*arguments, "--temp", "1", "--max-tokens", "40"])
-        self.user_data = open_user_data(folder)
+        self.user_data = find_user_data(folder)
         chosen = chat.filled_in(args, self.user_data.settings)
         self.session = chat._session(chosen, generation_params(chosen))
         self.draw = random.Random(seed)

@@ -22,8 +22,9 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
-from mlxspec_app.run import collect_rarely, open_user_data
+from mlxspec_app.run import collect_rarely
 from mlxspec_app.screens.chat.screen import ChatScreen
+from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params
 from mlxspec_cli.chat_models import ChatCatalogue
 from mlxspec_cli.commands import chat
@@ -223,7 +224,7 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
     other = str(save_chat_folder(folder / "other"))
     args = build_parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
     args.model = None if options.model == DEFAULT else options.model
-    user_data = open_user_data(folder)
+    user_data = find_user_data(folder)
     user_data.catalogue, user_data.stores_chats = ChatCatalogue(), True
     chosen = chat.filled_in(args, user_data.settings)
     session = chat._session(chosen, generation_params(chosen))

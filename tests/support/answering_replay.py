@@ -63,7 +63,9 @@ class AnsweringReplay(ReplaySession):
         self.news.append(TurnStarted("user", text))
         if self.position >= len(self.timeline):
             self.position = 0
-            self.news.append(SessionNotice("the recording starts again", is_trouble=False))
+            self.news.append(
+                SessionNotice("the recording is over and starts again", is_trouble=False)
+            )
         while self.position < len(self.timeline) - 1 and self.holds(
             self.position, TurnStarted | MEASURED
         ):

@@ -14,12 +14,10 @@ from mlxspec_app.conversation.inks import ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings
-from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import KEYS, Rule, Value, rule_of
-from mlxspec_app.settings.values import read_typed, value_of
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.themes import THEMES
 from mlxspec_app.widgets.chat.ink_sample import InkSample
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.lists.setting_rows import detail, setting_options, setting_row, written
@@ -53,7 +51,6 @@ class SettingsScreen(SteadyScreen[None]):
         self._now = next_reply.adjustable() if next_reply is not None else {}
         self._origins = next_reply.origins() if next_reply is not None else {}
         self._bindings_by_id = all_bindings()
-        self._themes = tuple(theme.name for theme in THEMES)
 
     def compose(self) -> ComposeResult:
         yield Static(_title(self.app.settings_path), id="settings-title")
@@ -82,7 +79,7 @@ class SettingsScreen(SteadyScreen[None]):
 
     @property
     def _rule(self) -> Rule:
-        return rule_of(self._chosen, self._themes)
+        return rule_of(self._chosen)
 
     @on(SettingList.OptionHighlighted)
     def _describe(self) -> None:
@@ -102,7 +99,7 @@ class SettingsScreen(SteadyScreen[None]):
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:
         try:
-            value = read_typed(self._rule, event.value)
+            value = self._rule.read_typed(event.value)
         except ValueError as error:
             self._show_detail(f"{self._chosen} {error}")
             return

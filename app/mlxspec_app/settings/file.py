@@ -5,8 +5,8 @@ and the allowed ones. Entries that this version does not define stay in the file
 """
 
 import tomllib
-from collections.abc import Collection, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +15,13 @@ from mlxspec.text_files import read_text
 from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.settings.rules import (
-    KEY_LIST,
+    DEFAULTS,
     KEYS,
     SAMPLING,
     ContextPolicy,
     Value,
     checked,
-    rules,
+    rule_of,
 )
 from mlxspec_app.user.files import make_private_folder, replace_file
 
@@ -54,6 +54,29 @@ class Settings:
     keys: dict[str, str] = field(default_factory=dict)
 
 
+def value_of(settings: Settings, name: str) -> Value | None:
+    """Return the value of a setting by dotted name; None for a key that the user did not choose."""
+    table, _, rest = name.partition(".")
+    if table == KEYS:
+        return settings.keys.get(rest)
+    if table == SAMPLING:
+        return settings.sampling.get(rest, DEFAULTS[name])
+    value: Value = getattr(settings, name)
+    return value
+
+
+def with_value(settings: Settings, name: str, value: Value | None) -> Settings:
+    """Return the settings with one of them changed, as `checked` allows; None sets its default."""
+    value = checked(name, value)
+    table, _, rest = name.partition(".")
+    if table in (KEYS, SAMPLING):
+        chosen = {key: held for key, held in getattr(settings, table).items() if key != rest}
+        chosen |= {} if value is None else {rest: value}
+        return replace(settings, **{table: chosen})  # type: ignore[arg-type]
+    value = value_of(Settings(), name) if value is None else value
+    return replace(settings, **{name: value})  # type: ignore[arg-type]  # the rule has checked the type
+
+
 class SettingsRead(NamedTuple):
     """The settings of a file, wrong values replaced by defaults, and a sentence on each problem."""
 
@@ -61,13 +84,8 @@ class SettingsRead(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-def read_settings(
-    path: Path, *, themes: Collection[str] = (), key_ids: Collection[str] = ()
-) -> SettingsRead:
-    """Return the content of the file; a missing or wrong file gives defaults, not an error.
-
-    Empty `themes` or `key_ids` allow every theme or every id of a binding.
-    """
+def read_settings(path: Path) -> SettingsRead:
+    """Return the content of the file; a missing or wrong file gives defaults, not an error."""
     try:
         entries = _flat(tomllib.loads(read_text(path)))
     except FileNotFoundError:
@@ -77,46 +95,36 @@ def read_settings(
         return SettingsRead(Settings(), (f"{path} cannot be read: {reason}; defaults are used",))
     except (ValueError, RecursionError) as error:
         return SettingsRead(Settings(), (f"{path} is not TOML: {error}; defaults are used",))
-    allowed = rules(themes)
-    values: dict[str, Value] = {}
-    notices = []
+    settings, notices = Settings(), []
     for name, value in entries.items():
-        table, _, rest = name.partition(".")
-        is_key = table == KEYS and rest and (rest in key_ids or not key_ids)
-        rule = KEY_LIST if is_key else allowed.get(name)
-        if rule is None:
+        try:
+            rule_of(name)
+        except ValueError:
             notices.append(f"{path.name}: {name} is not a setting of this version")
             continue
         try:
-            values[name] = rule.read(value)
+            settings = with_value(settings, name, value)
         except ValueError as error:
-            notices.append(f"{path.name}: {name} {error}; its default is used")
-    return SettingsRead(_settings(values), tuple(notices))
+            notices.append(f"{path.name}: {error}; its default is used")
+    return SettingsRead(settings, tuple(notices))
 
 
-def change_settings(
-    path: Path, changes: Mapping[str, Value | None], *, themes: Collection[str] = ()
-) -> None:
+def change_settings(path: Path, changes: Mapping[str, Value | None]) -> None:
     """Write some settings into the file, which is created with its folder if missing.
 
     Everything else in it stays, comments included. `changes` holds values by dotted name, such as
-    "ink", "sampling.top_p" or "keys.chat.stop"; None removes a setting. Empty `themes` allow every
-    name.
-
-    Raises:
-        SettingsError: A value is not allowed, or the file cannot be read or written. The file is
-            unchanged then.
+    "ink", "sampling.top_p" or "keys.chat.stop"; None removes a setting. If a value is not allowed,
+    or the file cannot be read or written, this raises `SettingsError` and the file is unchanged.
     """
     import tomlkit  # late: only a change of a setting needs it
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        values = {name: checked(name, value, themes) for name, value in changes.items()}
+        values = {name: checked(name, value) for name, value in changes.items()}
     except ValueError as error:
         raise SettingsError(str(error)) from error
     try:
-        source = read_text(path) if path.exists() else _HEADER
-        document = tomlkit.parse(source)
+        document = tomlkit.parse(read_text(path) if path.exists() else _HEADER)
         for name, value in values.items():
             _set_entry(document, name, value)
         make_private_folder(path.resolve().parent)
@@ -140,44 +148,31 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _settings(values: Mapping[str, Any]) -> Settings:
-    tables: dict[str, Any] = {SAMPLING: {}, KEYS: {}}
-    for name, value in values.items():
-        table, _, rest = name.partition(".")
-        if rest:
-            tables[table][rest] = value
-        else:
-            tables[name] = value
-    return Settings(**tables)
-
-
 def _set_entry(document: MutableMapping[str, Any], name: str, value: Value | None) -> None:
-    """Set or remove an entry; an entry in two spellings is in the file twice."""
-    while name in _flat(document):
-        table, key = _find_entry(document, name)
-        if value is not None:
-            table[key] = value
-            if _flat(document)[name] == value:
-                return
-        del table[key]  # else another spelling further down overrides it
+    """Set or remove an entry; of several spellings in the file one is left."""
+    places = list(_places(document, name))
+    if value is not None and not places:
+        head, dot, rest = name.partition(".")
+        if dot and not isinstance(document.get(head), MutableMapping):
+            document[head] = {}
+        places = [(document[head], rest) if dot else (document, name)]
+    for table, key in places[value is not None :]:
+        del table[key]
     if value is not None:
-        table, key = _find_entry(document, name)
+        table, key = places[0]
         table[key] = value
 
 
-def _find_entry(
-    table: MutableMapping[str, Any], name: str, is_root: bool = True
-) -> tuple[MutableMapping[str, Any], str]:
-    """Return the table that holds a dotted name, and its key there.
+def _places(
+    table: MutableMapping[str, Any], name: str
+) -> Iterator[tuple[MutableMapping[str, Any], str]]:
+    """Yield the tables that hold a dotted name, with its key there.
 
-    Finds both spellings: `chat.stop = "x"`, which TOML reads as nested tables, and
+    Finds every spelling: `chat.stop = "x"`, which TOML reads as nested tables, and
     `"chat.stop" = "x"`.
     """
+    if name in table:
+        yield table, name
     head, dot, rest = name.partition(".")
-    if not dot or name in table:
-        return table, name
-    if is_root and not isinstance(table.get(head), MutableMapping):
-        table[head] = {}
-    if isinstance(table.get(head), MutableMapping):
-        return _find_entry(table[head], rest, is_root=False)
-    return table, name
+    if dot and isinstance(table.get(head), MutableMapping):
+        yield from _places(table[head], rest)

@@ -6,6 +6,7 @@ The rules of the sampling params come from the library's table; those of the app
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args
 
 from mlxspec.params.setting import Setting
@@ -16,29 +17,19 @@ from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]
-"""What happens when the context is full.
-
-`ask` the user; `drop` the oldest turns; `rotate`: the cache evicts the oldest tokens; start a `new`
-chat.
-"""
-
-_TOO_LARGE = 2**63
-"""TOML guarantees integers of 64 bits only."""
+_TOO_LARGE = 2**63  # TOML guarantees integers of 64 bits only
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one setting; `allowed` says in words which values `fits` accepts.
-
-    `choices` has all of them if they are a list, `examples` some that the keys cycle through.
-    """
+    """The rule of one setting; `allowed` says in words which values `fits` accepts."""
 
     kind: type[bool] | type[int] | type[float] | type[str]
     allowed: str
     meaning: str
     fits: Callable[[Any], bool] = lambda value: True
-    choices: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # all allowed values, if they are a list
+    examples: tuple[str, ...] = ()  # some that the keys cycle through
 
     def read(self, value: object) -> Value:
         """Return the value in the type of the setting; raises ValueError if it is not allowed."""
@@ -49,6 +40,18 @@ class Rule:
         if not (isinstance(value, Value) and is_of_kind and fits_toml and self.fits(value)):
             raise ValueError(f"is {value!r:.60}; allowed is {self.allowed}")
         return value
+
+    def read_typed(self, text: str) -> Value:
+        """Convert typed text to a value; raises ValueError if it is not allowed."""
+        text = text.strip()
+        if self.kind in (int, float):
+            try:
+                return self.read(self.kind(text))
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"is {text!r:.60}; allowed is {self.allowed}") from error
+        if self.kind is bool:
+            return self.read({"true": True, "false": False}.get(text.lower(), text))
+        return self.read(text)
 
 
 def _choice(options: Collection[str], meaning: str) -> Rule:
@@ -81,7 +84,7 @@ DEFAULTS: dict[str, Value] = {
 """Defaults of the sampling params of a chat, by dotted name; a model may recommend others."""
 
 _TEMPLATE = STORED["sampling.chat_template_args"]
-_SECTIONS: dict[str, dict[str, Rule]] = {
+_OTHERS: dict[str, dict[str, Rule]] = {
     "Look": {
         "ink": _choice(
             [ink.name for ink in INKS],
@@ -143,38 +146,42 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
 }
 
 
-def sections(themes: Collection[str] = ()) -> dict[str, dict[str, Rule]]:
-    """Return the rules of all settings except keys: heading to dotted name to rule, in order.
+@cache
+def _theme() -> Rule:
+    from mlxspec_app.themes import THEMES  # late: a chat in plain lines needs none
 
-    Empty `themes` allow every name.
-    """
-    words, meaning = "the name of a theme in quotation marks", "colours of the app"
-    theme = _choice(themes, meaning) if themes else Rule(str, words, meaning)
-    return {**_SECTIONS, "Look": {"theme": theme, **_SECTIONS["Look"]}}
+    return _choice([theme.name for theme in THEMES], "colours of the app")
 
 
-def rules(themes: Collection[str] = ()) -> dict[str, Rule]:
+def sections() -> dict[str, dict[str, Rule]]:
+    """Return the rules of all settings except keys: heading to dotted name to rule, in order."""
+    return {**_OTHERS, "Look": {"theme": _theme(), **_OTHERS["Look"]}}
+
+
+def rules() -> dict[str, Rule]:
     """Return the rules of all settings except keys, by dotted name."""
-    return {name: rule for section in sections(themes).values() for name, rule in section.items()}
+    return {name: rule for section in sections().values() for name, rule in section.items()}
 
 
-def rule_of(name: str, themes: Collection[str] = ()) -> Rule:
+def rule_of(name: str) -> Rule:
     """Return the rule of a setting by dotted name, such as "sampling.top_p" or "keys.chat.stop".
 
-    Empty `themes` allow every name. Raises ValueError if there is no such setting.
+    Raises ValueError if there is no such setting.
     """
-    rule = KEY_LIST if name.startswith(f"{KEYS}.") else rules(themes).get(name)
-    if rule is None:
+    if name.startswith(f"{KEYS}."):
+        return KEY_LIST
+    rule = next((section[name] for section in _OTHERS.values() if name in section), None)
+    if name != "theme" and rule is None:
         raise ValueError(f"{name} is not a setting; known are {', '.join(rules())} and {KEYS}")
-    return rule
+    return rule or _theme()
 
 
-def checked(name: str, value: Value | None, themes: Collection[str] = ()) -> Value | None:
+def checked(name: str, value: Value | None) -> Value | None:
     """Return a value of a setting in its type; None, for its default, is always allowed.
 
     Raises ValueError if there is no such setting, or if it cannot have this value.
     """
-    rule = rule_of(name, themes)
+    rule = rule_of(name)
     try:
         return None if value is None else rule.read(value)
     except ValueError as error:

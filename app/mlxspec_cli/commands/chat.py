@@ -26,9 +26,9 @@ def run(args: Namespace) -> int:
             raise ValueError("--continue needs the app: bare lines keep no chats, so leave it out")
         return _run_plain(args)
     backend.check_early()
-    from mlxspec_app.run import open_user_data, run_chat
+    from mlxspec_app.run import run_chat
 
-    user_data = open_user_data(args.data_dir)
+    user_data = find_user_data(args.data_dir)
     chosen = filled_in(args, user_data.settings)
     user_data.catalogue = ChatCatalogue(options(chosen))
     params = generation_params(chosen)

@@ -29,9 +29,10 @@ def run(args: Namespace) -> int:
 def show_race(race: Race, *, is_plain: bool) -> int:
     """Play a race on the screen, or print its result; return the exit code."""
     if not is_plain and can_draw():
-        from mlxspec_app.run import open_user_data, run_race
+        from mlxspec_app.run import run_race
+        from mlxspec_app.user_data import find_user_data
 
-        return run_race(race, user_data=open_user_data())
+        return run_race(race, user_data=find_user_data())
     agreement = compare(*(track.events for track in race.tracks))
     for line in outcome_lines(race, agreement):
         print(line)

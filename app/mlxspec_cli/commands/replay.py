@@ -9,6 +9,7 @@ def run(args: Namespace) -> int:
     """Open the app on a trace."""
     for _ in read_trace(args.file):  # a broken file is an error before the screen opens
         pass
-    from mlxspec_app.run import open_user_data, run_replay
+    from mlxspec_app.run import run_replay
+    from mlxspec_app.user_data import find_user_data
 
-    return run_replay(args.file, speed=args.speed, user_data=open_user_data())
+    return run_replay(args.file, speed=args.speed, user_data=find_user_data())

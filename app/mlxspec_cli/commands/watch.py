@@ -32,9 +32,10 @@ def run(args: Namespace) -> int:
         return _race(server, args)
     items = _items(server, args)  # a wrong address is an error before the screen opens
     if not args.plain and can_draw():
-        from mlxspec_app.run import open_user_data, run_watch
+        from mlxspec_app.run import run_watch
+        from mlxspec_app.user_data import find_user_data
 
-        return run_watch(items, server.url, user_data=open_user_data())
+        return run_watch(items, server.url, user_data=find_user_data())
     say(f"{server.url}: each reply is printed when it is over; Ctrl+C ends it")
     for line in plain_lines(items):
         print(for_output(line), flush=True)

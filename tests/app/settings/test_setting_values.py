@@ -2,9 +2,8 @@
 
 import pytest
 
-from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.file import Settings, value_of, with_value
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.settings.values import read_typed, value_of, with_value
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
     ],
 )
 def test_a_typed_value_is_read_as_its_kind(name, text, value):
-    read = read_typed(rules()[name], text)
+    read = rules()[name].read_typed(text)
     assert read == value
     assert type(read) is type(value)
 
@@ -47,4 +46,4 @@ def test_a_typed_value_is_read_as_its_kind(name, text, value):
 )
 def test_a_typed_value_that_is_not_allowed_is_refused_in_words(name, text):
     with pytest.raises(ValueError, match="; allowed is "):
-        read_typed(rules()[name], text)
+        rules()[name].read_typed(text)

@@ -8,9 +8,8 @@ from hypothesis import settings as configure
 from hypothesis import strategies as st
 
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec_app.settings.file import Settings, read_settings
+from mlxspec_app.settings.file import Settings, read_settings, value_of
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.settings.values import value_of
 from tests.support.settings_files import EVERYTHING, FULL, write
 
 
@@ -19,9 +18,9 @@ def path(tmp_path):
     return tmp_path / "folder" / "settings.toml"
 
 
-def read(path, text, **options):
+def read(path, text):
     write(path, text)
-    return read_settings(path, **options)
+    return read_settings(path)
 
 
 def test_without_a_file_everything_has_its_default(path):
@@ -31,7 +30,7 @@ def test_without_a_file_everything_has_its_default(path):
 
 
 def test_a_full_file_says_everything(path):
-    found = read(path, FULL, themes=("mint", "day"), key_ids=("chat.stop", "chat.new"))
+    found = read(path, FULL)
     assert found.settings == EVERYTHING
     assert found.notices == ()
 
@@ -41,7 +40,7 @@ def test_every_setting_has_a_rule_and_its_default_keeps_it():
     plain = {f.name for f in fields(Settings)} - {"sampling", "keys"}
     sampling = {f"sampling.{name}" for name in EVERYTHING.sampling}
     assert set(known) == plain | sampling
-    defaults = {name: value_of(Settings(), name) for name in known}
+    defaults = {name: value_of(Settings(), name) for name in known if name != "theme"}
     assert {name: known[name].read(value) for name, value in defaults.items()} == defaults
 
 
@@ -63,7 +62,7 @@ def test_the_defaults_of_sampling_are_those_of_the_library_but_for_what_a_chat_d
 @pytest.mark.parametrize(
     ("line", "notice"),
     [
-        ('theme = "pink"', "theme is 'pink'; allowed is one of mint, day; its default"),
+        ('theme = "pink"', "theme is 'pink'; allowed is one of mint, day, dusk, "),
         ("theme = 3", "theme is 3; allowed is one of mint, day"),
         ('ink = "red"', "ink is 'red'; allowed is one of provenance, "),
         ("frame_rate = 61", "frame_rate is 61; allowed is a whole number from 1 to 60, or 0"),
@@ -89,10 +88,7 @@ def test_the_defaults_of_sampling_are_those_of_the_library_but_for_what_a_chat_d
     ],
 )
 def test_a_wrong_value_costs_that_setting_alone(path, line, notice):
-    options = {"themes": ("mint", "day"), "key_ids": ("chat.stop", "chat.new")}
-    found = read(
-        path, f'model = "kept"\n{line}\n'.replace('model = "kept"\nmodel', "model"), **options
-    )
+    found = read(path, f'model = "kept"\n{line}\n'.replace('model = "kept"\nmodel', "model"))
     assert len(found.notices) == 1
     assert notice in found.notices[0]
     assert found.notices[0].startswith("settings.toml: ")
@@ -101,12 +97,11 @@ def test_a_wrong_value_costs_that_setting_alone(path, line, notice):
 
 
 def test_what_is_not_known_is_reported_and_costs_nothing(path):
-    text = 'colour = "red"\nink = "off"\nsampling.heat = 1\n[keys]\n"chat.fly" = "f9"\n'
-    found = read(path, text, key_ids=("chat.stop",))
+    found = read(path, 'colour = "red"\nink = "off"\nsampling.heat = 1\n')
     assert found.settings == Settings(ink="off")
     assert found.notices == tuple(
         f"settings.toml: {name} is not a setting of this version"
-        for name in ("colour", "sampling.heat", "keys.chat.fly")
+        for name in ("colour", "sampling.heat")
     )
 
 

@@ -6,10 +6,9 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets.option_list import Option
 
-from mlxspec_app.settings.file import Settings
+from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys.names import shown_keys
 from mlxspec_app.settings.rules import KEYS, SAMPLING, Rule, Value, sections
-from mlxspec_app.settings.values import value_of
 from mlxspec_app.text.safe_text import safe_line
 
 _NAME_CELLS = 24
