@@ -9,7 +9,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from mlxspec.device.ops import Angles
+from mlxspec.device.attention import Angles
 from mlxspec.device.packed import Quantization, Rows
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row, States

@@ -20,8 +20,7 @@ import mlx.nn as nn
 
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, override
-from mlxspec.device import ops
-from mlxspec.device.ops import Angles
+from mlxspec.device.attention import Angles, in_whole_vectors, shares_angles
 
 
 def rotates(module: nn.Module) -> bool:
@@ -33,7 +32,7 @@ def rotates(module: nn.Module) -> bool:
 def position_rotation(module: nn.Module, current: Current) -> Undo:
     """Make a rotary module use the positions of the forward in progress."""
     # Before the override, which changes the type.
-    is_plain = type(module) is nn.RoPE and not module.traditional and ops.shares_angles()
+    is_plain = type(module) is nn.RoPE and not module.traditional and shares_angles()
 
     def around(call: Callable[..., Any], x: mx.array, *args: Any, **kwargs: Any) -> Any:
         positions = current.positions
@@ -122,6 +121,6 @@ class SharedAngles:
         half = self.width // 2
         # As in `mx.fast.rope`: at position 10,000 a differently rounded frequency changes the angle
         # by a thousandth.
-        steps = mx.arange(0, -ops.in_whole_vectors(half), -1, mx.float32)
+        steps = mx.arange(0, -in_whole_vectors(half), -1, mx.float32)
         frequencies = mx.exp(steps * (math.log(self.base) / half))
         return Angles.of(positions * self.scale, frequencies, half)

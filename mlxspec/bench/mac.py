@@ -30,7 +30,7 @@ from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import fastest_times, verify_forward
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, core_split, memory
-from mlxspec.device.ops import attend
+from mlxspec.device.attention import attend
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.measure.drift import NUM_ROWS, Text, measure_drift

@@ -45,27 +45,19 @@ _state = _State()
 class DeviceFacts:
     """The machine and the libraries that a model runs on, as found at run time.
 
-    Attributes:
-        device: Name of the device, such as "Apple M3 Pro" or "AMD EPYC".
-        backend: The kind of device that MLX uses; "none" if MLX cannot be imported.
-        blas: The BLAS that MLX's matrix products call on a CPU; "" on a GPU.
-        is_stock_blas: Whether that is the slow reference BLAS of the MLX wheel.
-        cores: CPU cores that this process may use.
-        system: Operating system and architecture.
-        mlx: Version of MLX, or "" if it is not installed.
-        notes: Settings that have no effect, one sentence each.
+    `device` is a name such as "Apple M3 Pro" or "AMD EPYC"; "" stands for what is not there.
     """
 
     device: str
-    backend: Literal["cpu", "metal", "cuda", "none"]
-    blas: str
-    is_stock_blas: bool
+    backend: Literal["cpu", "metal", "cuda", "none"]  # none: MLX cannot be imported
+    blas: str  # what MLX's matrix products call on a CPU
+    is_stock_blas: bool  # the slow reference BLAS of the MLX wheel
     memory_gb: float
-    cores: int
+    cores: int  # that this process may use
     system: str
     python: str
     mlx: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # settings that have no effect, one sentence each
 
 
 def prepare() -> None:
@@ -101,19 +93,13 @@ def check_early() -> None:
     """
     if _state.problem:
         raise BlasChoiceError(_state.problem)
-    if not _is_mlx_installed():
+    if importlib.util.find_spec("mlx") is None:
         raise MlxspecError(_missing("it is not installed"))
 
 
 def check() -> None:
-    """Raise the problem that `prepare` found, if any.
-
-    Raises:
-        BlasChoiceError: `MLXSPEC_BLAS` names a library that cannot be used.
-        MlxspecError: MLX is not installed, or only in part.
-    """
-    if _state.problem:
-        raise BlasChoiceError(_state.problem)
+    """Raise what `check_early` raises, and MlxspecError if MLX is installed only in part."""
+    check_early()
     try:
         import mlx.core  # noqa: F401
     except ImportError as error:
@@ -130,10 +116,6 @@ def _missing(reason: str) -> str:
         f"MLX cannot be imported, so no model can run ({reason}); recorded replies can: "
         "pip install 'mlx[cpu]' on Linux, mlx on macOS"
     )
-
-
-def _is_mlx_installed() -> bool:
-    return importlib.util.find_spec("mlx") is not None
 
 
 def facts() -> DeviceFacts:

@@ -19,21 +19,14 @@ _LINUX_MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
 
 class Surroundings(NamedTuple):
-    """The facts that decide whether there is an MLX for a Python.
-
-    Attributes:
-        machine: Architecture that this Python was built for, such as "arm64".
-        macos: Version of macOS, or "".
-        has_apple_chip: Whether the hardware is Apple Silicon, also under Rosetta.
-        libc: Name and version of the C library, such as "glibc 2.36", or "".
-    """
+    """The facts that decide whether there is an MLX for a Python."""
 
     system: str
-    machine: str
+    machine: str  # that this Python was built for, such as "arm64"
     python: "tuple[int, ...]"
     macos: str = ""
-    has_apple_chip: bool = False
-    libc: str = ""
+    has_apple_chip: bool = False  # also under Rosetta
+    libc: str = ""  # such as "glibc 2.36"
 
 
 def surroundings() -> Surroundings:

@@ -30,18 +30,29 @@ class WiredChoiceError(MlxspecError, ValueError):
 
 
 class Weights(Protocol):
-    """A model, of which wiring needs only the size."""
+    """A model, of which wiring needs only the size in bytes."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all parameters."""
+    def nbytes(self) -> int: ...
 
 
 class Wired:
-    """The share of one engine in the wired memory; see `wire`."""
+    """The share of one engine in the wired memory, as long as this object lives."""
 
     def __init__(self, model: Weights) -> None:
+        """Wire the evaluated weights of a model where that is safe and useful.
+
+        A process has one limit, which covers the weights of all live engines; engines with the same
+        model count once. The share of an engine that was dropped without `release` is released when
+        the next one is made or closed.
+
+        Raises:
+            WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
+        """
         self.model = model
+        with _process.lock:
+            _process.parts.add(self)
+            _set_limit()
 
     def release(self) -> None:
         """Release the share; call it when no reply is being written."""
@@ -60,35 +71,13 @@ class _Process:
 _process = _Process()
 
 
-def wire(model: Weights) -> Wired:
-    """Wire the weights of a model where that is safe and useful; call it once per engine.
-
-    The weights must be evaluated already. A process has one limit, which covers the weights of all
-    live engines; engines with the same model count once. Hold the returned share as long as the
-    engine lives: the share of an engine that was dropped without `close` is released when the next
-    one is made or closed.
-
-    Raises:
-        WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
-    """
-    part = Wired(model)
-    with _process.lock:
-        _process.parts.add(part)
-        _set_limit()
-    return part
-
-
 def wired_bytes(
     weight_bytes: int, *, working_set: int, memory: int, macos: str, setting: str
 ) -> int:
-    """Return how many bytes to wire.
+    """Return how many bytes to wire, given the weights of all engines and the sizes of the machine.
 
-    Args:
-        weight_bytes: Bytes of the weights of all engines.
-        working_set: The most bytes that the GPU recommends to use; 0 on a CPU.
-        memory: Bytes of memory of the machine.
-        macos: Version of macOS; "" elsewhere.
-        setting: Value of `MLXSPEC_WIRED`: "0" wires nothing; "" or "1" wires large weights.
+    `working_set` is 0 on a CPU, `macos` is "" elsewhere, and `setting` is that of `MLXSPEC_WIRED`:
+    "0" wires nothing, "" and "1" wire large weights.
     """
     if setting not in ("", "0", "1"):
         raise WiredChoiceError(

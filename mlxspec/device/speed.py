@@ -5,7 +5,7 @@ import time
 
 import mlx.core as mx
 
-from mlxspec.device import backend, core_split, ops
+from mlxspec.device import backend, core_split, products
 from mlxspec.device.turns import device_turn
 
 _ROWS, _COLUMNS = 16384, 4096
@@ -24,14 +24,14 @@ def machine_key() -> str:
 def measure_bandwidth() -> float:
     """Return GB/s at which the product of a row and a large matrix reads that matrix."""
     with device_turn():
-        layer, row = ops.Linear(1, 1, bias=False), mx.ones((1, 1, _COLUMNS))
+        layer, row = products.Linear(1, 1, bias=False), mx.ones((1, 1, _COLUMNS))
         layer.weight = mx.ones((_ROWS, _COLUMNS))
         mx.eval(layer.weight, row)
         fastest = min(_seconds(layer, row) for _ in range(_REPEATS))
         return float(layer.weight.nbytes / fastest / 1e9)
 
 
-def _seconds(layer: ops.Linear, row: mx.array) -> float:
+def _seconds(layer: products.Linear, row: mx.array) -> float:
     start = time.perf_counter()
-    mx.eval(ops.product(layer, row))
+    mx.eval(products.product(layer, row))
     return time.perf_counter() - start

@@ -19,7 +19,8 @@ from mlx import nn
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import sync, values
-from mlxspec.device.ops import Linear, exp, silu
+from mlxspec.device.exponential import exp, silu
+from mlxspec.device.products import Linear
 from mlxspec.drafters.network import HeadNetwork
 from mlxspec.drafters.search.draft_distribution import DrawingDrafter
 from mlxspec.drafts.draft import Draft

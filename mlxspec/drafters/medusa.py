@@ -23,7 +23,8 @@ from mlx import nn
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device import backend
-from mlxspec.device.ops import Linear, exp, silu
+from mlxspec.device.exponential import exp, silu
+from mlxspec.device.products import Linear
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.network import HeadNetwork
 from mlxspec.drafters.search.beam import NextTokens

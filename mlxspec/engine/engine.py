@@ -26,7 +26,7 @@ from mlxspec.budget import Budget, CostCurve, FixedBudget
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import memory
-from mlxspec.device.memory import wire
+from mlxspec.device.memory import Wired
 from mlxspec.device.turns import device_turn, free_turn
 from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafters.none import NoDrafter
@@ -87,7 +87,7 @@ class Engine:
         self._grammars = Grammars(tokenizer)
         self._at_close: list[weakref.finalize[..., Engine]] = []
         with device_turn():  # the wired limit must not change while another reply computes
-            self._wired = wire(target.model)
+            self._wired = Wired(target.model)
         self._is_in_step = False
 
     @property

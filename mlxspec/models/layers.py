@@ -11,10 +11,9 @@ from typing import Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.device import ops
-from mlxspec.device.mask import Mask
-from mlxspec.device.ops import Linear, Positions
+from mlxspec.device.attention import Mask, Positions, attend
 from mlxspec.device.packed import Rows
+from mlxspec.device.products import Linear, attention_heads, swiglu
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.rope import Rope
 
@@ -55,12 +54,12 @@ class Attention(nn.Module):
         mask: Mask,
     ) -> mx.array:
         B, L, _ = x.shape
-        queries, keys, values = ops.attention_heads(
+        queries, keys, values = attention_heads(
             x, self.q_proj, self.k_proj, self.v_proj, self.head_dim
         )
         queries, keys = self.rope(queries, keys, positions)
         all_keys, all_values = cache.stage(self.layer, keys, values)
-        output = ops.attend(queries, all_keys, all_values, scale=self.scale, mask=mask)
+        output = attend(queries, all_keys, all_values, scale=self.scale, mask=mask)
         return self.o_proj(output.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
@@ -75,7 +74,7 @@ class MLP(nn.Module):
         self.down_proj = Linear(inner, D, bias=bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(ops.swiglu(self.gate_proj, self.up_proj, x))
+        return self.down_proj(swiglu(self.gate_proj, self.up_proj, x))
 
 
 class DecoderLayer(nn.Module):

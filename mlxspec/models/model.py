@@ -18,9 +18,9 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_map
 
-from mlxspec.device import ops
-from mlxspec.device.mask import SharedMask
-from mlxspec.device.ops import Linear
+from mlxspec.device import products
+from mlxspec.device.attention import SharedMask
+from mlxspec.device.products import Linear
 from mlxspec.kv.masks import Masks
 from mlxspec.models.config import ModelConfig
 from mlxspec.models.layers import DecoderLayer, StagingCache
@@ -140,7 +140,7 @@ class Model(nn.Module):
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (..., V) of final hidden states (..., D), in their dtype."""
-        return ops.product(self._head, hidden)
+        return products.product(self._head, hidden)
 
     def head_rows(self, token_ids: mx.array) -> nn.Module:
         """Return the rows of the head for (n,) int32 tokens: it maps (..., D) to (..., n).

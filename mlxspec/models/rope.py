@@ -19,8 +19,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlxspec.device import ops
-from mlxspec.device.ops import Positions
+from mlxspec.device.attention import Positions, in_whole_vectors, prepared_positions, rotate
 
 
 def inverse_frequencies(
@@ -78,7 +77,7 @@ class Rope:
     def __init__(self, head_dim: int, theta: float, scaling: Mapping[str, Any] | None):
         self._head_dim = head_dim
         frequencies = inverse_frequencies(head_dim, theta, scaling)
-        missing = ops.in_whole_vectors(len(frequencies)) - len(frequencies)
+        missing = in_whole_vectors(len(frequencies)) - len(frequencies)
         self._frequencies = mx.array(frequencies + [0.0] * missing, mx.float32)
         self._wavelengths = mx.array([1 / frequency for frequency in frequencies], mx.float32)
         self.score_factor: float = (scaling or {}).get("attention_factor", 1.0) ** 2
@@ -86,10 +85,10 @@ class Rope:
     def prepared(self, positions: int | mx.array, num_rows: int) -> Positions:
         """Return positions in the form that rotates fastest when many layers share them."""
         half = self._head_dim // 2
-        return ops.prepared_positions(positions, num_rows, self._frequencies, half)
+        return prepared_positions(positions, num_rows, self._frequencies, half)
 
     def __call__(
         self, queries: mx.array, keys: mx.array, positions: Positions
     ) -> tuple[mx.array, mx.array]:
         """Rotate each row of (B, H, L, D) queries and (B, Hkv, L, D) keys; their dtype is kept."""
-        return ops.rotate(queries, keys, positions, self._wavelengths)
+        return rotate(queries, keys, positions, self._wavelengths)

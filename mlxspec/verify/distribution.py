@@ -14,7 +14,7 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from mlxspec.device.ops import log_sum_exp, softmax, softmax_and_log_total
+from mlxspec.device.exponential import log_sum_exp, softmax, softmax_and_log_total
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 from mlxspec.verify.filters import filtered

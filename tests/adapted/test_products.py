@@ -6,20 +6,20 @@ import pytest
 from mlx import nn
 
 from mlxspec.adapted.model import AdaptedModel
-from mlxspec.device import ops
+from mlxspec.device import products
 from tests.support.zoo import PARENTS, build, decoder_at, text_of, tree_of
 
 
 @pytest.fixture
 def multiplied(monkeypatch):
     """The layers that were multiplied in pieces, in order."""
-    layers, right = [], ops.product
+    layers, right = [], products.product
 
     def note(layer, x, **named):
         layers.append(layer)
         return right(layer, x, **named)
 
-    monkeypatch.setattr(ops, "product", note)
+    monkeypatch.setattr(products, "product", note)
     return layers
 
 

@@ -9,7 +9,7 @@ from mlxspec.adapted.current import Current
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.positions import position_rotation
 from mlxspec.device import backend
-from mlxspec.device.ops import Angles
+from mlxspec.device.attention import Angles
 from tests.support.zoo import PARENTS, build, decoder_at, text_of, tree_of
 
 WIDTH = 64

@@ -5,8 +5,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from mlxspec.device import backend, ops
-from mlxspec.device.mask import SharedMask
+from mlxspec.device import attention, backend, exponential
+from mlxspec.device.attention import SharedMask
 from mlxspec.device.packed import PackedRows, Quantization
 from tests.support.pairwise import pairwise
 
@@ -24,7 +24,7 @@ def normal(*shape, seed=0):
 @pytest.mark.usefixtures("slow")
 def test_silu_is_that_of_mlx():
     x = normal(3, 7) * 20
-    np.testing.assert_allclose(ops.silu(x), nn.silu(x), rtol=4e-6, atol=1e-30)
+    np.testing.assert_allclose(exponential.silu(x), nn.silu(x), rtol=4e-6, atol=1e-30)
 
 
 @pairwise(
@@ -40,7 +40,7 @@ def test_attention_is_that_of_mlx(L, mask, dtype, slow):
     arrays = [array.astype(dtype) for array in (queries, keys, values)]
     seen = (normal(2, 1, L, S, seed=2) < 0.5) | (mx.arange(S) == 0)
     chosen = {"none": None, "causal": "causal", "tree": seen[0, 0], "batch": seen}[mask]
-    got = ops.attend(*arrays, scale=0.3, mask=chosen)
+    got = attention.attend(*arrays, scale=0.3, mask=chosen)
     expected = mx.fast.scaled_dot_product_attention(*arrays, scale=0.3, mask=chosen)
     tolerance = 1e-5 if dtype == mx.float32 else 0.02
     assert got.dtype == dtype
@@ -57,7 +57,7 @@ def test_a_mask_serves_all_layers(mask, L):
     for seed in range(2):
         arrays = [normal(1, heads, L, 8, seed=seed) for heads in (4, 2, 2)]
         expected = mx.fast.scaled_dot_product_attention(*arrays, scale=0.3, mask=mask)
-        got = ops.attend(*arrays, scale=0.3, mask=shared)
+        got = attention.attend(*arrays, scale=0.3, mask=shared)
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -66,8 +66,8 @@ def test_a_key_that_is_not_seen_changes_nothing_however_large_it_is():
     queries, keys, values = normal(1, 1, 1, 4), normal(1, 1, 3, 4), normal(1, 1, 3, 4)
     seen = mx.array([[True, True, False]])
     loud = keys.at[:, :, 2].multiply(1e6)
-    calm = ops.attend(queries, keys, values, scale=1.0, mask=seen)
-    assert mx.array_equal(calm, ops.attend(queries, loud, values, scale=1.0, mask=seen))
+    calm = attention.attend(queries, keys, values, scale=1.0, mask=seen)
+    assert mx.array_equal(calm, attention.attend(queries, loud, values, scale=1.0, mask=seen))
 
 
 # ---- packed keys and values ----------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_attention_over_packed_rows_is_that_over_what_they_stand_for(L, packing,
     ago = np.arange(S - L, S)[:, None] - np.arange(S)
     seen = {"none": seen | True, "causal": (ago >= 0)[None, None], "tree": seen[:1]}.get(mask, seen)
     given = {"none": None, "causal": "causal", "tree": mx.array(seen[0, 0])}
-    got = ops.attend(queries, keys, values, scale=0.3, mask=given.get(mask, mx.array(seen)))
+    got = attention.attend(queries, keys, values, scale=0.3, mask=given.get(mask, mx.array(seen)))
     expected = attention_by_hand(queries, plain_keys, plain_values, seen, 0.3)
     np.testing.assert_allclose(got, expected, atol=3e-5)
 
@@ -135,7 +135,7 @@ def test_a_gpu_multiplies_packed_rows_as_they_are_and_a_cpu_unpacks_them(L, is_c
         raise AssertionError("this is slow here")
 
     monkeypatch.setattr(PackedRows, "dot" if used == "unpacked" else "unpacked", refused)
-    out = ops.attend(normal(1, 4, L, 32), rows, rows, scale=1.0, mask="causal")
+    out = attention.attend(normal(1, 4, L, 32), rows, rows, scale=1.0, mask="causal")
     assert out.shape == (1, 4, L, 32)
 
 
@@ -144,7 +144,7 @@ def test_a_gpu_multiplies_packed_rows_as_they_are_and_a_cpu_unpacks_them(L, is_c
 def test_half_precision_stays_half_over_packed_rows(dtype, atol):
     queries, rows = normal(1, 4, 2, 32).astype(dtype), normal(1, 2, 9, 32).astype(dtype)
     both, plain = packed(rows, 8)
-    got = ops.attend(queries, both, both, scale=0.3, mask=None)
+    got = attention.attend(queries, both, both, scale=0.3, mask=None)
     everything = np.ones((1, 1, 2, 9), bool)
     wide = [array.astype(mx.float32) for array in (queries, plain, plain)]
     assert got.dtype == dtype

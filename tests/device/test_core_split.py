@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mlxspec.device import backend, blas, core_split
+from mlxspec.device.attention import attend
 from mlxspec.device.blas import STOCK_BLAS
 from mlxspec.device.core_split import WHOLE, Part, each, left_to_blas, together
-from mlxspec.device.ops import attend
 from mlxspec.drafters.suffix import SuffixDrafter
 from tests.support.decoders import (
     EACH,

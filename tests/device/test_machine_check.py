@@ -151,7 +151,6 @@ def rosetta(monkeypatch):
     monkeypatch.setattr(machine_check, "surroundings", lambda: ROSETTA)
     for name in ("mlx", "mlx.core"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(backend, "_is_mlx_installed", lambda: False)
 
 
 @pytest.mark.parametrize("check", [backend.check, backend.check_early])

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.device import backend, memory
-from mlxspec.device.memory import WiredChoiceError, limit_memory, usable_gb, wire, wired_bytes
+from mlxspec.device.memory import Wired, WiredChoiceError, limit_memory, usable_gb, wired_bytes
 from tests.support.tiny import make_engine, tiny_model
 
 GB = 10**9
@@ -73,7 +73,7 @@ def mac(monkeypatch):
 
 
 def test_the_limit_is_set_once_for_an_engine_and_taken_back_when_it_is_closed(mac):
-    wired = wire(Weights(30))
+    wired = Wired(Weights(30))
     assert mac == [30 * GB]
     wired.release()
     wired.release()
@@ -82,7 +82,7 @@ def test_the_limit_is_set_once_for_an_engine_and_taken_back_when_it_is_closed(ma
 
 def test_engines_add_up_and_those_of_one_model_share(mac):
     first, second = Weights(30), Weights(5)
-    parts = [wire(first), wire(first), wire(second)]
+    parts = [Wired(first), Wired(first), Wired(second)]
     assert mac == [30 * GB, 35 * GB]
     parts[0].release()
     assert mac[-1] == 35 * GB
@@ -91,24 +91,24 @@ def test_engines_add_up_and_those_of_one_model_share(mac):
 
 
 def test_an_engine_that_was_forgotten_has_no_part_in_the_next_limit(mac):
-    wire(Weights(30))
+    Wired(Weights(30))
     gc.collect()
     assert mac == [30 * GB]  # a limit is not changed while others may compute
-    part = wire(Weights(26))
+    part = Wired(Weights(26))
     assert mac == [30 * GB, 26 * GB]
     assert part.model.nbytes == 26 * GB
 
 
 def test_the_environment_turns_wiring_off(mac, monkeypatch):
     monkeypatch.setenv("MLXSPEC_WIRED", "0")
-    part = wire(Weights(30))
+    part = Wired(Weights(30))
     part.release()
     assert mac == []
 
 
 def test_a_reply_changes_no_limit(mac):
     engine = make_engine(tiny_model(), None)
-    large = wire(Weights(30))
+    large = Wired(Weights(30))
     list(engine.generate([1, 2, 3]))
     list(engine.generate_batch([[1, 2, 3]]))
     assert mac == [30 * GB + engine.target.model.nbytes]

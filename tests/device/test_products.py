@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlxspec.device import backend, core_split
-from mlxspec.device.ops import Linear, attention_heads, product, swiglu
+from mlxspec.device.products import Linear, attention_heads, product, swiglu
 from tests.support.pairwise import each_value, pairwise
 
 D = 576

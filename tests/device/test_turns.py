@@ -11,7 +11,7 @@ from itertools import takewhile
 import mlx.core as mx
 import pytest
 
-from mlxspec.device import core_split, fused, turns
+from mlxspec.device import core_split, exponential, turns
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.engine.test_interrupts import DRAFTERS, PROMPT, SHADOWS, engine_with
@@ -268,13 +268,13 @@ def test_a_process_whose_threads_used_an_engine_ends_well(is_daemon, count):
 @pytest.mark.parametrize("is_daemon", [False, True])
 def test_a_daemon_thread_keeps_nothing_that_mlx_compiled(is_daemon, monkeypatch):
     compiled, results = [], []
-    usual = fused.nn.silu
-    monkeypatch.setattr(fused.nn, "silu", lambda x: compiled.append(x) or usual(x))
+    usual = exponential.nn.silu
+    monkeypatch.setattr(exponential.nn, "silu", lambda x: compiled.append(x) or usual(x))
     x = mx.array([-2.0, 0.0, 3.0], mx.float16)
     mx.eval(x)
 
     def compute():
-        results.append(fused.silu(x).tolist())
+        results.append(exponential.silu(x).tolist())
 
     thread = threading.Thread(target=compute, daemon=is_daemon)
     thread.start()

@@ -8,8 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.device import backend, core_split
-from mlxspec.device.cpu import exponential
+from mlxspec.device import backend, core_split, exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust, top_tokens

@@ -16,7 +16,7 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxspec.decoder.hidden import HiddenStates
-from mlxspec.device.ops import Linear
+from mlxspec.device.products import Linear
 from mlxspec.drafters.eagle.base import EagleBase
 from mlxspec.drafters.eagle.head import layer_config
 from mlxspec.drafters.network import HeadNetwork

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from mlxspec.device.ops import exp
+from mlxspec.device.exponential import exp
 from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree

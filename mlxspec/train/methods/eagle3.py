@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.device import ops
+from mlxspec.device import exponential, products
 from mlxspec.drafters.eagle.eagle3 import Eagle3Network
 from mlxspec.models import Model, TargetModel
 from mlxspec.train.data.corpus import GREEDY
@@ -133,7 +133,7 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     """Attend from every position at one depth; append its keys and values to `rows`."""
     B, n, _ = both.shape
     H, Hkv = attention.n_heads, attention.n_kv_heads
-    queries, keys, values = ops.attention_heads(
+    queries, keys, values = products.attention_heads(
         both, attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
     )
     queries, keys = attention.rope(queries, keys, 0)
@@ -149,7 +149,7 @@ def _attend(attention: Any, both: mx.array, rows: list[_Rows]) -> mx.array:
     own = [(_shift(k, depth - d), _shift(v, depth - d)) for d, (k, v) in enumerate(rows) if d]
     parts += [(queries * k[:, :, None]).sum(axis=-1, keepdims=True) for k, _ in own]
     joined = mx.concatenate(parts, axis=-1)
-    weights = ops.exp(joined - mx.stop_gradient(joined.max(axis=-1, keepdims=True)))
+    weights = exponential.exp(joined - mx.stop_gradient(joined.max(axis=-1, keepdims=True)))
     mixed = weights[..., :n] @ first_values[:, :, None]
     for index, (_, v) in enumerate(own):
         mixed = mixed + weights[..., n + index : n + index + 1] * v[:, :, None]

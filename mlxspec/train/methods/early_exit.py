@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.device.ops import exp
+from mlxspec.device.exponential import exp
 from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitConfig, ExitHead
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY

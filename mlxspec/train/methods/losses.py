@@ -9,7 +9,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from mlxspec.device.ops import exp
+from mlxspec.device.exponential import exp
 from mlxspec.train.reduced_head import ReducedHead
 
 _Outputs = tuple[mx.array, ...]

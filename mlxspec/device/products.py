@@ -1,8 +1,9 @@
-"""Products of a few rows with a layer's matrix, in the pieces that a CPU multiplies fastest.
+"""Products of rows with a layer's matrix.
 
-OpenBLAS first packs the matrix into its own order, which for a few rows is more work than the
-product. It packs nothing for a small product, so a matrix is cut into pieces that give small
-products: on one core one row takes two thirds of the time, and sixteen rows take five sixths.
+On a CPU without Apple's libraries OpenBLAS first packs the matrix into its own order, which for a
+few rows is more work than the product. It packs nothing for a small product, so there a matrix is
+cut into pieces that give small products: on one core one row takes two thirds of the time, and
+sixteen rows take five sixths.
 """
 
 import math
@@ -10,26 +11,41 @@ import math
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlxspec.device import core_split, fused
+from mlxspec.device import backend, core_split
 from mlxspec.device.core_split import WHOLE, Part
-from mlxspec.device.cpu.exponential import silu
+from mlxspec.device.exponential import silu
 
 _SMALL = 1_000_000  # multiplications: up to this number OpenBLAS packs nothing
 _HEIGHTS = (64, 32, 16)  # rows of a piece, the first that fits is used
-_DENSE = (nn.Linear, nn.Embedding)
 _BLOCK = 768  # rows of a matrix that stay in a core's cache
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` with the product that is fastest on this device."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return product(self, x)
 
 
 def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix.
 
-    With `is_shared`, the cores share the product.
+    `layer` is an `nn.Linear`, an `nn.Embedding` as a head, or a quantised one of either. With
+    `is_shared`, the cores of a small CPU share the product.
     """
-    if not _is_cut(layer):
-        return _uncut(layer, x)
-    if not is_shared:
+    if _is_cut(layer):
+        if is_shared:
+            return _joined(core_split.each(lambda part: _in_pieces(layer, x, part)), x)
         return _joined([_in_pieces(layer, x, WHOLE)], x)
-    return _joined(core_split.each(lambda part: _in_pieces(layer, x, part)), x)
+    products: mx.array
+    if isinstance(layer, nn.Linear):  # by their classes, as a model may call `product` for them
+        products = nn.Linear.__call__(layer, x)
+    elif isinstance(layer, nn.Embedding):
+        is_tall = backend.lacks_accelerate() and layer.weight.shape[0] > _BLOCK
+        products = _tall_product(x, layer.weight) if is_tall else nn.Embedding.as_linear(layer, x)
+    else:
+        products = layer.as_linear(x) if isinstance(layer, nn.QuantizedEmbedding) else layer(x)
+    return products
 
 
 def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
@@ -45,7 +61,8 @@ def swiglu(gate: nn.Module, up: nn.Module, x: mx.array) -> mx.array:
 def attention_heads(
     x: mx.array, q: nn.Module, k: nn.Module, v: nn.Module, head_dim: int
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """Return queries, keys and values, (B, H, L, head_dim) each; the queries use one core alone."""
+    """Return queries, keys and values, each (B, H, L, head_dim), of (B, L, D) rows."""
+    # With two cores the queries have one to themselves.
     queries, (keys, values) = core_split.together(
         lambda: _heads(q, x, head_dim), lambda: (_heads(k, x, head_dim), _heads(v, x, head_dim))
     )
@@ -58,12 +75,15 @@ def _heads(layer: nn.Module, x: mx.array, head_dim: int) -> mx.array:
         pieces = _in_pieces(layer, x, WHOLE, head_dim)
         if pieces.ndim == 3 and pieces.shape[-1] == head_dim:
             return pieces[None]  # a piece is a head
-        return fused.heads(_joined([pieces], x), head_dim)
-    return fused.heads(product(layer, x), head_dim)
+        products = _joined([pieces], x)
+    else:
+        products = product(layer, x)
+    B, L, _ = products.shape
+    return products.reshape(B, L, -1, head_dim).transpose(0, 2, 1, 3)
 
 
 def _is_cut(layer: nn.Module) -> bool:
-    return bool(core_split.count()) and isinstance(layer, _DENSE)  # quantised ones run on GPUs
+    return bool(core_split.count()) and isinstance(layer, nn.Linear | nn.Embedding)
 
 
 def _in_pieces(layer: nn.Module, x: mx.array, part: Part, height: int = 0) -> mx.array:
@@ -154,11 +174,6 @@ def _height(numbers: int, matrix_rows: int, wanted: int) -> int:
     heights = (wanted, *_HEIGHTS) if wanted else _HEIGHTS
     fitting = (h for h in heights if numbers * h <= _SMALL and matrix_rows % h == 0)
     return next(fitting, 0)
-
-
-def _uncut(layer: nn.Module, x: mx.array) -> mx.array:
-    is_tall = isinstance(layer, nn.Embedding) and layer.weight.shape[0] > _BLOCK
-    return _tall_product(x, layer.weight) if is_tall else fused.product(layer, x)
 
 
 def _tall_product(x: mx.array, weight: mx.array) -> mx.array:

@@ -1,1 +1,0 @@
-"""Operations for a CPU without Apple's libraries, whose cores share the work of a forward."""
