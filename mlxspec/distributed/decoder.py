@@ -40,14 +40,9 @@ class ShardedModel:
     """The target as rank 0 sees it: a `TargetModel` that refuses what it cannot do alone.
 
     Every rank has the whole embedding and head, so only the layers need the others.
-
-    Attributes:
-        orders: What the other ranks are told.
-        supports_batches: Whether one forward can run several sequences: no, because each has its
-            own orders.
     """
 
-    supports_batches = False
+    supports_batches = False  # each sequence has its own orders
 
     def __init__(self, model: TargetModel, orders: Orders, *, has_all_layers: bool) -> None:
         """Wrap the part of this rank; `has_all_layers` says that it has a part of every layer."""
@@ -64,12 +59,10 @@ class ShardedModel:
             raise UnsupportedOperationError(_ELSEWHERE)
 
     def hidden_states(self, *inputs: Any, **capture: Any) -> tuple[mx.array, list[mx.array]]:
-        """Run all layers, within `Orders.together`."""
         self._check_together()
         return self._model.hidden_states(*inputs, **capture)
 
     def run_layers(self, *inputs: Any, **capture: Any) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers, within `Orders.together`."""
         self._check_together()
         return self._model.run_layers(*inputs, **capture)
 
@@ -84,7 +77,7 @@ class ShardedModel:
             raise UnsupportedOperationError(_ALONE)
 
 
-def call(decoder: Decoder, method: str, *numbers: Any) -> Any:
+def call(decoder: Decoder, method: str, *numbers: Any) -> mx.array:
     """Call a method of `Decoder` on any rank, with plain numbers; its result is computed."""
     arguments = list(numbers)
     if method in ("forward_tree", "tree_logits"):
@@ -92,7 +85,7 @@ def call(decoder: Decoder, method: str, *numbers: Any) -> Any:
         arguments = [DraftTree(tokens, parents)]
     elif method == "extend_chain":
         arguments = [mx.array(numbers[0], mx.int32)]
-    result = getattr(Decoder, method)(decoder, *arguments)
+    result: mx.array = getattr(Decoder, method)(decoder, *arguments)
     mx.eval(result)  # every rank computes it now: one that left it lazy would let the others wait
     return result
 
@@ -156,37 +149,29 @@ class ShardedDecoder(Decoder):
         self._together("rollback_to", length)
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
-        states: mx.array = self._together("forward_tree", *_numbers_of(tree))
-        return states
+        return self._together("forward_tree", values(tree.tokens), values(tree.parents))
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
-        logits: mx.array = self._together("tree_logits", *_numbers_of(tree))
-        return logits
+        return self._together("tree_logits", values(tree.tokens), values(tree.parents))
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
-        state: mx.array = self._together("extend_lower", token, layer)
-        return state
+        return self._together("extend_lower", token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
-        states: mx.array = self._together("extend_chain", values(tokens))
-        return states
+        return self._together("extend_chain", values(tokens))
 
     def last_hidden_state(self) -> mx.array:
         if self._last_hidden is not None or not self._history:
             return super().last_hidden_state()
-        state: mx.array = self._together("last_hidden_state")
-        return state
+        return self._together("last_hidden_state")
 
     def _later(self, method: str, *numbers: Any) -> None:
         self._orders.later("call", self._number, method, *numbers)
 
-    def _together(self, method: str, *numbers: Any) -> Any:
+    def _together(self, method: str, *numbers: Any) -> mx.array:
+        """Call a method on all ranks; return its result on this one, if it has one."""
         with device_turn():
             if self._orders.is_together:  # a step of an order that the others have
                 return call(self, method, *numbers)
             with self._orders.together("call", self._number, method, *numbers):
                 return call(self, method, *numbers)
-
-
-def _numbers_of(tree: DraftTree) -> tuple[list[int], list[int]]:
-    return values(tree.tokens), values(tree.parents)

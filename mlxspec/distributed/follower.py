@@ -21,20 +21,15 @@ from mlxspec.params import Options
 
 
 class Follower:
-    """What another rank does: its public methods are the orders of rank 0.
+    """What another rank does: its public methods are the orders of rank 0."""
 
-    Attributes:
-        decoders: Decoders that mirror those of rank 0, by the number that it gave them.
-        make_decoder: Returns a decoder with an empty cache that has rank 0's settings.
-    """
-
-    make_decoder: Callable[[], Decoder]
+    make_decoder: Callable[[], Decoder]  # with an empty cache that has rank 0's settings
 
     def __init__(
         self, group: mx.distributed.Group, source: str | PathLike[str] | None = None
     ) -> None:
         """Start without a model; `source` is where this rank has it, if not where rank 0 does."""
-        self.decoders: dict[int, Decoder] = {}
+        self.decoders: dict[int, Decoder] = {}  # by the number that rank 0 gave them
         self._group, self._own, self._asked = group, source, (source, Options())
 
     def obey(self, orders: Sequence[Sequence[Any]]) -> None:

@@ -29,23 +29,17 @@ _ORDERLY_S = 5.0  # what this process gets to end in order, before it ends anywa
 
 
 class Orders:
-    """Rank 0's messages to the other ranks.
-
-    Attributes:
-        reason: Why the target is lost; "" while all ranks are in step.
-        is_together: Whether this rank is doing its part of an order.
-    """
+    """Rank 0's messages to the other ranks."""
 
     def __init__(
         self, send: Callable[[list[Any]], None], processes: Processes | None = None
     ) -> None:
-        """Prepare to send, and end this process if one of `processes` ends.
+        """Prepare to send lists of orders, and end this process if one of `processes` ends.
 
-        `send` gives a list of orders to every other rank. `processes` are those ranks, or None
-        where another program watches them.
+        `processes` are the other ranks, or None where another program watches them.
         """
-        self.reason = ""
-        self.is_together = False
+        self.reason = ""  # why the target is lost; "" while all ranks are in step
+        self.is_together = False  # whether this rank is doing its part of an order
         self._send, self._processes = send, processes
         self._waiting: deque[list[Any]] = deque()  # finalizers add to it, in any thread
         if processes is not None:

@@ -73,15 +73,10 @@ def read_hosts(text: str) -> Hostfile:
 
 
 class Processes:
-    """The processes of ranks 1, 2, ...
-
-    Attributes:
-        environment: The variables with which this process joins them as rank 0.
-        log: The file of what they say.
-    """
+    """The processes of ranks 1, 2, ..., and the environment with which this one joins as rank 0."""
 
     def __init__(self, hosts: Hostfile) -> None:
-        """Start them, and wait until all are about to join."""
+        """Start them, and wait until all are about to join; `log` is the file of what they say."""
         self._hosts = hosts
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
         self.log = Path(self._folder.name) / "said.txt"

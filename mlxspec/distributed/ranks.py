@@ -29,17 +29,12 @@ _SETTINGS = ("dtype", "port", "max_kv_size", "keep", "kv_bits")  # of forwards a
 
 
 class Ranks:
-    """The other ranks.
-
-    Attributes:
-        orders: What they are told.
-        sizes: Bytes of the loaded model's weights, per rank.
-    """
+    """The other ranks."""
 
     def __init__(self, group: mx.distributed.Group, processes: Processes | None = None) -> None:
         """Lead a group; `processes` are its other ranks, unless another program started them."""
         self.group = group
-        self.sizes: list[int] = []
+        self.sizes: list[int] = []  # bytes of the loaded model's weights, per rank
         self.orders = Orders(self._send, processes)
         self._processes = processes
         self._is_used = False

@@ -92,11 +92,7 @@ def load_shared(
     on_progress: Progress | None = None,
     say: Say = lambda line: None,
 ) -> tuple[LoadedModel, list[int]]:
-    """Load the part of this rank; all ranks do so at the same time.
-
-    Returns:
-        The part, and the bytes of the parts of all ranks.
-    """
+    """Load the part of this rank, as all ranks do now; also return the bytes of each rank's."""
     loaded = load_model(
         source,
         dtype=options.dtype,
