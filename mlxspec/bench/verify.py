@@ -41,6 +41,7 @@ from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.params.grammar import GrammarKind
 from mlxspec.progress import Say
 from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.job import Job
 
 _NUM_TEXTS = 2
 """Number of replies whose rows are measured for drift."""
@@ -238,8 +239,8 @@ class Checker:
     def _constraint(self, prompt: Sequence[int]) -> Constraint | None:
         """Return the constraint after a prompt, from a newly compiled grammar."""
         engine, params = self.context.engine, sample_params(self.plan.grammar)
-        begun = Continuation(prompt, params, self.context.target, engine.tokenizer)
-        return begun.constrain(self._grammars.matchers(params.grammar), engine.tokenizer)
+        job = Job(0, list(prompt), params, matcher=self._grammars.matchers(params.grammar))
+        return Continuation(job, self.context.target, engine.tokenizer).constrain()
 
 
 def check_replies(

@@ -261,21 +261,9 @@ class Engine:
         return job_of(prompt, params, target, self._grammars, rule, model=self.name)
 
     def started(self, params: GenerationParams, drafter: str) -> GenerationStarted:
-        """Return the start event of a reply; those of an open batch lack it.
-
-        Args:
-            params: Settings of the reply.
-            drafter: Name of its drafter.
-        """
-        return started_event(
-            target=self.name,
-            drafter=drafter,
-            weights=self.weights,
-            cache=self.target.cache.describe(),
-            context_length=self.context_length or 0,
-            drafts=self.target.drafts,
-            params=params,
-        )
+        """Return the start event of a reply with a drafter's name; an open batch tells none."""
+        name, weights = self.name, self.weights
+        return started_event(self.target, params, name=name, drafter=drafter, weights=weights)
 
     def measure_costs(self) -> None:
         """Measure the cost of forwards for the budget now, so that no reply waits for it.

@@ -6,7 +6,6 @@ How drafts are verified stands in `verification.py`.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import mlx.core as mx
 
@@ -14,7 +13,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.grammar.constraint import Constraint, Path
-from mlxspec.params import GenerationParams
+from mlxspec.reply.job import Job
 from mlxspec.reply.loops import LoopFinder
 from mlxspec.reply.pending import PendingRound
 from mlxspec.reply.verification import Verification
@@ -43,68 +42,51 @@ class Continuation:
     Attributes:
         tokens: Prompt tokens and emitted tokens.
         root: The last of these, the root of the next draft tree. It is not in the cache yet.
-        num_emitted: Tokens of the reply so far, including kept ones.
-        kept: The tokens with which the reply started.
+        num_emitted: Tokens of the reply so far, including the `kept` ones with which it started.
         num_rounds: Target forwards so far.
         finish_reason: Why the reply ended, or None before its end.
-        text: The text stream.
-        stop_when: Called with every token; True makes it the last.
         begun_at: Start of the reply, in `perf_counter` seconds.
     """
 
     def __init__(
-        self,
-        prompt: Sequence[int],
-        params: GenerationParams,
-        target: Decoder,
-        tokenizer: Tokenizer,
-        stop_when: StopWhen = never,
-        num_begun: int = 0,
+        self, job: Job, target: Decoder, tokenizer: Tokenizer, stop_when: StopWhen = never
     ) -> None:
         """Start a reply; with `max_tokens` 0 it ends at once.
 
-        The prompt has at least one token; its last `num_begun` tokens are the start of the reply,
-        which continues in the channel where they end. The target provides stop tokens and
-        vocabulary size. `stop_when` is called with every token; True makes it the last.
+        It continues in the channel where the begun tokens of the prompt end. The target provides
+        stop tokens and vocabulary size.
         """
-        self.params = params
-        self.tokens = list(prompt)
-        self.root = prompt[-1]
+        params = job.params
+        self.job, self.params, self.stop_when = job, params, stop_when
+        self.tokens = list(job.prompt)
+        self.root = job.prompt[-1]
         self.num_emitted = 0
         self.kept: tuple[EmittedToken, ...] = ()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None if params.max_tokens else "length"
         self.text = TextStream(tokenizer.token_bytes, params.stop, tokenizer.special)
-        before = self.tokens[: len(prompt) - num_begun]
+        before = self.tokens[: len(job.prompt) - job.num_begun]
         self._channels = ChannelTracker(tokenizer.reasoning, before, tokenizer.token_bytes)
         for token in self.tokens[len(before) :]:
             self._channels.next(token)
-        stop_tokens = frozenset((*target.eos_token_ids, *tokenizer.eos_token_ids))
         self._stop_tokens = frozenset(params.stop_tokens)
         if not params.ignore_eos:
-            self._stop_tokens |= stop_tokens
-        self.stop_when = stop_when
+            self._stop_tokens |= {*target.eos_token_ids, *tokenizer.eos_token_ids}
         self._loops = LoopFinder() if params.stop_repeats else None
         self._noise = Noise.of_seed(params.seed)
-        self._prompt_length = len(prompt)
-        self._vocab_size = target.vocab_size
+        self._vocab_size, self._tokenizer = target.vocab_size, tokenizer
         self._constraint: Constraint | None = None
         self._verification = Verification(params, self.tokens, target.vocab_size)
         self.begun_at = time.perf_counter()
 
-    def constrain(
-        self, matcher: Callable[[], Any] | None, tokenizer: Tokenizer
-    ) -> Constraint | None:
-        """Apply a grammar to the reply; call it before the first round.
-
-        `matcher` returns a new matcher of `Grammars` at the start of a text; None means no grammar.
-        """
-        if matcher is None:
+    def constrain(self) -> Constraint | None:
+        """Apply the grammar of the job, if it has one; call it before the first round."""
+        if self.job.matcher is None:
             return None
-        ends = [] if self.params.ignore_eos else self._stop_tokens
+        tokenizer, ends = self._tokenizer, [] if self.params.ignore_eos else self._stop_tokens
         # A stop token with text belongs to what a grammar describes.
         ends = [token for token in ends if not tokenizer.token_bytes(token)]
-        self._constraint = Constraint(matcher, tokenizer.vocab_size, ends, self._channels)
+        self._constraint = Constraint(self.job.matcher, tokenizer.vocab_size, ends, self._channels)
         self._verification.constrain(self._constraint)
         if self.finish_reason is None and self._constraint.is_complete:
             self.finish_reason = "stop"
@@ -113,12 +95,8 @@ class Continuation:
     def keep(self, tokens: Sequence[int]) -> None:
         """Start with tokens as if they had been emitted; call it before the first round.
 
-        Penalties, stop strings, channels and the grammar treat them as tokens of the reply, and
-        later tokens are drawn with the noise of their own positions. Tokens after one that ends the
-        reply are left out.
-
-        Raises:
-            ValueError: The grammar forbids one of them.
+        Tokens after one that ends the reply are left out. A ValueError names one that the grammar
+        forbids.
         """
         emitted = list[EmittedToken]()
         for token in tokens:
@@ -173,7 +151,7 @@ class Continuation:
     @property
     def noise(self) -> Noise:
         """The random numbers of the reply, at the position of the next token."""
-        return self._noise.at(self._prompt_length + self.num_emitted)
+        return self._noise.at(len(self.job.prompt) + self.num_emitted)
 
     def verify(
         self,
@@ -193,15 +171,10 @@ class Continuation:
         return self._verification.verify(draft, safe or draft, logits, noise, num_top_tokens)
 
     def emit(self, read: Round, distributions: NodeDistributions | None) -> Round:
-        """Emit the tokens of a round up to the one that ends the reply.
+        """Emit the tokens of a round; return it, cut after the token that ends the reply.
 
-        `distributions` after its nodes are needed if `on_logits` is set.
-
-        Returns:
-            The round, cut after the last emitted token, which becomes the root.
-
-        Raises:
-            ValueError: The sampler chose a token outside the vocabulary.
+        The last emitted token becomes the root. `distributions` after the nodes are needed if
+        `on_logits` is set. A ValueError says that the sampler chose a token that does not exist.
         """
         if not 0 <= read.bonus_token < self._vocab_size:
             raise ValueError(
@@ -215,7 +188,11 @@ class Continuation:
             if self.finish_reason:
                 break
         path = read.path[: len(emitted)]
-        self._note([token.token for token in emitted], path, distributions)
+        tokens = [token.token for token in emitted]
+        self._add(tokens)
+        if self.params.on_logits:
+            assert distributions, "a round keeps its distributions where on_logits is set"
+            self.params.on_logits(tokens, distributions.adjusted[mx.array(list(path), mx.int32)])
         return replace(
             read,
             path=path,
@@ -230,21 +207,13 @@ class Continuation:
         self.root = self.tokens[-1]
         self._verification.add(tokens)
 
-    def _note(
-        self, tokens: list[int], path: Sequence[int], distributions: NodeDistributions | None
-    ) -> None:
-        self._add(tokens)
-        if self.params.on_logits:
-            assert distributions, "a round keeps its distributions where on_logits is set"
-            self.params.on_logits(tokens, distributions.adjusted[mx.array(list(path), mx.int32)])
-
     def _emit(self, token: int, kind: TokenKind, p: float | None, q: float | None) -> EmittedToken:
         self.num_emitted += 1
         text, channel = self.text.push(token), self._channels.next(token)
         emitted = EmittedToken(token, text, kind, p, q, channel)
         # Called even if the token ends the reply anyway: callers rely on seeing every token.
         is_last = self.stop_when(emitted)
-        is_loop = self._loops is not None and self._loops.push(token) is not None
+        is_loop = self._loops is not None and self._loops.push(token)
         is_whole = False
         if self._constraint is not None:
             self._constraint.read(token)

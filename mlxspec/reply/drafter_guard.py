@@ -30,18 +30,11 @@ T = TypeVar("T")
 class Guard:
     """Calls a drafter for one reply, and replaces it by `NoDrafter` when it fails.
 
-    Attributes:
-        name: Name of the drafter, also after it failed.
-        active: The drafter, or `NoDrafter` after a failure or if the target verifies no draft.
-        faults: Messages of the failures; a caller that reports one removes it.
+    `active` is the drafter, or `NoDrafter` after a failure or if the target verifies no draft; the
+    name stays. `faults` are messages of failures; a caller that reports one removes it.
     """
 
-    def __init__(
-        self,
-        drafter: Drafter,
-        vocab_size: int,
-        support: DraftSupport = "tree",
-    ) -> None:
+    def __init__(self, drafter: Drafter, vocab_size: int, support: DraftSupport) -> None:
         """Start a reply of a target with this vocabulary size and draft support."""
         self.active = NoDrafter() if support == "none" else as_drafter(drafter)
         self.faults: list[str] = []

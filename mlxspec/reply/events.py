@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mlxspec import __version__
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafts.round import Round
 from mlxspec.params import GenerationParams
@@ -19,38 +20,28 @@ from mlxspec.verify.processors import name_of
 
 
 def started_event(
-    *,
-    target: str,
-    drafter: str,
-    weights: str,
-    cache: str,
-    context_length: int,
-    drafts: str,
-    params: GenerationParams,
+    target: Decoder, params: GenerationParams, *, name: str, drafter: str, weights: str
 ) -> GenerationStarted:
-    """Return the first event of a reply; see `GenerationStarted` for the arguments."""
+    """Return the first event of a reply; `name` is that of the target."""
     facts = backend.facts()
     return GenerationStarted(
-        target=target,
+        target=name,
         drafter=drafter,
         device=facts.device,
         blas=facts.blas,
         weights=weights,
-        cache=cache,
+        cache=target.cache.describe(),
         lossless=_guarantee(params),
         sampling=_sampling(params),
         seed=params.seed,
-        context_length=context_length,
-        drafts=drafts,
+        context_length=target.context_length or 0,
+        drafts=target.drafts,
         versions={"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python},
     )
 
 
 def round_events(round: Round, token_bytes: Callable[[int], bytes]) -> Iterator[Event]:
-    """Yield the events of a committed round.
-
-    `token_bytes` returns the UTF-8 bytes of a token.
-    """
+    """Yield the events of a committed round, given the UTF-8 bytes of a token."""
     number, ended, emitted = round.number, round.ended_s, round.emitted
     tokens, parents, probs = round.tokens, round.parents, round.draft_probs
     if len(tokens) == 1:

@@ -13,23 +13,15 @@ from mlxspec.text.prompt import check_prompt
 
 @dataclass(frozen=True)
 class Job:
-    """A prompt and how to reply to it.
+    """A prompt and how to reply to it."""
 
-    Attributes:
-        index: Index of the prompt, counted from 0; 0 for a single prompt.
-        predicted: Tokens of the text that the reply is expected to repeat.
-        matcher: Makes matchers of the grammar of the reply; see `Grammars`.
-        kept: Tokens with which the reply starts.
-        num_begun: Number of tokens at the end of the prompt that are the start of the reply.
-    """
-
-    index: int
+    index: int  # of the prompt, counted from 0; 0 for a single prompt
     prompt: list[int]
     params: GenerationParams
-    predicted: Sequence[int] = ()
-    matcher: Callable[[], Any] | None = None
-    kept: Sequence[int] = ()
-    num_begun: int = 0
+    predicted: Sequence[int] = ()  # tokens of the text that the reply is expected to repeat
+    matcher: Callable[[], Any] | None = None  # makes matchers of the grammar; see `Grammars`
+    kept: Sequence[int] = ()  # tokens with which the reply starts
+    num_begun: int = 0  # tokens at the end of the prompt that are the start of the reply
 
 
 def jobs_of(
@@ -39,17 +31,7 @@ def jobs_of(
     grammars: Grammars,
     chain_rule: ChainRule = "block",
 ) -> list[Job]:
-    """Return one job per prompt, which is a text or token ids.
-
-    Settings are those of all prompts, one per prompt, or None for the defaults. `chain_rule`
-    applies if the settings name no rule.
-
-    Raises:
-        ValueError: An argument is of the wrong type, the numbers of settings and prompts differ, a
-            prompt is empty or holds a token outside the vocabulary, or a grammar cannot be served.
-        UnsupportedOperationError: There is a grammar, and the package for it is missing.
-        ContextLengthError: A prompt is longer than the model's context.
-    """
+    """Return one job per prompt; settings are for all prompts, or one per prompt."""
     if isinstance(prompts, str):
         raise ValueError("a batch needs a list of prompts; got one text: put it into a list")
     listed = _listed("prompts", prompts, "a list of prompts")
@@ -73,10 +55,11 @@ def job_of(
     """Return one prompt and its settings, checked, and its grammar compiled.
 
     Any thread may call it while another one uses the target. `chain_rule` applies if the settings
-    name no rule. Messages name the model and the index of the prompt; the index is None for a
-    single prompt.
+    name no rule. Messages name the model, and the prompt by its index if there are several.
     """
-    name, of = ("the prompt", "params") if index is None else _names(index)
+    name, of = "the prompt", "params"
+    if index is not None:
+        name, of = f"prompt {index}", f"params of prompt {index}"
     encode = grammars.tokenizer.encode
     own = check_params(params, target.vocab_size, chain_rule, of)
     allowed = "text, or token ids in a list or array"
@@ -84,10 +67,6 @@ def job_of(
     check_prompt(tokens, target.vocab_size, target.context_length, model, name)
     predicted = encode(own.prediction, add_special_tokens=False) if own.prediction else []
     return Job(index or 0, tokens, own, predicted, grammars.matchers(own.grammar))
-
-
-def _names(index: int) -> tuple[str, str]:
-    return f"prompt {index}", f"params of prompt {index}"
 
 
 def _listed(name: str, values: object, allowed: str) -> list[Any]:

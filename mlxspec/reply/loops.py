@@ -7,7 +7,6 @@ occurrences within the longest period.
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
 
 LONGEST_PERIOD = 256
 """Tokens in the longest detected period."""
@@ -15,19 +14,6 @@ LEAST_COPIES = 4
 """Copies of the period in a loop; a song repeats its refrain three times, too."""
 LEAST_TOKENS = 128
 """Tokens in a loop; a ruler or a row of zeros is shorter, and intended."""
-
-
-@dataclass(frozen=True)
-class Loop:
-    """The end of a text that repeats itself.
-
-    Attributes:
-        period: Number of tokens in one copy.
-        copies: Whole copies of the period at the end of the text.
-    """
-
-    period: int
-    copies: int
 
 
 class LoopFinder:
@@ -39,8 +25,8 @@ class LoopFinder:
         # By period: number of tokens that equal those one period before.
         self._runs: dict[int, int] = {}
 
-    def push(self, token: int) -> Loop | None:
-        """Add the next token; return the loop of the shortest period that the text ends with."""
+    def push(self, token: int) -> bool:
+        """Add the next token; return whether the text ends with a loop."""
         here, seen = self._num_tokens, self._seen[token]
         while seen and here - seen[0] > LONGEST_PERIOD:
             seen.popleft()
@@ -48,8 +34,7 @@ class LoopFinder:
         self._runs = {here - before: runs.get(here - before, 0) + 1 for before in reversed(seen)}
         seen.append(here)
         self._num_tokens += 1
-        for period, run in self._runs.items():  # the shortest one comes first
-            num_tokens = period + run
-            if num_tokens >= LEAST_TOKENS and num_tokens >= LEAST_COPIES * period:
-                return Loop(period, num_tokens // period)
-        return None
+        return any(
+            period + run >= max(LEAST_TOKENS, LEAST_COPIES * period)
+            for period, run in self._runs.items()
+        )

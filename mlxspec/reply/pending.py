@@ -26,15 +26,10 @@ from mlxspec.verify.rules import Verdict
 
 @dataclass(frozen=True)
 class PendingRound(ABC):
-    """A round that is not computed yet; every array is lazy.
+    """A round that is not computed yet; every array is lazy."""
 
-    Attributes:
-        draft: The draft as it was proposed.
-        distributions: The target's distributions after each node if they are needed later; else
-            None, so that MLX can reuse their memory.
-    """
-
-    draft: Draft
+    draft: Draft  # as it was proposed
+    # After each node, if they are needed later; else None, so that MLX can reuse their memory.
     distributions: NodeDistributions | None
 
     @property
@@ -51,11 +46,7 @@ class PendingRound(ABC):
         mx.async_eval(*self.arrays)
 
     def wait(self) -> Round:
-        """Wait for the device and return the round as Python values.
-
-        Raises:
-            NumericsError: The target computed NaN on the accepted path.
-        """
+        """Wait for the device and return the round as Python values."""
         wait_all([self])
         return self.read()
 
@@ -83,20 +74,13 @@ def wait_all(rounds: Sequence[PendingRound]) -> None:
 
 @dataclass(frozen=True)
 class DeviceRound(PendingRound):
-    """A round that the device verifies.
-
-    Attributes:
-        tokens: (n_nodes + 1,) int32 tokens of the nodes, and the bonus token.
-        parents: (n_nodes + 1,) int32 parents of the nodes, and the parent of the bonus token.
-        target_probs: (n_nodes + 1,) float32; as in `Round`.
-        top: The most probable tokens after each node and their probabilities, or nothing.
-    """
+    """A round that the device verifies."""
 
     verdict: Verdict
-    tokens: mx.array
-    parents: mx.array
-    target_probs: mx.array
-    top: tuple[mx.array, ...]
+    tokens: mx.array  # (n_nodes + 1,) int32: of the nodes, and the bonus token
+    parents: mx.array  # (n_nodes + 1,) int32: of the nodes, and of the bonus token
+    target_probs: mx.array  # (n_nodes + 1,) float32, as in `Round`
+    top: tuple[mx.array, ...]  # most probable tokens after each node and their probabilities
 
     @staticmethod
     def of(
@@ -161,16 +145,11 @@ class HostRound(PendingRound):
 
     The device computes the logits of all nodes, the host the distributions of the nodes that it
     reaches (`verify/on_host.py`).
-
-    Attributes:
-        tree: Its tree as the target computed it.
-        noise: (levels, num_noises(V)) float32 Gumbel noise by depth; None at temperature 0.
-        num_top_tokens: Number of most probable tokens after each node in the round; 0 for none.
     """
 
     distributions: NodeDistributions
-    tree: DraftTree
-    noise: mx.array | None
+    tree: DraftTree  # as the target computed it
+    noise: mx.array | None  # (levels, num_noises(V)) float32, by depth; None at temperature 0
     num_top_tokens: int
 
     @property
@@ -191,15 +170,12 @@ class HostRound(PendingRound):
         )
         k = self.num_top_tokens
         top_ids, top_probs = top_tokens(on_host(distributions.logits), k) if k else ((), ())
-        return Round(
+        return replace(
+            walked,
             tokens=values(proposed.tokens),
             parents=values(proposed.parents),
-            path=walked.path,
-            bonus_token=walked.bonus_token,
             top_tokens=top_ids,
             top_probs=top_probs,
-            from_residual=walked.from_residual,
-            target_probs=walked.target_probs,
         )
 
 

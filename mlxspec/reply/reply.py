@@ -80,8 +80,7 @@ class Reply:
     """One reply while it is written.
 
     Attributes:
-        drafter: Its drafter, or `NoDrafter` before it has one.
-        guard: Calls the drafter.
+        drafter: Its drafter, or `NoDrafter` before it has one; `guard` calls it.
         stats: The figures of the reply so far.
         faults: Why its drafter failed; all later rounds are plain.
         error: The error that ended the reply; other replies continue without it.
@@ -97,15 +96,14 @@ class Reply:
         self.faults: list[str] = []
         self.error: Exception | None = None
         self.has_ended = False
-        self._target, self._tokenizer = target, tokenizer
+        self._target, self._tokenizer, self._stop_when = target, tokenizer, stop_when
         self._num_syncs = backend.host_syncs()
         self._events: list[Event] = []
         self._tokens: list[int] = []  # those that were reported
         self._text = ReplyText()
         self._has_read_prompt = False
         self._constraint: Constraint | None = None
-        self.continuation = self._new_continuation()
-        self.continuation.stop_when = self._stop_when = stop_when
+        self.continuation = Continuation(job, target, tokenizer, stop_when)
         self.attempt(self._begin)
         self._guard_with(NoDrafter())
 
@@ -114,12 +112,8 @@ class Reply:
         """Whether it emits no more tokens."""
         return self.error is not None or self.continuation.finish_reason is not None
 
-    def _new_continuation(self) -> Continuation:
-        job, begun = self.job, self.job.num_begun
-        return Continuation(job.prompt, job.params, self._target, self._tokenizer, num_begun=begun)
-
     def _begin(self) -> None:
-        self._constraint = self.continuation.constrain(self.job.matcher, self._tokenizer)
+        self._constraint = self.continuation.constrain()
         self.continuation.keep(self.job.kept)
         if kept := self.continuation.kept:
             self.tell(TokensKept(self.continuation.seconds(), kept))
@@ -127,7 +121,7 @@ class Reply:
     def begin_again(self) -> None:
         """Continue from the reported text: an interrupt left everything after it incomplete."""
         before, told = self.continuation, self._tokens
-        self.continuation = self._new_continuation()
+        self.continuation = Continuation(self.job, self._target, self._tokenizer)
         self.continuation.begun_at = before.begun_at
         self.continuation.num_rounds = before.num_rounds
         self._text = ReplyText()
@@ -138,10 +132,9 @@ class Reply:
 
     def _continue(self) -> None:
         continuation = self.continuation
-        self._constraint = continuation.constrain(self.job.matcher, self._tokenizer)
+        self._constraint = continuation.constrain()
         continuation.keep(self._tokens)
-        # Not earlier, because it has already seen these tokens.
-        continuation.stop_when = self._stop_when
+        continuation.stop_when = self._stop_when  # not earlier: it has seen these tokens
         self._text.add(TokensKept(0.0, continuation.kept))
 
     # ---- its drafter -----------------------------------------------------------------------
@@ -186,10 +179,7 @@ class Reply:
             self.continuation.finish_reason = "context"
 
     def attempt(self, act: Callable[[], T]) -> T | None:
-        """Run an action of this reply: an error in it ends only this reply.
-
-        After an error it does nothing.
-        """
+        """Run an action; an error in it ends only this reply, which then runs no more of them."""
         if self.error is None:
             try:
                 return act()
@@ -247,10 +237,7 @@ class Reply:
     # ---- its events ------------------------------------------------------------------------
 
     def has_read(self, done: int, num_reused: int) -> None:
-        """Report how many tokens are read; `num_reused` needed no forward.
-
-        The end of the prompt is reported once: what is read again later is no progress.
-        """
+        """Report how many tokens are read; what is read again later is no progress."""
         if self._has_read_prompt:
             return
         total = len(self.continuation.tokens)  # the last one is the first root

@@ -29,9 +29,8 @@ NodeProcessor = Callable[[mx.array, DraftTree], mx.array]
 class Verification:
     """Verifies the drafts of one reply.
 
-    Attributes:
-        reads_text: Whether a node processor or the sampler needs the tokens of all earlier rounds;
-            if not, a round can start before the host has the tokens of the previous one.
+    `reads_text` tells whether a node processor or the sampler needs the tokens of all earlier
+    rounds; if not, a round can start before the host has the tokens of the previous one.
     """
 
     def __init__(self, params: GenerationParams, text: Sequence[int], vocab_size: int) -> None:
@@ -58,7 +57,7 @@ class Verification:
 
     def add(self, tokens: list[int]) -> None:
         """Count the tokens of a round for the penalties."""
-        if self._counts and tokens:
+        if self._counts:
             self._counts = self._counts.add(tokens)
 
     def verify(

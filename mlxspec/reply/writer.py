@@ -39,12 +39,7 @@ class Workspace:
 
 
 class ReplyWriter:
-    """Reads the prompt of one reply, and writes its rounds; a `Writer`.
-
-    Attributes:
-        ahead: The next round, if it is already launched.
-        most_nodes: Maximum number of draft nodes in a round.
-    """
+    """Reads the prompt of one reply, and writes its rounds; a `Writer`."""
 
     def __init__(
         self,
@@ -60,7 +55,7 @@ class ReplyWriter:
         away from this one, as it may do again between two steps.
         """
         self.ahead: PendingRound | None = None
-        self.most_nodes = _NO_LIMIT
+        self.most_nodes = _NO_LIMIT  # draft nodes in a round
         self.decoder = workspace.decoder
         self._reply, self._budget = reply, workspace.budget
         self._prefixes, self._is_moved = prefixes, is_moved

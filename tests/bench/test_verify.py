@@ -28,6 +28,7 @@ from mlxspec.measure.chi_square import Fit
 from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.continuation import Continuation
+from mlxspec.reply.job import Job
 from mlxspec.trace.difference import Difference, Proof
 from mlxspec_cli.commands import verify as verify_command
 from mlxspec_cli.main import main
@@ -123,8 +124,9 @@ WORDS = Language("ab(c|d)(ba|cc|dab)[a-c]{2}", 4, 8)
 
 def constraint(prompt=PROMPT, grammar=None):
     params = sample_params(grammar or Grammar.regex(WORDS.pattern))
-    begun = Continuation(prompt, params, decoder(), ToyTokenizer(24))
-    return begun.constrain(Grammars(ToyTokenizer(24)).matchers(params.grammar), ToyTokenizer(24))
+    matcher = Grammars(ToyTokenizer(24)).matchers(params.grammar)
+    job = Job(0, list(prompt), params, matcher=matcher)
+    return Continuation(job, decoder(), ToyTokenizer(24)).constrain()
 
 
 def test_under_a_grammar_a_cell_ends_with_the_third_choice():
