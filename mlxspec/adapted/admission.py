@@ -117,14 +117,14 @@ class _Exam:
         trees = [self._draft(order, _TREE) for order in (range(_NODES), _depth_first(_TREE))]
         shapes: list[list[int]] = [values(tree.parents) for tree in trees]
         try:
-            cache = BatchCache.like(decoders[0].cache, len(decoders))
+            cache = BatchCache(decoders[0].cache, len(decoders))
             for sequence, decoder in enumerate(decoders):
                 decoder.observe(self._prompt[3 * sequence :])  # of different lengths
                 cache.fill(sequence, decoder.cache)
             cache.states.expect_rows(shapes)
-            layout = batch_layout(cache.offsets, shapes, self._model.config.layer_windows)
+            positions, masks = batch_layout(cache.offsets, shapes, self._model.config.layer_windows)
             tokens = mx.stack([tree.tokens for tree in trees])
-            hidden, _ = self._model.hidden_states(tokens, cache, layout.positions, layout.masks)
+            hidden, _ = self._model.hidden_states(tokens, cache, positions, masks)
             found = zip(self._model.logits(hidden), decoders, trees, strict=True)
             errors = [self._off(got, decoder.tree_logits(tree)) for got, decoder, tree in found]
         except Exception:  # as in `fault_of`; then every sequence gets its own forward

@@ -13,7 +13,7 @@ import mlx.nn as nn
 from mlxspec.adapted.anatomy import modules_of
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.override import Undo, mark
-from mlxspec.device import backend, products
+from mlxspec.device import products
 
 _WORTH_SHARING = 500_000  # numbers of a matrix
 
@@ -23,7 +23,7 @@ def faster_products(model: nn.Module, current: Current) -> list[Undo]:
 
     A layer of another type, such as a quantised one or one with adapters, stays unchanged.
     """
-    if not backend.lacks_accelerate():
+    if not products.has_own_products():
         return []
     modules = modules_of(model)
     linear = [_linear(module, current) for module in modules if type(module) is nn.Linear]

@@ -18,23 +18,15 @@ from mlxspec.models import TargetModel
 
 
 class BatchDecoder:
-    """Runs one model over the sequences of a batch, each in its slot.
-
-    Only this class changes `cache`, the rows of all sequences.
-    """
+    """Runs one model over the sequences of a batch, each in its slot of `cache`."""
 
     def __init__(self, model: TargetModel, like: Cache, num_slots: int) -> None:
         """Start with `num_slots` empty sequences and a cache of the same kind as `like`."""
         self.model = model
-        self.cache = BatchCache.like(like, num_slots)
+        self.cache = BatchCache(like, num_slots)
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._readers = [Readers() for _ in range(num_slots)]
         self._staged: list[tuple[list[int], list[int], HiddenStates]] = []  # tokens, parents
-
-    @property
-    def num_slots(self) -> int:
-        """Number of slots, one sequence each."""
-        return self.cache.num_sequences
 
     def join(self, slot: int, cache: Cache, readers: Sequence[HiddenStateReader] = ()) -> None:
         """Put a prefilled sequence into a slot; its rows are copied from a full cache.
@@ -50,23 +42,11 @@ class BatchDecoder:
         """Pass the states of a slot to no reader."""
         self._readers[slot] = Readers()
 
-    def length(self, slot: int) -> int:
-        """Return the number of committed tokens of a sequence."""
-        return self.cache.offsets[slot]
-
-    def num_rows(self, trees: Sequence[DraftTree]) -> int:
-        """Return the rows of a forward over trees: all are padded to the widest."""
-        return len(trees) * max(tree.n_nodes for tree in trees)
-
     def grow(self, count: int) -> None:
         """Append empty slots."""
         self._staged = []
         self.cache.add(count)
         self._readers += [Readers() for _ in range(count)]
-
-    def rows(self, slot: int, start: int, end: int) -> list[mx.array]:
-        """Return some rows of a sequence; see `Cache.rows`."""
-        return self.cache.rows(slot, start, end)
 
     def keep(self, slots: Sequence[int]) -> None:
         """Keep only the sequences in these slots, in this order."""
@@ -78,13 +58,11 @@ class BatchDecoder:
     def forward_trees(self, trees: Sequence[DraftTree]) -> mx.array:
         """Stage a tree after every sequence; nothing is committed yet.
 
-        There is one tree per slot; their sizes may differ.
-
-        Returns:
-            (n, D) lazy hidden states of all nodes, tree after tree.
+        There is one tree per slot, padded to the widest. Returns (n, D) lazy hidden states of all
+        nodes, tree after tree.
         """
-        if len(trees) != self.num_slots:
-            raise ValueError(f"got {len(trees)} trees for {self.num_slots} sequences")
+        if len(trees) != self.cache.num_sequences:
+            raise ValueError(f"got {len(trees)} trees for {self.cache.num_sequences} sequences")
         self.cache.rollback()
         self._staged = []
         rows = max(tree.n_nodes for tree in trees)
@@ -95,15 +73,11 @@ class BatchDecoder:
             tokens.append([*own, *own[:1] * missing])
             parents.append([*values(tree.parents), *[0] * missing])
         self.cache.states.expect_rows(parents)
-        layout = batch_layout(self.cache.offsets, parents, self._windows)
+        positions, masks = batch_layout(self.cache.offsets, parents, self._windows)
         capture = sorted({layer for readers in self._readers for layer in readers.capture})
         try:
             hidden, captured = self.model.hidden_states(
-                mx.array(tokens, mx.int32),
-                self.cache,
-                layout.positions,
-                layout.masks,
-                capture=capture,
+                mx.array(tokens, mx.int32), self.cache, positions, masks, capture=capture
             )
         except BaseException:  # an interrupt too must not leave rows in only some layers
             self.cache.rollback()

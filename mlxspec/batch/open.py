@@ -44,17 +44,11 @@ DEFAULT_ROWS_PER_ROUND = 64
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """The size of a batch.
+    """The maximum number of sequences decoded together, and of rows of a forward that drafts fill.
 
-    Attributes:
-        batch_size: Maximum number of sequences decoded together.
-        rows_per_round: Rows of one forward that drafts may fill. Every sequence has its root in
-            each round, and the other rows are divided equally: a tree has at most `rows_per_round
-            // sequences` rows, and at most its own `num_draft_tokens`. With a measured cost curve,
-            trees are cut to the fastest width.
-
-    Raises:
-        ValueError: A value is no integer, or less than 1.
+    Every sequence has its root in each round, and the other rows are divided equally: a tree has at
+    most `rows_per_round // sequences` rows, and at most its own `num_draft_tokens`. With a measured
+    cost curve, trees are cut to the fastest width.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -77,9 +71,8 @@ class BatchSettings:
 class OpenBatch:
     """Writes replies that join and leave between rounds. One thread at a time may use it.
 
-    Attributes:
-        workspace: What the first reply is written with; other replies get new ones like it. If
-            replies share forwards, its decoder reads all prompts.
+    The first reply is written with `workspace`, and other replies get new ones like it. If replies
+    share forwards, its decoder reads all prompts.
     """
 
     def __init__(
@@ -95,14 +88,8 @@ class OpenBatch:
     ) -> None:
         """Prepare a batch.
 
-        Args:
-            workspace: The decoder, drafter and budget of the first reply.
-            tokenizer: The target's tokenizer.
-            settings: Size of the batch.
-            costs: Cost curve of shared forwards; None verifies all drafts whole.
-            prefixes: Stores rows of prefixes, which need not be computed again.
-            chain_rule: Verifies sampled chains if the settings of a reply name no rule.
-            grammars: Compiles the grammars of replies; None for one of only this batch.
+        Without the cost curve of shared forwards, all drafts are verified whole. `prefixes` stores
+        rows that need not be computed again, and `grammars` compiles those of replies.
         """
         self.workspace, self._tokenizer, self._settings = workspace, tokenizer, settings
         self._costs, self._chain_rule = costs, chain_rule

@@ -24,15 +24,12 @@ class BatchWriter:
     """Writes the rounds of replies that share a forward; a `Writer`.
 
     Drafts and rounds are lists with one for each reply. A reply that fails on the way has no
-    pending round and no round: it commits nothing, and the others continue.
-
-    Attributes:
-        ahead: None: no round is launched before the host has the tokens of the previous one.
-        most_nodes: Maximum number of draft nodes of each reply in a round.
+    pending round and no round: it commits nothing, and the others continue. No round is launched
+    before the host has the tokens of the previous one.
     """
 
     ahead: list[PendingRound | None] | None = None
-    most_nodes = 0
+    most_nodes = 0  # draft nodes of each reply in a round
 
     def __init__(self, reader: Decoder, costs: CostCurve | None) -> None:
         """Start without replies; `reader` reads the prompts, one after the other."""
@@ -73,8 +70,8 @@ class BatchWriter:
     def rows_of(self, reply: Reply) -> tuple[list[int], Callable[[int, int], Planes]]:
         """Return the tokens of a reply that have rows, and what returns some of these rows."""
         slot = self._slots.index(reply)
-        tokens = reply.continuation.tokens[: self._decoder.length(slot)]
-        return tokens, partial(self._decoder.rows, slot)
+        tokens = reply.continuation.tokens[: self._decoder.cache.offsets[slot]]
+        return tokens, partial(self._decoder.cache.rows, slot)
 
     def remove(self, reply: Reply) -> None:
         """Free the slot of a reply."""
@@ -95,7 +92,7 @@ class BatchWriter:
         self._num_allowed = [
             min(
                 self.most_nodes,
-                reply.continuation.draft_budget(reply.room(self._decoder.length(slot))),
+                reply.continuation.draft_budget(reply.room(self._decoder.cache.offsets[slot])),
             )
             for slot, reply in enumerate(self.replies)
         ]
@@ -121,7 +118,7 @@ class BatchWriter:
 
     def verify(self, drafts: list[Draft]) -> list[PendingRound | None]:
         trees = [draft.tree for draft in drafts]
-        self._num_rows = self._decoder.num_rows(trees)
+        self._num_rows = len(trees) * max(tree.n_nodes for tree in trees)
         hidden = self._decoder.forward_trees(trees)
         ends = list(accumulate(tree.n_nodes for tree in trees))
         logits = mx.split(self._reader.logits(hidden), ends[:-1])
@@ -157,14 +154,13 @@ class BatchWriter:
                 num_rows=self._num_rows,
                 draft_ms=(self._drafted_at - self._begun_at) * 1e3,
                 target_ms=target_ms,
-                context=self._decoder.length(slot),
+                context=self._decoder.cache.offsets[slot],
             )
             reply.attempt(partial(_update, reply, took))
             reply.end_if_full(took.context)
 
 
 def _emit(reply: Reply, pending: PendingRound) -> Round:
-    """Emit the tokens of a computed round."""
     return reply.continuation.emit(pending.read(), pending.distributions)
 
 

@@ -36,11 +36,7 @@ class Decoder:
     """
 
     def __init__(self, model: TargetModel, cache: Cache | None = None) -> None:
-        """Start with an empty history.
-
-        Raises:
-            UnsupportedOperationError: The model is not exact over a cache of this kind.
-        """
+        """Start with an empty history, over a kind of cache that the model supports."""
         check_cache(model, _kinds(cache))
         self.model = model
         self.revision = 0
@@ -140,11 +136,7 @@ class Decoder:
             self.reset()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Append tokens to the history, in chunks; if one fails, the earlier ones stay.
-
-        Raises:
-            ValueError: A token is not in the vocabulary; the history is unchanged.
-        """
+        """Append tokens to the history, in chunks; if one fails, the earlier ones stay."""
         self._check_tokens(tokens)
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = list(tokens[start : start + PREFILL_CHUNK])
@@ -159,9 +151,6 @@ class Decoder:
 
         These tokens are computed again from the start if the cache has evicted rows that they
         attend to (`reusable`), or if an interrupt stopped a commit.
-
-        Raises:
-            ValueError: The history is shorter, or `length` is negative.
         """
         if not 0 <= length <= len(self):
             raise ValueError(f"cannot go back to {length} tokens; the history has {len(self)}")
@@ -181,38 +170,26 @@ class Decoder:
     # ---- verifying drafts ------------------------------------------------------------------
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
-        """Stage a tree whose root follows the history; nothing is committed yet.
-
-        Returns:
-            (n_nodes, D) lazy final hidden states; `logits` gives the logits of the token after
-            each node.
-        """
+        """Stage a tree whose root follows the history; return (n_nodes, D) lazy hidden states."""
         return self._forwards.tree(tree).final
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
-        """Stage a token in the layers below `layer` only, after those staged by this method.
+        """Stage a token in the layers below `layer`, after those staged by this method.
 
-        If a tree starts with this chain, `forward_tree` continues its rows from `layer` on.
-
-        Returns:
-            (1, D) lazy state entering `layer`.
+        If a tree starts with this chain, `forward_tree` continues its rows from `layer` on. Returns
+        the (1, D) lazy state entering `layer`.
         """
         return self._forwards.lower(token, layer)
 
     def extend_chain(self, tokens: mx.array) -> mx.array:
         """Stage a chain of (L,) int32 tokens, possibly lazy, after those staged by this method.
 
-        Returns:
-            (L, D) lazy hidden states.
+        Returns (L, D) lazy hidden states.
         """
         return self._forwards.chain(tokens).final
 
     def commit_chain(self, tokens: Sequence[int]) -> None:
-        """Commit the first rows of a staged chain, whose tokens are `tokens`; forget the others.
-
-        Raises:
-            ValueError: Fewer rows are staged than there are tokens.
-        """
+        """Commit the first rows of a staged chain, whose tokens are `tokens`; forget the others."""
         if self._forwards.staged != "chain":
             self._forwards.drop()
         if len(tokens) > self.cache.num_staged:
@@ -226,9 +203,6 @@ class Decoder:
 
         The path lists node indices from the root (0) down, each the parent of the next; an empty
         path commits no node.
-
-        Raises:
-            ValueError: No tree is staged, or `path` is not a path from the root.
         """
         if not path:
             self._forwards.drop()
@@ -249,11 +223,7 @@ class Decoder:
         return logits
 
     def next_logits(self) -> mx.array:
-        """Return (V,) logits of the token after the history.
-
-        Raises:
-            ValueError: The history is empty.
-        """
+        """Return (V,) logits of the token after the history, which must not be empty."""
         return self.logits(self.last_hidden_state())
 
     def last_hidden_state(self) -> mx.array:
@@ -261,9 +231,6 @@ class Decoder:
 
         It is stored from the last forward. Only after a rollback is it computed again, and this
         forgets staged rows.
-
-        Raises:
-            ValueError: The history is empty.
         """
         self._check_history()
         reads_anew = len(self.cache.states) > 0 or self.draft_support != "tree"
@@ -279,11 +246,7 @@ class Decoder:
     def hidden_states(self, layers: Sequence[int]) -> tuple[mx.array, list[mx.array]]:
         """Compute the hidden states of the whole history again; the decoder is unchanged.
 
-        Returns:
-            (L, D) final-norm output, and for each of `layers` the (L, D) states that *enter* it.
-
-        Raises:
-            ValueError: The history is empty, or a layer does not exist.
+        Returns (L, D) final-norm output, and for each of `layers` the (L, D) states that enter it.
         """
         self._check_history()
         most = self.num_hidden_layers - 1
@@ -295,11 +258,6 @@ class Decoder:
     def logits(self, hidden: mx.array) -> mx.array:
         """Return (..., V) logits of (..., D) final-norm outputs: the model's output head."""
         return self.model.logits(hidden)
-
-    def embed_tokens(self, tokens: Sequence[int]) -> mx.array:
-        """Return (len(tokens), D) input embeddings."""
-        self._check_tokens(tokens)
-        return self.model.embed(mx.array(list(tokens), mx.int32))
 
     def _commit_rows(
         self, rows: Sequence[int], tokens: list[int], states: HiddenStates | None

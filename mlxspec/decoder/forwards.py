@@ -24,27 +24,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Lower:
-    """A chain that was computed in the lower layers only.
+    """A chain that was computed in the lower layers only."""
 
-    Attributes:
-        layer: The next layer of its rows.
-        capture: The captured layers at its start, including those from `layer` on.
-        states: Per row, the (1, D) state entering `layer`, then the captured states below it.
-    """
-
-    layer: int
-    capture: tuple[int, ...]
+    layer: int  # the next layer of its rows
+    capture: tuple[int, ...]  # the captured layers at its start, including those from `layer` on
     tokens: tuple[int, ...] = ()
+    # Per row, the (1, D) state entering `layer`, then the captured states below it.
     states: tuple[tuple[mx.array, ...], ...] = ()
 
     @property
     def below(self) -> tuple[int, ...]:
         """The captured layers below `layer`."""
         return tuple(layer for layer in self.capture if layer < self.layer)
-
-    def extended(self, token: int, states: tuple[mx.array, ...]) -> "_Lower":
-        """Return the chain with one more row."""
-        return _Lower(self.layer, self.capture, (*self.tokens, token), (*self.states, states))
 
 
 class Forwards:
@@ -93,11 +84,7 @@ class Forwards:
         return states
 
     def lower(self, token: int, layer: int) -> mx.array:
-        """Stage a token in the layers below `layer`, after those staged by this method.
-
-        Returns:
-            (1, D) lazy state entering `layer`.
-        """
+        """Stage a token in the layers below `layer`; return the (1, D) lazy state entering it."""
         before = self._lower  # `drop` clears it whenever other rows are staged
         if before is None or (before.layer, before.capture) != (layer, self.capture):
             self.drop()
@@ -164,7 +151,8 @@ class Forwards:
         masks = chain_masks(self.cache, 1, self._windows)
         position = self.cache.offset + self.cache.num_staged
         states = self._below(before, mx.array([token], mx.int32), position, masks)
-        self._lower = before.extended(token, states)
+        done = (*before.tokens, token), (*before.states, states)
+        self._lower = _Lower(before.layer, before.capture, *done)
         return states[0]
 
     def _below(

@@ -5,7 +5,7 @@ entering some layers. The normal forwards of prompt and draft trees capture thes
 passes the committed rows to the readers. No extra forward is needed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,11 +30,8 @@ class HiddenStates:
         if list(rows) == list(range(self.final.shape[0])):
             return self
         index = mx.array(list(rows), mx.int32)  # a slice would keep the memory of all rows
-        return self._map(lambda states: states[index])
-
-    def _map(self, take: Callable[[mx.array], mx.array]) -> "HiddenStates":
-        entering = {layer: take(states) for layer, states in self.entering.items()}
-        return HiddenStates(take(self.final), entering)
+        entering = {layer: states[index] for layer, states in self.entering.items()}
+        return HiddenStates(self.final[index], entering)
 
 
 class HiddenStateReader(Protocol):

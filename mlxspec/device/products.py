@@ -27,6 +27,11 @@ class Linear(nn.Linear):
         return product(self, x)
 
 
+def has_own_products() -> bool:
+    """Return whether `product` is faster here than a layer's own product."""
+    return backend.lacks_accelerate()
+
+
 def product(layer: nn.Module, x: mx.array, *, is_shared: bool = True) -> mx.array:
     """Return the (..., o) products of (..., D) rows with a layer's matrix.
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mlxspec.device.packed import Quantization, Rows
+from mlxspec.device.packed import Rows
 from mlxspec.errors import CacheError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.states import States
 from mlxspec.kv.storage import BatchRows
-from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, held_columns
+from mlxspec.kv.windows import Mask, held_columns
 
 
 class BatchCache:
@@ -27,50 +27,28 @@ class BatchCache:
 
     Attributes:
         offsets: Committed tokens of each sequence, which is the position of its next token.
-        quantization: How rows are packed; None for plain rows.
-        states: The recurrent states of all layers and sequences.
         windows: Per layer, the number of latest rows that it must keep; None for all.
         num_staged: Rows that the last forward staged in every sequence.
     """
 
-    def __init__(
-        self,
-        n_layers: int,
-        num_sequences: int,
-        quantization: Quantization | None = None,
-        num_states: int = 0,
-        windows: Windows = (),
-        eviction: Eviction = USUAL_EVICTION,
-    ) -> None:
-        """Make an empty cache for `num_sequences` sequences."""
+    def __init__(self, like: Cache, num_sequences: int) -> None:
+        """Make an empty cache with the settings of `like`, which must not rotate."""
+        if like.max_size is not None:
+            raise UnsupportedOperationError(
+                f"a batch needs a cache that grows; this one is {like.describe()}: load the model "
+                "without max_kv_size"
+            )
         self.offsets = [0] * num_sequences
-        self.quantization = quantization
         self.num_staged = 0
-        self.eviction = eviction
-        self.windows = windows or (None,) * n_layers
+        self.windows = like.windows
+        self._eviction = like.eviction
         self._evicted = {window: [0] * num_sequences for window in self.windows}
         # (B, L) target slots of the rows of this forward.
         self._slots: dict[int | None, mx.array] = {}
-        self._keys = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
-        self._values = [BatchRows(num_sequences, quantization) for _ in range(n_layers)]
-        self.states = States(num_states, num_sequences)
-
-    @staticmethod
-    def like(cache: Cache, num_sequences: int) -> "BatchCache":
-        """Return an empty cache with the settings of `cache`."""
-        if cache.max_size is not None:
-            raise UnsupportedOperationError(
-                f"a batch needs a cache that grows; this one is {cache.describe()}: load the model "
-                "without max_kv_size"
-            )
-        return BatchCache(
-            cache.num_layers,
-            num_sequences,
-            cache.quantization,
-            len(cache.states),
-            cache.windows,
-            cache.eviction,
-        )
+        layers = range(like.num_layers)
+        self._keys = [BatchRows(num_sequences, like.quantization) for _ in layers]
+        self._values = [BatchRows(num_sequences, like.quantization) for _ in layers]
+        self.states = States(len(like.states), num_sequences)
 
     @property
     def num_sequences(self) -> int:
@@ -217,8 +195,8 @@ class BatchCache:
         """Drop the rows that no later row of a sequence can see, in layers with a window."""
         for window, evicted in self._evicted.items():
             pairs = zip(self.offsets, evicted, strict=True)
-            more = [self.eviction.num_due(length, window, old) for length, old in pairs]
-            if max(more) < self.eviction.block:
+            more = [self._eviction.num_due(length, window, old) for length, old in pairs]
+            if max(more) < self._eviction.block:
                 continue
             self._evicted[window] = [old + new for old, new in zip(evicted, more, strict=True)]
             for store in self._stores_of(window):

@@ -14,7 +14,8 @@ https://arxiv.org/abs/2309.17453). A commit copies only the accepted rows, at an
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from copy import copy
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -34,20 +35,16 @@ class CachedModel(Protocol):
     """What a cache needs from a model's config."""
 
     @property
-    def num_row_stores(self) -> int:
-        """Pairs of keys and values per token."""
+    def num_row_stores(self) -> int: ...  # pairs of keys and values per token
 
     @property
-    def num_states(self) -> int:
-        """Recurrent states."""
+    def num_states(self) -> int: ...  # recurrent states
 
     @property
-    def row_windows(self) -> Windows:
-        """Per pair of keys and values, how many latest rows a new row may see; None for all."""
+    def row_windows(self) -> Windows: ...  # per pair of keys and values
 
     @property
-    def head_dim(self) -> int:
-        """Numbers of a key."""
+    def head_dim(self) -> int: ...  # numbers of a key
 
 
 class Cache:
@@ -55,6 +52,7 @@ class Cache:
 
     Attributes:
         offset: Committed tokens, evicted ones included: the position of the next token.
+        num_layers: Number of pairs of keys and values per token.
         max_size: Largest number of committed rows of a rotating cache, or None for a full cache.
         keep: Number of attention sinks: first tokens that a rotating cache never evicts.
         windows: Per layer, the number of latest rows that a full cache must keep; None for all.
@@ -62,7 +60,7 @@ class Cache:
 
     def __init__(
         self,
-        n_layers: int,
+        num_layers: int,
         *,
         max_size: int | None = None,
         keep: int = 0,
@@ -85,53 +83,33 @@ class Cache:
         self.max_size = max_size
         self.keep = keep if max_size is not None else 0
         self.quantization = quantization
-        self.windows = windows if windows and max_size is None else (None,) * n_layers
+        self.windows = windows if windows and max_size is None else (None,) * num_layers
         self.eviction = eviction
         self._slots = Slots(self.max_size, self.keep)
-        self._n_layers = n_layers
+        self.num_layers = num_layers
         self._num_states = num_states
         self.reset()
 
     def reset(self) -> None:
         """Forget all rows and release the memory."""
         self.offset = 0
-        self._staged = [0] * self._n_layers
+        self._staged = [0] * self.num_layers
         self._evicted: dict[int | None, int] = dict.fromkeys(self.windows, 0)
-        self._keys = [RowStore(self.quantization) for _ in range(self._n_layers)]
-        self._values = [RowStore(self.quantization) for _ in range(self._n_layers)]
+        self._keys = [RowStore(self.quantization) for _ in range(self.num_layers)]
+        self._values = [RowStore(self.quantization) for _ in range(self.num_layers)]
         self.states = States(self._num_states)
         self._marks: list[tuple[int, Snapshot]] = []
 
     @staticmethod
-    def for_model(
-        config: "CachedModel",
-        *,
-        max_size: int | None = None,
-        keep: int = 0,
-        quantization: Quantization | None = None,
-        eviction: Eviction = USUAL_EVICTION,
-    ) -> "Cache":
-        """Return an empty cache for a model with this config; arguments as in `Cache`."""
-        return Cache(
-            config.num_row_stores,
-            max_size=max_size,
-            keep=keep,
-            quantization=quantization,
-            num_states=config.num_states,
-            windows=config.row_windows,
-            eviction=eviction,
-        )
+    def for_model(config: "CachedModel", **kind: Any) -> "Cache":
+        """Return an empty cache for a model with this config; `kind` as in `Cache`."""
+        windows = config.row_windows
+        return Cache(config.num_row_stores, num_states=config.num_states, windows=windows, **kind)
 
     def empty_like(self) -> "Cache":
-        return Cache(
-            self._n_layers,
-            max_size=self.max_size,
-            keep=self.keep,
-            quantization=self.quantization,
-            num_states=self._num_states,
-            windows=self.windows,
-            eviction=self.eviction,
-        )
+        other = copy(self)
+        other.reset()
+        return other
 
     def filled(
         self,
@@ -140,14 +118,11 @@ class Cache:
         evicted: Mapping[int | None, int] | None = None,
         states: Snapshot = (),
     ) -> "Cache":
-        """Return a full cache with the same settings that holds the given rows.
+        """Return a full cache with the same settings that holds the rows of `length` tokens.
 
-        Args:
-            length: Tokens of the text, evicted ones included.
-            rows: The planes (1, Hkv, L, D) of its rows, in the order of `rows`; referenced, not
-                copied.
-            evicted: By window, the number of first rows that are left out; None for none.
-            states: The recurrent states after the text.
+        `rows` are the planes (1, Hkv, L, D) in the order of `Cache.rows`, referenced, not copied.
+        The first rows can be left out: `evicted` gives their number by window. `states` are the
+        recurrent states after the text.
         """
         cache = self.empty_like()
         stores = (*cache._keys, *cache._values) if rows else ()
@@ -169,11 +144,6 @@ class Cache:
     def rows(self, start: int, end: int) -> list[mx.array]:
         """Return the planes (1, Hkv, end - start, D) of committed rows, keys first; a view."""
         return [plane[:, :, start:end] for plane in self.row_arrays]
-
-    @property
-    def num_layers(self) -> int:
-        """Number of pairs of keys and values per token."""
-        return self._n_layers
 
     # ---- staging ---------------------------------------------------------------------------
 
@@ -249,7 +219,7 @@ class Cache:
 
     def rollback(self) -> None:
         """Forget all staged rows, even if a forward was interrupted."""
-        self._staged = [0] * self._n_layers
+        self._staged = [0] * self.num_layers
         self.states.forget()
         for store in (*self._keys, *self._values):
             store.forget()

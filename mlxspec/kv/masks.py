@@ -10,7 +10,6 @@ and copies them to the device once, instead of many small operations on the devi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -89,23 +88,10 @@ def _within_windows(
 # ---- a batch -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BatchLayout:
-    """The positions of the rows of a forward, and what they see.
-
-    Attributes:
-        positions: (B, L) int32.
-        masks: Per layer window, (B, 1, L, n_keys) bool, True where attention is allowed.
-    """
-
-    positions: mx.array
-    masks: Masks
-
-
 def batch_layout(
     offsets: Sequence[int], parents: Sequence[Sequence[int]], windows: Iterable[int | None]
-) -> BatchLayout:
-    """Return the layout of trees after sequences of different lengths.
+) -> tuple[mx.array, Masks]:
+    """Return the (B, L) int32 positions and the masks of a tree after each of several sequences.
 
     Args:
         offsets: Committed tokens of each sequence; they are in its first slots, directly followed
@@ -128,7 +114,7 @@ def batch_layout(
         window: mx.array((allowed if window is None else allowed & (age < window))[:, None])
         for window in windows
     }
-    return BatchLayout(mx.array(positions.astype(np.int32)), masks)
+    return mx.array(positions.astype(np.int32)), masks
 
 
 def _paths(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,21 +24,13 @@ Planes = list[mx.array]
 
 @dataclass(eq=False)
 class _Node:
-    """A run of tokens below another one.
-
-    Attributes:
-        tokens: The run; empty only for the root.
-        planes: The rows of these tokens.
-        above: The parent node; None for the root.
-        below: The child nodes, by their first token.
-        used_at: Call number of its last use.
-    """
+    """A run of tokens below another one, and their rows; the root has none."""
 
     tokens: list[int]
     planes: Planes
     above: "_Node | None" = None
-    below: dict[int, "_Node"] = field(default_factory=dict)
-    used_at: int = 0
+    below: dict[int, "_Node"] = field(default_factory=dict)  # by their first token
+    used_at: int = 0  # call number of its last use
 
     @property
     def nbytes(self) -> int:
@@ -47,26 +39,17 @@ class _Node:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The longest known prefix of a text.
-
-    Attributes:
-        length: Number of its tokens.
-        planes: A copy of its rows, with room for more rows; empty if `length` is 0.
-    """
+    """The longest known prefix of a text."""
 
     length: int
-    planes: Planes
+    planes: Planes  # a copy of its rows, with room for more; empty if `length` is 0
 
 
 class PrefixCache:
     """Rows of the prefixes of texts, up to a number of bytes and of tokens.
 
-    Attributes:
-        max_bytes: The maximum number of bytes; 0 stores nothing.
-        max_tokens: The maximum number of tokens: rows of a tiny model are smaller than the Python
-            objects that index them.
-        nbytes: Current number of bytes.
-        num_tokens: Current number of tokens.
+    Tokens count too, because rows of a tiny model are smaller than the Python objects that index
+    them. With `max_bytes` 0 nothing is stored.
     """
 
     def __init__(self, max_bytes: int, max_tokens: float = inf) -> None:
@@ -97,10 +80,7 @@ class PrefixCache:
         return Prefix(length, joined)
 
     def add(self, tokens: Sequence[int], rows: Callable[[int, int], Planes]) -> None:
-        """Store the rows of a text that are not stored yet.
-
-        `rows` returns the rows from one index to another.
-        """
+        """Store rows of a text that are not stored yet; `rows(a, b)` returns those from a to b."""
         if not self.max_bytes:
             return
         last, length = self._root, 0

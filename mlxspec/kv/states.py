@@ -26,13 +26,11 @@ Row = tuple[int, int]
 
 @dataclass
 class _Leaf:
-    """The arrays of one leaf, by their index: committed, after a whole text, after each row.
-
-    An array has shape (B, ...). That of a row is stored as the array of its level and an index.
-    """
+    """The arrays (B, ...) of one leaf, by their index: committed, after a text, after each row."""
 
     committed: dict[int, mx.array] = field(default_factory=dict)
     whole: dict[int, mx.array] = field(default_factory=dict)
+    # That of a row is stored as the array of its level and an index.
     of_row: dict[tuple[Row, int], tuple[mx.array, int]] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -68,9 +66,8 @@ class States:
     def expect_rows(self, parents: Sequence[Sequence[int]]) -> None:
         """Announce a forward over rows after those that are staged already.
 
-        Args:
-            parents: Per sequence, the parent of each new row as an index among all its staged rows;
-                -1 for a row that follows the committed text. Parents come before their children.
+        `parents` gives, per sequence, the parent of each new row as an index among all its staged
+        rows, earlier than the row itself; -1 for a row that follows the committed text.
         """
         first = len(self._parents[0])
         levels: dict[int, list[Row]] = {}

@@ -24,19 +24,14 @@ from mlxspec.verify.gumbel import draw, draw_several
 class NodeDistributions:
     """The target's distribution of the next token after each of n nodes; everything is lazy.
 
-    Attributes:
-        logits: (n, V) float32, the output of the target.
-        adjusted: (n, V) float32 logits after processors, bias and penalties; `logits` itself if
-            there are none.
+    `logits` are the target's (n, V) float32 output, and `adjusted` those after processors, bias and
+    penalties: `logits` itself if there are none.
     """
 
     def __init__(
         self, sampling: SamplingParams, logits: mx.array, adjusted: mx.array | None = None
     ) -> None:
-        """Apply sampling params to (n, V) logits.
-
-        `adjusted` are the logits after processors, bias and penalties; None applies the bias alone.
-        """
+        """Apply sampling params to (n, V) logits; `adjusted` None applies only the bias."""
         self.sampling = sampling
         self.logits = logits.astype(mx.float32)
         self.adjusted = adjust(sampling, self.logits) if adjusted is None else adjusted
@@ -81,34 +76,25 @@ class NodeDistributions:
         if not self.sampling.is_greedy:
             return self.probs[nodes, tokens]
         if self.adjusted is self.logits:
-            return mx.exp(self.logits[nodes, tokens] - self._log_total[nodes])
+            return mx.exp(self.logits[nodes, tokens] - self._at_one[1][nodes])
         return mx.exp(self.adjusted[nodes, tokens] - log_sum_exp(self.adjusted)[nodes])
 
     def top_tokens(self, k: int) -> tuple[mx.array, mx.array]:
         """Return the target's k most probable tokens after each node, before all sampling params.
 
-        Returns:
-            (n, k) int32 tokens, best first, and (n, k) float32 probabilities at temperature 1.
+        Returns (n, k) int32 tokens, best first, and their float32 probabilities at temperature 1.
         """
         tokens, logits = top_tokens(self.logits, k)
-        return tokens, mx.exp(logits - self._log_total[:, None])
+        return tokens, mx.exp(logits - self._at_one[1][:, None])
 
     @cached_property
     def _at_one(self) -> tuple[mx.array, mx.array]:
         """The probabilities at temperature 1, and the (n,) logarithms of their normalisers."""
         return softmax_and_log_total(self.logits)
 
-    @property
-    def _log_total(self) -> mx.array:
-        return self._at_one[1]
-
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Return the k largest of (n, V) logits per row.
-
-    Returns:
-        (n, k) int32 tokens, best first, and (n, k) their logits.
-    """
+    """Return the (n, k) int32 tokens with the k largest of (n, V) logits, and these, best first."""
     candidates = _best_blocks(logits, k)
     values = mx.take_along_axis(logits, candidates, axis=-1)
     best = mx.argsort(-values, axis=-1)[:, :k]
@@ -138,14 +124,9 @@ def _best_blocks(logits: mx.array, k: int) -> mx.array:
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """How often each token occurs before a row.
+    """How often each token occurs before each row, (n, V) int32."""
 
-    Attributes:
-        in_context: (n, V) int32 counts in prompt and reply.
-        in_reply: (n, V) int32 counts in the reply only.
-    """
-
-    in_context: mx.array
+    in_context: mx.array  # in prompt and reply
     in_reply: mx.array
 
     @staticmethod

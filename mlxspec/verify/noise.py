@@ -22,15 +22,10 @@ _STREAMS: dict[Stream, int] = {"tokens": 0, "verdict": 1, "draft": 2}
 
 @dataclass(frozen=True)
 class Noise:
-    """The random noise of a conversation, starting at a position.
+    """The random noise of a conversation, starting at a position."""
 
-    Attributes:
-        key: (2,) uint32 random key of the conversation.
-        position: Position of the next token, counted from the start of the conversation.
-    """
-
-    key: mx.array
-    position: int = 0
+    key: mx.array  # (2,) uint32
+    position: int = 0  # of the next token, counted from the start of the conversation
 
     @staticmethod
     def of_seed(seed: int) -> "Noise":
@@ -50,9 +45,7 @@ class Noise:
     def gumbel(self, count: int, vocab_size: int) -> mx.array:
         """Return the noise that draws the tokens at the next `count` positions.
 
-        Returns:
-            (count, num_noises(vocab_size)) float32: each row depends only on the key and its
-                position.
+        Each row of (count, num_noises(vocab_size)) float32 depends only on key and position.
         """
         # One key per row: with one key for all rows, a row would depend on `count`.
         shape = (1, num_noises(vocab_size))

@@ -7,13 +7,13 @@ a quarter to a tenth of the time of MLX's on an x86 CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nan
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.verify.filters import filtered
 from mlxspec.verify.gumbel import BLOCK
@@ -22,35 +22,18 @@ Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Walk:
-    """The path through a draft tree that the match rule accepts.
-
-    Attributes:
-        path: Accepted nodes from the root down, the root (0) first.
-        bonus_token: The token drawn at the last of them.
-        from_residual: Whether the last of them had children, all rejected.
-        target_probs: Per node the target's probability of its token after its parent, then that of
-            the bonus token; NaN if the parent was not reached.
-    """
-
-    path: list[int]
-    bonus_token: int
-    from_residual: bool
-    target_probs: list[float]
-
-
 def walk(
     tokens: Sequence[int],
     parents: Sequence[int],
     logits: Floats,
     sampling: SamplingParams,
     noise: Floats | None,
-) -> Walk:
+) -> Round:
     """Go down from the root while a child holds the token that the target draws at its parent.
 
     The (n_nodes, V) `logits` are those after processors, bias and penalties. `noise` is (levels,
-    num_noises(V)) Gumbel noise by depth; None at temperature 0.
+    num_noises(V)) Gumbel noise by depth; None at temperature 0. The target's probability of a token
+    is NaN if its parent was not reached.
     """
     path, told = [0], [nan] * len(tokens)
     while True:
@@ -63,7 +46,14 @@ def walk(
             told[child] = row.prob_of(tokens[child])
         matching = [child for child in children if tokens[child] == token]
         if not matching:
-            return Walk(path, token, bool(children), [*told, row.prob_of(token)])
+            return Round(
+                tokens,
+                parents,
+                path,
+                bonus_token=token,
+                from_residual=bool(children),
+                target_probs=[*told, row.prob_of(token)],
+            )
         path.append(matching[0])  # of two equal siblings the first, as on the device
 
 

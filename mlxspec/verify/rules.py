@@ -36,18 +36,11 @@ from mlxspec.verify.traversal import quotient, traversal_rule, traverse
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of verifying a draft tree; every field is a lazy MLX array.
+    """The result of verifying a draft tree; every field is a lazy MLX array."""
 
-    Attributes:
-        accepted: (n_nodes,) bool, True at the nodes of the accepted path, the root included.
-        bonus_token: () int32 token that the target adds after the path.
-        from_residual: () bool, True if the last accepted node had children and all of them were
-            rejected.
-    """
-
-    accepted: mx.array
-    bonus_token: mx.array
-    from_residual: mx.array
+    accepted: mx.array  # (n_nodes,) bool, True at the nodes of the accepted path, with the root
+    bonus_token: mx.array  # () int32 token that the target adds after the path
+    from_residual: mx.array  # () bool, True if all children of the last accepted node were rejected
 
 
 def verify(

@@ -22,25 +22,13 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 
-@dataclass
+@dataclass(frozen=True)
 class Traversal:
-    """The nodes in the order of their tests; each test assumes that all earlier ones failed.
+    """The nodes in the order of their tests; each test assumes that all earlier ones failed."""
 
-    Attributes:
-        nodes: Their indices; the root is the last.
-        chances: () float32 acceptance probability of each node.
-        bonus_probs: (V,) float32 distribution of the bonus token after each node.
-    """
-
-    nodes: list[int] = field(default_factory=list)
-    chances: list[mx.array] = field(default_factory=list)
-    bonus_probs: list[mx.array] = field(default_factory=list)
-
-    def add(self, node: int, chance: mx.array, probs: mx.array) -> None:
-        """Add the next node to test."""
-        self.nodes.append(node)
-        self.chances.append(chance)
-        self.bonus_probs.append(probs)
+    nodes: list[int] = field(default_factory=list)  # the root is the last
+    chances: list[mx.array] = field(default_factory=list)  # () float32, of acceptance
+    bonus_probs: list[mx.array] = field(default_factory=list)  # (V,) float32, after each node
 
 
 def traverse(
@@ -59,7 +47,25 @@ def traverse(
             nodes with children; the children were drawn from it without replacement.
     """
     order = Traversal()
-    _Tree(tokens, children, target_probs, draft_probs, order).judge(0, mx.array(1.0))
+
+    def judge(node: int, chance: mx.array) -> None:
+        """List the tests below a node, then its own, from its () float32 probability so far."""
+        p = target_probs[node]
+        q = draft_probs[node] if children[node] else p
+        for child in children[node]:
+            token = tokens[child]
+            judge(child, mx.minimum(1.0, chance * quotient(p[token], q[token])))
+            excess = mx.maximum(chance * p - q, 0.0)
+            mass = excess.sum()
+            p = mx.where(mass > 0, quotient(excess, mass), p)  # only rounding can leave no mass
+            chance = quotient(mass, mass + 1 - chance) if node else chance  # the root keeps 1
+            rest = mx.where(mx.arange(q.shape[0]) == token, 0.0, q)
+            q = quotient(rest, rest.sum())
+        order.nodes.append(node)
+        order.chances.append(chance)
+        order.bonus_probs.append(p)
+
+    judge(0, mx.array(1.0))
     return order
 
 
@@ -77,40 +83,6 @@ def traversal_rule(order: Traversal, uniforms: mx.array) -> tuple[mx.array, mx.a
     is_accepted = uniforms < mx.stack(order.chances[:-1])
     first = mx.argmax(mx.concatenate([is_accepted, mx.array([True])]))
     return mx.array(order.nodes, mx.int32)[first], mx.stack(order.bonus_probs)[first]
-
-
-@dataclass(frozen=True)
-class _Tree:
-    """A draft tree while its tests are listed; see `traverse`."""
-
-    tokens: mx.array
-    children: Sequence[Sequence[int]]
-    target_probs: mx.array
-    draft_probs: mx.array
-    order: Traversal
-
-    def judge(self, node: int, chance: mx.array) -> None:
-        """List the tests below a node, then its own, from its () float32 probability so far."""
-        probs = self.target_probs[node]
-        if self.children[node]:
-            chance, probs = self._all_below_rejected(node, chance, probs)
-        self.order.add(node, chance, probs)
-
-    def _all_below_rejected(
-        self, node: int, chance: mx.array, p: mx.array
-    ) -> tuple[mx.array, mx.array]:
-        """List the tests of a node's children; return its a and p after all were rejected."""
-        q = self.draft_probs[node]
-        for child in self.children[node]:
-            token = self.tokens[child]
-            self.judge(child, mx.minimum(1.0, chance * quotient(p[token], q[token])))
-            excess = mx.maximum(chance * p - q, 0.0)
-            mass = excess.sum()
-            p = mx.where(mass > 0, quotient(excess, mass), p)  # only rounding can leave no mass
-            chance = quotient(mass, mass + 1 - chance) if node else chance  # the root keeps 1
-            rest = mx.where(mx.arange(q.shape[0]) == token, 0.0, q)
-            q = quotient(rest, rest.sum())
-        return chance, p
 
 
 def quotient(numerator: mx.array, denominator: mx.array) -> mx.array:

@@ -110,7 +110,7 @@ def test_a_slot_is_taken_over_and_others_are_given_up():
 def test_a_batch_without_sequences_holds_no_rows():
     decoder = read(TEXTS[2:])
     decoder.keep([])
-    assert decoder.num_slots == 0
+    assert decoder.cache.num_sequences == 0
     assert sum(array.nbytes for array in decoder.cache.arrays) == 0
 
 
@@ -172,7 +172,7 @@ def test_rounds_do_not_copy_the_context(packing):
     prompt = mx.zeros((1, 2, n_tokens, 32))
     one.stage(0, prompt, prompt)
     one.commit(range(n_tokens))
-    cache = BatchCache.like(one, 2)
+    cache = BatchCache(one, 2)
     for sequence in range(2):
         cache.fill(sequence, one)
     rows = mx.ones((2, 2, 8, 32))
@@ -194,8 +194,8 @@ def test_rounds_do_not_copy_the_context(packing):
 
 
 def test_masks_and_positions_of_two_sequences():
-    layout = batch_layout([2, 4], [[-1, 0, 0, 1], [-1, 0, 1, 0]], [None, 3])
-    assert layout.positions.tolist() == [[2, 3, 3, 4], [4, 5, 6, 5]]
+    positions, masks = batch_layout([2, 4], [[-1, 0, 0, 1], [-1, 0, 1, 0]], [None, 3])
+    assert positions.tolist() == [[2, 3, 3, 4], [4, 5, 6, 5]]
     everything = [
         ["11100000", "11110000", "11101000", "11110100"],
         ["11111000", "11111100", "11111110", "11111001"],
@@ -205,8 +205,8 @@ def test_masks_and_positions_of_two_sequences():
         ["00111000", "00011100", "00001110", "00011001"],
     ]
     for key, expected in ((None, everything), (3, window)):
-        assert layout.masks[key].shape == (2, 1, 4, 8)
-        seen = layout.masks[key][:, 0].astype(mx.int32).tolist()
+        assert masks[key].shape == (2, 1, 4, 8)
+        seen = masks[key][:, 0].astype(mx.int32).tolist()
         assert [["".join(map(str, row)) for row in rows] for rows in seen] == expected
 
 
@@ -237,7 +237,7 @@ def test_refuses_a_path_that_leaves_its_branch(paths):
 
 
 def test_a_cache_refuses_rows_of_another_batch_and_rows_that_are_not_there():
-    cache = BatchCache(1, 3)
+    cache = BatchCache(Cache(1), 3)
     rows = mx.zeros((2, 1, 1, 32))
     with pytest.raises(CacheError, match="rows of 2 sequences do not fit a cache of 3"):
         cache.stage(0, rows, rows)

@@ -185,7 +185,7 @@ def test_hidden_states_of_the_whole_history_leave_the_decoder_as_it_was(family, 
     assert (final.shape, [state.shape for state in captured]) == ((20, 64), [(20, 64)] * 2)
     for length in (1, 12, 13, 20):
         assert_close(logits[length - 1], said(TEXT[:length]))
-    np.testing.assert_array_equal(captured[1], decoder.embed_tokens(TEXT[:20]))
+    np.testing.assert_array_equal(captured[1], decoder.model.embed(mx.array(TEXT[:20])))
     assert_is_as_if_read_from_nothing(decoder, TEXT[:20], said)
 
 
@@ -212,7 +212,7 @@ def test_embeddings_and_head_are_those_of_the_checkpoint(is_tied):
     decoder = Decoder(tiny_model(tie_word_embeddings=is_tied))
     embedding = np.array(decoder.model.model.embed_tokens.weight)
     head = embedding if is_tied else np.array(decoder.model.lm_head.weight)
-    states = decoder.embed_tokens([3, 0, 3])
+    states = decoder.model.embed(mx.array([3, 0, 3]))
     np.testing.assert_array_equal(states, embedding[[3, 0, 3]])
     for shape in ((64,), (3, 64), (1, 3, 64)):
         hidden = mx.random.normal(shape, key=mx.random.key(1))

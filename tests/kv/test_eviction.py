@@ -160,7 +160,7 @@ def test_the_memory_of_evicted_rows_is_free():
 def test_sequences_of_a_batch_evict_apart_and_each_sees_its_own_rows(packing):
     rng = random.Random(4)
     one = Cache(4, windows=WINDOWS, eviction=EVICTION, quantization=packing)
-    cache = BatchCache.like(one, 3)
+    cache = BatchCache(one, 3)
     texts = [[], [], []]
 
     def join(sequence, length):
@@ -215,7 +215,7 @@ def filled(one, text):
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_a_text_that_leaves_a_batch_takes_its_rows_and_forgets_no_eviction(packing):
     one = Cache(4, windows=WINDOWS, eviction=EVICTION, quantization=packing)
-    cache, texts = BatchCache.like(one, 3), [list(range(n, n + n)) for n in (3, 41, 26)]
+    cache, texts = BatchCache(one, 3), [list(range(n, n + n)) for n in (3, 41, 26)]
     for sequence, text in enumerate(texts):
         cache.fill(sequence, filled(one, text))
     cache.keep([2, 1])
