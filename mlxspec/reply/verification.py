@@ -1,8 +1,8 @@
 """How the drafts of one reply are verified: a chain of node processors, then one verification.
 
 A node processor gets the logits after each node of a draft tree, with the tree, and returns others:
-the caller's processors, bias and penalties, the grammar. What a reply has of these, and the rule
-that decides, is chosen when it begins.
+the caller's processors, bias and penalties, the grammar. What a reply has of these is chosen when
+it begins. A sampler of the caller decides alone; else the rule does that fits the draft.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from mlxspec.device.backend import sync, values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.grammar.constraint import Constraint, masked
-from mlxspec.params import GenerationParams, Sampler
+from mlxspec.params import GenerationParams
 from mlxspec.reply.pending import DeviceRound, HostRound, PendingRound
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.processors import choose, process
-from mlxspec.verify.rules import Verdict, is_matched, match_rule, verify
+from mlxspec.verify.rules import is_matched, match_rule, verify
 
 NodeProcessor = Callable[[mx.array, DraftTree], mx.array]
 """Returns (n_nodes, V) logits, given those before it and the tree below the last token."""
@@ -46,9 +46,6 @@ class Verification:
         self.reads_text = bool(processors or params.sampler or sampling.has_penalties)
         # The host draws by itself, so it cannot ask a sampler.
         self._is_for_host = backend.verifies_on_host() and params.sampler is None
-        self._judge: Callable[[Draft, NodeDistributions, Noise], Verdict] = self._by_rule
-        if params.sampler is not None:
-            self._judge = partial(_by_sampler, params.sampler)
 
     def constrain(self, constraint: Constraint) -> None:
         """Apply a grammar; call it before the first round."""
@@ -79,17 +76,18 @@ class Verification:
             is_greedy = params.sampling.is_greedy
             levels = None if is_greedy else noise.gumbel(tree.num_levels, self._vocab_size)
             return HostRound(draft, distributions, tree, levels, num_top_tokens)
+        if params.sampler is not None:
+            verdict = match_rule(tree, choose(params.sampler, distributions.logprobs))
+        else:
+            verdict = verify(safe, distributions, noise, params.rule)
         return DeviceRound.of(
             draft,
             tree,
-            self._judge(safe, distributions, noise),
+            verdict,
             distributions,
             num_top_tokens,
             keeps_distributions=params.on_logits is not None,
         )
-
-    def _by_rule(self, draft: Draft, distributions: NodeDistributions, noise: Noise) -> Verdict:
-        return verify(draft, distributions, noise, self._params.rule)
 
     def _adjusted(self, logits: mx.array, tree: DraftTree) -> mx.array:
         counts = self._counts.along(tree) if self._counts else None
@@ -102,10 +100,3 @@ def _masked(constraint: Constraint, logits: mx.array, tree: DraftTree) -> mx.arr
         sync(tree.tokens, tree.parents)
     mx.async_eval(logits)
     return masked(constraint, logits, values(tree.tokens), values(tree.parents))
-
-
-def _by_sampler(
-    sampler: Sampler, draft: Draft, distributions: NodeDistributions, noise: Noise
-) -> Verdict:
-    """Follow the tokens that the caller's sampler chooses."""
-    return match_rule(draft.tree, choose(sampler, distributions.logprobs))

@@ -94,7 +94,11 @@ class NodeDistributions:
 
 
 def top_tokens(logits: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Return the (n, k) int32 tokens with the k largest of (n, V) logits, and these, best first."""
+    """Return the k largest of (n, V) logits per row.
+
+    Returns:
+        (n, k) int32 tokens, best first, and (n, k) their logits.
+    """
     candidates = _best_blocks(logits, k)
     values = mx.take_along_axis(logits, candidates, axis=-1)
     best = mx.argsort(-values, axis=-1)[:, :k]
