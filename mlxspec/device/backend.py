@@ -1,11 +1,9 @@
 """Prepares the process before MLX is imported, and describes the machine.
 
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
-works before `mlx.core` is imported (see `blas.py`); `MLXSPEC_BLAS=stock|auto|PATH` chooses it. On
-macOS it sets `MLX_MAX_OPS_PER_BUFFER` and, from 32 GB on, `MLX_MAX_MB_PER_BUFFER`, unless they are
-set: they limit Metal's command buffers, and small models need many short launches.
-
-Nothing here imports MLX at import time, so recorded replies can be shown without MLX.
+works before `mlx.core` is imported (`blas.py`; `MLXSPEC_BLAS=stock|auto|PATH` chooses it). On macOS
+it enlarges Metal's command buffers, because small models need many short launches. Nothing here
+imports MLX at import time, so recorded replies can be shown without MLX.
 """
 
 import importlib.util

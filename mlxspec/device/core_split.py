@@ -10,9 +10,9 @@ https://arxiv.org/abs/1909.08053). No sum is cut, so the result is that of the w
     core 1   k, v       |           | o, lower rows | up ......... | down, lower rows
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import mlx.core as mx
 
@@ -38,27 +38,27 @@ WHOLE = Part(0, 1)
 
 
 class _CoreSplit:
-    """The cores that share the work of this process, and the streams of all but the first."""
+    """How many cores share the work of this process, and the stream of the second one."""
 
     def __init__(self) -> None:
         self.count = 0
         self.is_open = False
         self.blas_threads = 1  # threads that the BLAS would use without a split
-        self._own: list[mx.ThreadLocalStream] = []
-        self._shared: list[mx.Stream] = []
+        self._own: mx.ThreadLocalStream | None = None
+        self._shared: mx.Stream | None = None
 
     def open(self) -> None:
         self.is_open, self.count = True, backend.num_split_cores()
         self.blas_threads = blas_threads()
         if self.count:
             set_blas_threads(1)
-        self._own = [mx.new_thread_local_stream(mx.cpu) for _ in range(1, self.count)]
-        cpu = mx.Device(mx.cpu)
-        self._shared = [turns.shared_stream(cpu, core) for core in range(1, self.count)]
+        if self.count > 1:
+            self._own = mx.new_thread_local_stream(mx.cpu)
+            self._shared = turns.shared_stream(mx.Device(mx.cpu), 1)
 
     @property
-    def others(self) -> Sequence[mx.Stream | mx.ThreadLocalStream]:
-        """The streams of all cores but the first: the shared ones in a turn, else the thread's."""
+    def second(self) -> Any:
+        """The stream of the second core: the shared one in a turn, else the thread's own."""
         return self._shared if turns.is_mine() else self._own
 
 
@@ -95,17 +95,13 @@ def each(run: Callable[[Part], First]) -> list[First]:
     """Return the result of every core for its part, which is the whole matrix without a split."""
     if count() < 2:
         return [run(WHOLE)]
-    results = [run(Part(0, count()))]
-    for index, stream in enumerate(_split.others, 1):
-        with mx.stream(stream):
-            results.append(run(Part(index, count())))
-    return results
+    return list(together(lambda: run(Part(0, 2)), lambda: run(Part(1, 2))))
 
 
 def together(first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-    """Return the results of two computations, run on two cores if there are two."""
+    """Return the results of two computations, run on two cores if these share work."""
     if count() < 2:
         return first(), second()
-    with mx.stream(_split.others[0]):
+    with mx.stream(_split.second):
         beside = second()
     return first(), beside

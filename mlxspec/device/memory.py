@@ -12,7 +12,6 @@ import ctypes
 import os
 import platform
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Protocol
 from weakref import WeakSet
 
@@ -37,7 +36,10 @@ class Weights(Protocol):
 
 
 class Wired:
-    """The share of one engine in the wired memory, as long as this object lives."""
+    """The share of one engine in the wired memory, as long as this object lives.
+
+    It is made and released in a turn of the device, so no reply computes then.
+    """
 
     def __init__(self, model: Weights) -> None:
         """Wire the evaluated weights of a model where that is safe and useful.
@@ -50,22 +52,19 @@ class Wired:
             WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
         """
         self.model = model
-        with _process.lock:
-            _process.parts.add(self)
-            _set_limit()
+        _process.parts.add(self)
+        _set_limit()
 
     def release(self) -> None:
-        """Release the share; call it when no reply is being written."""
-        with _process.lock:
-            _process.parts.discard(self)
-            _set_limit()
+        """Release the share."""
+        _process.parts.discard(self)
+        _set_limit()
 
 
 @dataclass
 class _Process:
     parts: WeakSet[Wired] = field(default_factory=WeakSet)
     limit: int = 0  # bytes, the value set last
-    lock: Lock = field(default_factory=Lock)
 
 
 _process = _Process()

@@ -1,11 +1,9 @@
 """Threads take turns at the device, in streams that all threads share.
 
 MLX gives every thread its own streams, and no other thread can evaluate an array that is lazy in
-them. If a reply is iterated in a worker thread, or in a new thread at each step as asynchronous
-servers do, no other thread could use its cache. So an engine computes only in shared streams. MLX
-does not protect these: two threads must never use one at the same time. So a thread holds a lock,
-its turn, for one step of a reply, such as a round. The caller gets the events of the step after the
-turn.
+them, so an engine computes only in shared streams: its replies may be iterated in any threads. MLX
+does not protect a stream from use by two threads at once. So a thread holds a lock, its turn, for
+one step of a reply, such as a round. The caller gets the events of the step after the turn.
 
 MLX also stores Python objects for each thread (compiled functions, random state). They must be
 freed before the interpreter ends, or the process aborts then.

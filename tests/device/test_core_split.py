@@ -126,7 +126,7 @@ def test_every_core_computes_its_part_in_a_stream_of_its_own():
         return part.core
 
     assert each(run) == [0, 1]
-    (first, here), (second, there) = seen
+    (second, there), (first, here) = seen
     assert (first, second) == (Part(0, 2), Part(1, 2))
     assert here == stream_now() != there
     assert together(stream_now, stream_now) == (here, there)

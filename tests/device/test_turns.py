@@ -109,17 +109,17 @@ def test_batches_and_replies_of_several_threads_do_not_disturb_each_other():
 def test_streams_of_a_turn_are_shared_and_others_are_a_thread_s_own(monkeypatch):
     monkeypatch.setattr(core_split._split, "count", 2)
     monkeypatch.setattr(core_split._split, "is_open", True)
-    monkeypatch.setattr(core_split._split, "_own", ["own"])
-    monkeypatch.setattr(core_split._split, "_shared", ["shared"])
+    monkeypatch.setattr(core_split._split, "_own", "own")
+    monkeypatch.setattr(core_split._split, "_shared", "shared")
     with turns.device_turn():
-        shared = core_split._split.others
-    assert core_split._split.others == ["own"]
+        shared = core_split._split.second
+    assert core_split._split.second == "own"
 
     def others():
         with turns.device_turn():
-            return core_split._split.others
+            return core_split._split.second
 
-    assert in_a_thread(others) == shared == ["shared"]
+    assert in_a_thread(others) == shared == "shared"
 
 
 # ---- turns -----------------------------------------------------------------------------------
