@@ -5,14 +5,12 @@
     for reply, event in batch.step(): ...      # some of a prompt, one round for all that are ready
     second = batch.join("Another", params)     # from the next step on, both share each forward
 
-A step first reads a part of the oldest waiting prompt, so a long prompt delays the other replies by
-only one chunk at a time. Then it writes one round for all replies.
-
-A single reply, such as that of `Engine.generate`, is written by a `ReplyWriter`; when a second one
-joins, both move to the `BatchWriter`. Replies that cannot share a forward each keep a writer and a
-decoder of their own, and write their rounds one after the other: slower, but exact. That is so
-where the cache rotates, where the drafter continues the forward of its own reply, and where the
-target verifies no trees, because a batch of unequal drafts is a forward of trees.
+A step first reads one chunk of the oldest waiting prompt, then writes one round for all replies. A
+single reply, such as that of `Engine.generate`, is written by a `ReplyWriter`; when a second one
+joins, both move to the `BatchWriter`. Replies that cannot share a forward keep writers and decoders
+of their own, and write their rounds one after the other. That is so where the cache rotates, where
+the drafter continues the forward of its own reply, and where the target verifies no trees, because
+a batch of unequal drafts is a forward of trees.
 """
 
 from collections import deque
@@ -96,7 +94,7 @@ class OpenBatch:
         self._grammars = grammars or Grammars(tokenizer)
         stores_rows = workspace.decoder.can_adopt and workspace.decoder.cache.can_be_cut
         self._prefixes = prefixes if prefixes is not None and stores_rows else PrefixCache(0)
-        self._members: list[Reply] = []  # including those that have left in this step
+        self.present: list[Reply] = []  # all, including those that have left in this step
         self._is_broken = False  # whether an error or an interrupt has ended the last step
         self._begin()
 
@@ -109,9 +107,9 @@ class OpenBatch:
         self._prefixes.clear()
         self._spare = [self.workspace]
         self._workspaces: dict[Reply, Workspace] = {}
-        self._running: list[Reply] = []
-        self._waiting = deque(reply for reply in self._members if not reply.has_ended)
-        for reply in self._waiting:
+        self.running: list[Reply] = []  # those whose prompt is read
+        self.waiting = deque(reply for reply in self.present if not reply.has_ended)
+        for reply in self.waiting:
             reply.begin_again()
 
     def continue_in(self, workspace: Workspace) -> None:
@@ -130,27 +128,12 @@ class OpenBatch:
     @property
     def num_replies(self) -> int:
         """Number of replies that are not over, running or with an unread prompt."""
-        return sum(not reply.has_ended for reply in self._members)
-
-    @property
-    def present(self) -> list[Reply]:
-        """All replies, including those that have left in this step."""
-        return list(self._members)
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of replies whose prompt is not read yet."""
-        return len(self._waiting)
+        return sum(not reply.has_ended for reply in self.present)
 
     @property
     def has_room(self) -> bool:
         """Whether one more reply could run at once."""
         return self.num_replies < self._settings.batch_size
-
-    @property
-    def running(self) -> list[Reply]:
-        """The replies whose prompt is read."""
-        return list(self._running)
 
     def join(
         self,
@@ -160,15 +143,7 @@ class OpenBatch:
     ) -> Reply:
         """Add a reply; it waits while all slots are taken.
 
-        Args:
-            prompt: Text without a chat template, or token ids.
-            params: Settings; None for the defaults.
-            stop_when: Called with every token before the events of its round; True makes that token
-                the last.
-
-        Raises:
-            ValueError: As in `Engine.generate`.
-            ContextLengthError: The prompt is longer than the model's context.
+        Arguments and errors are those of `Engine.generate`.
         """
         target = self.workspace.decoder
         job = job_of(prompt, params, target, self._grammars, self._chain_rule)
@@ -177,8 +152,8 @@ class OpenBatch:
     def add(self, job: Job, stop_when: StopWhen = never) -> Reply:
         """Add a reply as `join` does, for a prompt that is already checked; see `Engine.job`."""
         reply = Reply(job, self.workspace.decoder, self._tokenizer, stop_when)
-        self._members.append(reply)
-        self._waiting.append(reply)
+        self.present.append(reply)
+        self.waiting.append(reply)
         return reply
 
     # ---- a step ----------------------------------------------------------------------------
@@ -196,33 +171,33 @@ class OpenBatch:
                 self.workspace = self.workspace.like(self.workspace.decoder.apart())
                 self._begin()
             self._is_broken, num_read = True, 0
-            while self._waiting and num_read < PREFILL_CHUNK and self._may_read:
+            while self.waiting and num_read < PREFILL_CHUNK and self._may_read:
                 num_read += self.read(PREFILL_CHUNK - num_read)
             self.write()
             self._is_broken = False
-        told = [(one, event) for one in self._members for event in one.take_events()]
-        self._members = [reply for reply in self._members if not reply.has_ended]
+        told = [(one, event) for one in self.present for event in one.take_events()]
+        self.present = [reply for reply in self.present if not reply.has_ended]
         return told
 
     @property
     def _may_read(self) -> bool:
-        return len(self._running) < self._settings.batch_size or self._waiting[0].is_over
+        return len(self.running) < self._settings.batch_size or self.waiting[0].is_over
 
     def read(self, most: int = PREFILL_CHUNK) -> int:
         """Read up to `most` tokens of the oldest waiting prompt; return how many were read.
 
         A prompt whose decoder got another text meanwhile is read whole.
         """
-        reply, num_read = self._waiting[0], 0
+        reply, num_read = self.waiting[0], 0
         if reply.is_over:
-            self._waiting.popleft()
+            self.waiting.popleft()
             self._end(reply)
             return 0
         writer = self._writer_of(reply) if reply in self._writers else self._begin_reading(reply)
         if writer.is_reading:
             num_read = reply.attempt(partial(writer.read, most)) or 0
         if not writer.is_reading:
-            self._running.append(self._waiting.popleft())
+            self.running.append(self.waiting.popleft())
         return num_read
 
     def _begin_reading(self, reply: Reply) -> ReplyWriter:
@@ -256,16 +231,16 @@ class OpenBatch:
     def write(self) -> None:
         """Write a round of all running replies; those that are over leave."""
         self._release()
-        is_reading = any(reply in self._writers for reply in self._waiting)
-        if self._shared and len(self._running) == 1 and not is_reading:
-            (reply,) = self._running
+        is_reading = any(reply in self._writers for reply in self.waiting)
+        if self._shared and len(self.running) == 1 and not is_reading:
+            (reply,) = self.running
             if reply not in self._writers:
                 self._shared.move_to_reader(reply)
                 self._write_alone(reply)
         else:
             self._share()
-        most = self._settings.nodes_each(len(self._running)) if self._running else 0
-        for reply in self._running:
+        most = self._settings.nodes_each(len(self.running)) if self.running else 0
+        for reply in self.running:
             if reply in self._writers:
                 reply.attempt(partial(self._write_one, reply, most))
         if self._shared and self._shared.replies:
@@ -280,7 +255,7 @@ class OpenBatch:
 
     def _share(self) -> None:
         """Let the running replies share their forwards, if that is possible."""
-        for reply in self._running if self._shared else ():
+        for reply in self.running if self._shared else ():
             if writer := self._writers.pop(reply, None):
                 writer.leave()
                 assert self._shared
@@ -290,8 +265,8 @@ class OpenBatch:
 
     def _release(self) -> None:
         """Let the replies that are over leave."""
-        over = [reply for reply in self._running if reply.is_over]
-        self._running = [reply for reply in self._running if not reply.is_over]
+        over = [reply for reply in self.running if reply.is_over]
+        self.running = [reply for reply in self.running if not reply.is_over]
         for reply in over:
             self._end(reply)
 

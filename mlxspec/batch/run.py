@@ -49,7 +49,7 @@ def replies_as_they_end(
         with device_turn():
             while batch.has_room and (job := next_job()):
                 reply = batch.add(job, partial(stop_when, job.index))
-                while batch.num_waiting:
+                while batch.waiting:
                     _ask(reply, should_stop)
                     batch.read()
             if not batch.present:

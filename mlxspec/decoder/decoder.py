@@ -1,8 +1,8 @@
 """The decoder: a model, its cache and its token history, always consistent.
 
-`history` is exactly the tokens of the committed cache rows. A forward only *stages* rows; `commit`
-adds rows and tokens together. A method that raises leaves the decoder unchanged, so the next call
-works. If an interrupt prevents that, `rollback_to` repairs the decoder.
+`history` is exactly the tokens of the committed cache rows: a forward only *stages* rows, and
+`commit` adds rows and tokens together. A method that raises leaves the decoder unchanged. If an
+interrupt prevents that, `rollback_to` repairs the decoder.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The target's hidden states, and the readers that receive them.
 
-Trained drafters use hidden states of the target: the output of the final norm, and the states
-entering some layers. The normal forwards of prompt and draft trees capture these, and each commit
-passes the committed rows to the readers. No extra forward is needed.
+Trained drafters use the output of the final norm, and the states entering some layers. The normal
+forwards capture these, and each commit passes the committed rows to the readers.
 """
 
 from collections.abc import Mapping, Sequence

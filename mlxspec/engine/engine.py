@@ -1,9 +1,9 @@
 """The engine: one target, one drafter, and the replies that they write.
 
-A reply is an iterator over an open batch of one. Its caller may pause it, resume it in another
-thread at every step, or start another reply in the meantime. So each step takes a turn of the
-device (`device/turns.py`), and the target belongs to the newest reply. An older reply that
-continues beside it gets a decoder of its own, and the target if the newer reply is over by then.
+A reply is an iterator over an open batch of one. Its caller may resume it in another thread at
+every step, so each step takes a turn of the device (`device/turns.py`), or start another reply
+meanwhile. The target belongs to the newest reply. An older one that continues beside it gets a
+decoder of its own, and the target if the newer reply is over by then.
 """
 
 import weakref
@@ -250,12 +250,7 @@ class Engine:
         """Return a prompt and its settings, checked, for `OpenBatch.add`.
 
         A long prompt and a large grammar take time here. Any thread may call it while others use
-        the engine.
-
-        Raises:
-            ValueError: As in `generate`.
-            UnsupportedOperationError: As in `generate`.
-            ContextLengthError: As in `generate`.
+        the engine. It raises what `generate` raises.
         """
         target, rule = self.target, self.chain_rule
         return job_of(prompt, params, target, self._grammars, rule, model=self.name)
@@ -348,7 +343,7 @@ class Engine:
                     reply.cancel()
                 with self._step():
                     self._settle(reply, batch)
-                    if batch.num_waiting:
+                    if batch.waiting:
                         batch.read()
                     else:
                         batch.write()
@@ -371,9 +366,7 @@ class Engine:
     def _step(self) -> Iterator[None]:
         """Hold the device for one step that needs the target as the last step left it.
 
-        Raises:
-            UnsupportedOperationError: A function that a step of a reply calls, such as `stop_when`
-                or a logits processor, is using the engine.
+        A function that a step of a reply calls, such as `stop_when`, cannot use the engine.
         """
         with device_turn():
             if self._is_in_step:

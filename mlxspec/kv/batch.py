@@ -4,10 +4,9 @@
     sequence 1 [ committed ............... | staged ]
     sequence 2 [ committed .. | staged ]
 
-A forward stages equally many rows in every sequence, after its committed rows. If a tree is
-narrower than the widest one, its last rows are padding, which no other row sees and no commit
-keeps. A commit moves only rows that are not in their slots already: it costs the accepted rows.
-Layers with a window evict as in a single cache, all sequences at once.
+A forward stages equally many rows in every sequence. In a tree that is narrower than the widest one
+the last rows are padding, which no other row sees and no commit keeps. A commit moves only rows
+that are not in their slots already. Layers with a window evict in all sequences at once.
 """
 
 from collections.abc import Sequence

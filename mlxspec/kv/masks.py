@@ -4,9 +4,8 @@ A new row attends to a committed row if plain decoding at that position would st
 cache, and to a staged row if it is on the new row's path. Masks compare positions, never slots. So
 they are the same before and after a ring has wrapped, and for a prefill in chunks of any size.
 
-In a batch each row attends to its own sequence and to its own path. The host knows the trees of a
-batch, because drafters that read only text grow them there. So the host makes masks and positions
-and copies them to the device once, instead of many small operations on the device.
+The host knows the trees of a batch, so it makes their masks and positions and copies them to the
+device once, instead of many small operations on the device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,10 +3,9 @@
     root ─ "You are an agent ..." ─┬─ "user: sort this" ─ "assistant: ..."
                                    └─ "user: explain that"
 
-A trie of token runs: each node holds only the rows of its own run, so a shared prefix is stored
-once. If the nodes exceed the limit, the least recently used leaf is dropped. Arrays of MLX never
-change, so a sequence that continues from its rows still has them. Only rows of a cache that can be
-cut anywhere (`Cache.can_be_cut`) belong here.
+A trie of token runs, each with only its own rows, so a shared prefix is stored once. If they exceed
+the limit, the least recently used leaf is dropped. Only rows of a cache that can be cut anywhere
+(`Cache.can_be_cut`) belong here.
 """
 
 from collections.abc import Callable, Iterator, Sequence

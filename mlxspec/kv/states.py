@@ -1,13 +1,12 @@
 """Recurrent states: a layer's summary of the whole past, one version per staged row.
 
-Keys and values can be cut off; the state of a recurrent layer cannot. So a forward over a draft
+The state of a recurrent layer cannot be cut off as keys and values can. So a forward over a draft
 keeps the state after *each* of its rows. A row starts from the state of its parent, a commit keeps
 the state after the last row of the path, and a rollback keeps the committed one. Arrays never
 change in MLX, so a version of a state is a reference, not a copy.
 
-A leaf holds several arrays (a convolution's last inputs, a matrix). Layers may set them at
-different times of one forward. So a row reads an array from its own version, else from that of the
-nearest ancestor, else from the committed state.
+A leaf holds several arrays (a convolution's last inputs, a matrix), which layers may set at
+different times of one forward. So a row reads each from the nearest of its ancestors that has it.
 """
 
 from collections.abc import Sequence

@@ -3,10 +3,10 @@
     window 8     [ evicted ......... | held: slack, window | staged ]
     no window    [ held: all rows ......................... | staged ]
 
-A new row is at or after the end of the text, so it sees no row that is more than a window older. A
-commit evicts older rows once they fill a block: moving the remaining rows costs a few rows per
-token, whatever the context. Some slack stays, so that a chat can go back a little without reading
-its text again. Masks are made for all positions; each layer takes the columns that it holds.
+A new row sees no row that is more than a window older. A commit evicts such rows once they fill a
+block: moving the remaining rows costs a few rows per token, whatever the context. Some slack stays,
+so that a chat can go back a little without reading its text again. Masks are made for all
+positions; each layer takes the columns that it holds.
 """
 
 from collections.abc import Mapping, Sequence

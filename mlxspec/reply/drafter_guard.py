@@ -1,7 +1,7 @@
 """Guards a reply against its drafter: failures, and trees that the target cannot verify.
 
-If a drafter fails, the reply loses only its drafts: all later rounds are plain. If the target
-verifies only chains, a tree becomes a chain; if it verifies no draft, the drafter is not called.
+If a drafter fails, all later rounds are plain. If the target verifies only chains, a tree becomes a
+chain; if it verifies no draft, the drafter is not called.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """A round before the host has waited for it: its verification is lazy, often its draft too.
 
-The host needs a few small arrays of a round. They are evaluated together, only here, so a round
-waits once; the device can start on them earlier. There are three kinds: the device verifies; or the
-host, on a CPU, once it has the logits; or nobody, if a grammar decides all that is left.
+The few small arrays that the host needs are evaluated together, only here, so a round waits once.
+The device verifies; or the host, on a CPU, once it has the logits; or nobody, if a grammar decides
+all that is left.
 """
 
 from abc import ABC, abstractmethod

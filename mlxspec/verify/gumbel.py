@@ -1,13 +1,12 @@
 """Draws from a distribution with the Gumbel-max trick, in two stages and exact for rare tokens.
 
 The argmax of log p + noise, with independent Gumbel noise for every choice, is a draw from p. The
-first stage draws a block of the vocabulary by its mass, the second a token of that block. So a draw
-needs noise for the blocks and for the tokens of one block. Noise for the whole vocabulary takes
-longer to generate than the rest of verification.
+first stage draws a block of the vocabulary by its mass, the second a token of that block, because
+noise for the whole vocabulary takes longer to generate than the rest of verification.
 
-A rare token needs the upper tail of the noise. Here the tail comes from uniforms near 0, which
-float32 resolves to 2**-32. In MLX's own noise it comes from uniforms near 1, resolved to 2**-24,
-and its inverse CDF over a single row is no better: both lose tokens below 1e-7.
+A rare token needs the upper tail of the noise. Here that comes from uniforms near 0, which float32
+resolves to 2**-32. MLX's own noise takes it from uniforms near 1, resolved to 2**-24, and so loses
+tokens below 1e-7, as does its inverse CDF over a single row.
 """
 
 from collections.abc import Sequence

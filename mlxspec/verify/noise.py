@@ -1,12 +1,10 @@
 """Random noise as a function of only the seed and the position in the text.
 
-The token at position t is a function of its distribution p and of Gumbel noise G_t (`gumbel.draw`).
-G_t does not depend on the draft: a draft decides how many positions a round covers, not which
-tokens they get. So every draft that the match rule verifies gives the text of plain sampling with
-the same seed (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Nodes of one depth share their
-noise: at most one of them is on the path, so only one draw counts.
-
-All other random numbers come from separate streams, independent of the token noise.
+The token at position t is a function of its distribution p and of Gumbel noise G_t (`gumbel.draw`),
+which does not depend on the draft. So every draft that the match rule verifies gives the text of
+plain sampling with the same seed (Daliri et al. 2024, https://arxiv.org/abs/2408.07978). Nodes of
+one depth share their noise: at most one of them is on the path, so only one draw counts. All other
+random numbers come from separate streams, independent of the token noise.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,8 @@
 """The caller's own logits processors and samplers, called once per node of a draft.
 
-In plain decoding such a function gets the text so far. In a tree every node has a different text
-before it, so the function is called once per node, with the text of that node. Whichever path is
-accepted, its tokens follow from the results of plain decoding. This is true for functions that
-depend only on their arguments, and for independent draws.
+In a tree every node has a different text before it, so a function is called with the text of each
+node. Whichever path is accepted, its tokens follow from the results of plain decoding. This is true
+for functions that depend only on their arguments, and for independent draws.
 """
 
 from collections.abc import Iterator, Sequence

@@ -334,4 +334,4 @@ def test_more_replies_than_slots_wait_their_turn():
         batch.join(prompt, params_of())
     assert not batch.has_room
     batch.step()
-    assert (len(batch.running), batch.num_waiting) == (2, 2)
+    assert (len(batch.running), len(batch.waiting)) == (2, 2)
