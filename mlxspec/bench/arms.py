@@ -1,8 +1,7 @@
 """The arms of mlxspec itself: one engine, and one drafter per arm.
 
 A word of `--arms` is a word of `--drafter`; `plain` means `none`, and a plus sign joins drafters to
-a pool. Every conversation starts with a new drafter: one that has seen the reply before would only
-repeat it. The modes of the bench are lists of arms.
+a pool. Every conversation starts with a new drafter: one that knows the reply would repeat it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +32,7 @@ class Arm(Protocol):
         """Start a conversation: forget all that the drafter learned in earlier ones."""
 
     def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
-        """Reply to a prompt that is in no cache.
-
-        Other projects use only `max_tokens`, the temperature and the seed of `params`.
-        """
+        """Reply to a prompt that is in no cache; peers read length, temperature and seed alone."""
 
 
 class OwnArm:
@@ -50,15 +46,9 @@ class OwnArm:
         budget: Budget | None = None,
         **settings: Any,
     ) -> None:
-        """Make an arm.
-
-        `settings` replace those of every reply. If `budget` is None, the engine's own decides.
-        """
-        self.name = name
-        self.engine = engine
-        self._make_drafter = make_drafter
-        self._budget = budget
-        self._settings = settings
+        """`settings` replace those of every reply; without a budget the engine's own decides."""
+        self.name, self.engine = name, engine
+        self._make_drafter, self._budget, self._settings = make_drafter, budget, settings
         self._drafter = make_drafter()
 
     def begin(self) -> None:
@@ -85,11 +75,14 @@ def check_arms(names: Sequence[str]) -> None:
 def own_arms(
     names: Sequence[str], context: DrafterContext, budget: Budget | None = None
 ) -> list[OwnArm]:
-    """Return the arms that these words name; if `budget` is None, the engine's own budget decides.
-
-    Raises `MlxspecError` if a drafter is missing, or does not fit this target.
-    """
-    return [_own_arm(name, context, budget) for name in names]
+    """Return the arms that these words name; `budget` is as in `OwnArm`."""
+    arms = []
+    for name in names:
+        drafter = _found(name, context)
+        title = f"auto={drafter.replace(',', '+')}" if name == "auto" else name
+        build = partial(build_drafter, drafter, context)
+        arms.append(OwnArm(title, context.engine, build, budget))
+    return arms
 
 
 def plain_arm(context: DrafterContext) -> OwnArm:
@@ -107,16 +100,12 @@ def drafters_here(context: DrafterContext) -> list[str]:
 
 def make_drafter(name: str, context: DrafterContext) -> Drafter:
     """Return a new drafter for an arm."""
-    drafter = _drafter_of(name)
-    return build_drafter(choose_drafter(context).drafter if drafter == "auto" else drafter, context)
+    return build_drafter(_found(name, context), context)
 
 
-def _own_arm(name: str, context: DrafterContext, budget: Budget | None) -> OwnArm:
+def _found(name: str, context: DrafterContext) -> str:
     drafter = _drafter_of(name)
-    if drafter == "auto":
-        drafter = choose_drafter(context).drafter
-        name = f"auto={drafter.replace(',', '+')}"
-    return OwnArm(name, context.engine, partial(build_drafter, drafter, context), budget)
+    return choose_drafter(context).drafter if drafter == "auto" else drafter
 
 
 def _drafter_of(name: str) -> str:
@@ -130,24 +119,19 @@ def _drafter_of(name: str) -> str:
 
 _LINES, _EDITS = 150, 5
 _NAMES = "alpha beta gamma delta omega north south east west red green blue gold silver"
-_WORDS = tuple(_NAMES.split(" "))
+_WORDS = _NAMES.split(" ")
 
 
 class PredictedArm:
-    """An arm that gets a prediction: its plain reply, in which some lines are changed.
-
-    Plain decoding writes that reply before the time of the arm begins.
-    """
+    """An arm that gets a prediction: its plain reply, in which some lines are changed."""
 
     def __init__(self, arm: OwnArm, change: str, plain: OwnArm) -> None:
         """`change` is a key of `CHANGES`."""
-        self.name = f"{arm.name}, {change}"
+        self.name, self.begin = f"{arm.name}, {change}", arm.begin
         self._arm, self._plain, self._change = arm, plain, CHANGES[change]
 
-    def begin(self) -> None:
-        self._arm.begin()
-
     def write(self, prompt: Sequence[int], params: GenerationParams) -> Trial:
+        # plainly, before the time of the arm begins
         text = self._plain.engine.tokenizer.decode(self._plain.write(prompt, params).tokens)
         return self._arm.write(prompt, replace(params, prediction=self._change(text)))
 

@@ -4,9 +4,7 @@
 
 All arms reply greedily to the same prompts over the same weights, in rotating order. The time runs
 from the first prompt to the last token, prefill included, so a batch gains nothing if a reply
-waits. Replies must be the same as those of plain decoding, one by one. Where they differ, the gap
-between the target's logits of the two tokens shows whether rounding explains it. If not, the exit
-code is 1.
+waits. The exit code is 1 if a reply differs from plain decoding and rounding does not explain it.
 """
 
 import argparse
@@ -47,60 +45,46 @@ Write = Callable[[Sequence[list[int]], GenerationParams], list[Sequence[int]]]
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of an arm: `tokens` of all replies in `seconds`, from the first prompt to the end.
-
-    `seconds` is a median. `differences` are the first ones from the replies of the first arm.
-    """
+    """The speed of an arm; `differences` are the first ones from the replies of the first arm."""
 
     arm: str
     num_sequences: int
-    tokens: int
-    seconds: float
+    tokens_per_s: float
     differences: tuple[Difference, ...]
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.seconds
 
 
 def make_arms(
     context: DrafterContext, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
 ) -> dict[str, Write]:
     """Return our arms by name: replies one by one, then in a batch, with each drafter."""
-    arms: dict[str, Write] = {}
-    for drafter in drafters:
-        arms[f"one by one, {drafter}"] = partial(_one_by_one, context, drafter)
-    for drafter in drafters:
-        arms[f"batch, {drafter}"] = partial(_batch, context, drafter, rows_per_round)
-    return arms
+    engine = context.engine
 
+    def alone(
+        drafter: str, prompts: Sequence[list[int]], params: GenerationParams
+    ) -> list[Sequence[int]]:
+        own = build_drafter(drafter, context)
+        return [run_trial(engine, prompt, params, own).tokens for prompt in prompts]
 
-def _one_by_one(
-    context: DrafterContext, drafter: str, prompts: Sequence[list[int]], params: GenerationParams
-) -> list[Sequence[int]]:
-    own = build_drafter(drafter, context)
-    return [run_trial(context.engine, prompt, params, own).tokens for prompt in prompts]
+    def together(
+        drafter: str, prompts: Sequence[list[int]], params: GenerationParams
+    ) -> list[Sequence[int]]:
+        tokens: list[Sequence[int]] = []
+        for reply in engine.generate_batch(
+            prompts,
+            params,
+            drafter=build_drafter(drafter, context),
+            batch_size=len(prompts),
+            rows_per_round=rows_per_round,
+        ):
+            reply.raise_error()
+            tokens.append(reply.tokens)
+        return tokens
 
-
-def _batch(
-    context: DrafterContext,
-    drafter: str,
-    rows_per_round: int,
-    prompts: Sequence[list[int]],
-    params: GenerationParams,
-) -> list[Sequence[int]]:
-    replies = context.engine.generate_batch(
-        prompts,
-        params,
-        drafter=build_drafter(drafter, context),
-        batch_size=len(prompts),
-        rows_per_round=rows_per_round,
-    )
-    tokens: list[Sequence[int]] = []
-    for reply in replies:
-        reply.raise_error()
-        tokens.append(reply.tokens)
-    return tokens
+    return {
+        f"{name}, {drafter}": partial(write, drafter)
+        for name, write in (("one by one", alone), ("batch", together))
+        for drafter in drafters
+    }
 
 
 def mlx_lm_arm(context: DrafterContext) -> Write:
@@ -130,35 +114,32 @@ def measure(
 ) -> list[Speed]:
     """Return the speeds of all arms on the same prompts, and compare their replies.
 
-    The first arm is the baseline; `params` must be greedy; each arm is timed `repeats` times.
+    The first arm is the baseline; `params` must be greedy. Of `repeats` times, the median counts.
     """
+    engine = context.engine
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     written: dict[str, list[Sequence[int]]] = {}
     for number in range(repeats):
         for name in rotated(list(arms), number):
-            context.engine.target.reset()
+            engine.target.reset()
             gc.collect()
             mx.clear_cache()
             start = time.perf_counter()
             written[name] = arms[name](prompts, params)
             seconds[name].append(time.perf_counter() - start)
-    stops = {*context.engine.target.eos_token_ids, *context.loaded.tokenizer.eos_token_ids}
-    standard = next(iter(arms))
-    tokens = sum(map(len, written[standard]))  # the same text for all
+    stops = {*engine.target.eos_token_ids, *context.loaded.tokenizer.eos_token_ids}
+    standard = written[next(iter(arms))]
+    tokens = sum(map(len, standard))  # the same text for all
     speeds = []
     for name in arms:
-        found = (
+        found = [
             first_difference(
-                context.engine,
-                prompt,
-                _cut(own, stops),
-                _cut(other, stops),
-                is_foreign=name == _PEER,
+                engine, prompt, _cut(own, stops), _cut(other, stops), is_foreign=name == _PEER
             )
-            for prompt, own, other in zip(prompts, written[name], written[standard], strict=True)
-        )
-        differences = tuple(difference for difference in found if difference)
-        speeds.append(Speed(name, len(prompts), tokens, median(seconds[name]), differences))
+            for prompt, own, other in zip(prompts, written[name], standard, strict=True)
+        ]
+        rate = tokens / median(seconds[name])
+        speeds.append(Speed(name, len(prompts), rate, tuple(filter(None, found))))
     return speeds
 
 
@@ -169,20 +150,19 @@ def _cut(tokens: Sequence[int], stops: set[int]) -> Sequence[int]:
 
 def as_text(speeds: Sequence[Speed]) -> str:
     """Return a table, one row per arm and one column per number of sequences, and differences."""
-    sizes = sorted({speed.num_sequences for speed in speeds})
-    first = {speed.num_sequences: speed for speed in reversed(speeds)}
+    first = {speed.num_sequences: speed.tokens_per_s for speed in reversed(speeds)}
     rows: dict[str, list[str]] = {}
     for speed in speeds:
-        ratio = speed.tokens_per_s / first[speed.num_sequences].tokens_per_s
-        rows.setdefault(speed.arm, []).append(f"{speed.tokens_per_s:.1f} {ratio:.2f}x")
-    head = ["tokens/s", *(f"{count} seq" for count in sizes)]
+        ratio = speed.tokens_per_s / first[speed.num_sequences]
+        rows.setdefault(speed.arm, [speed.arm]).append(f"{speed.tokens_per_s:.1f} {ratio:.2f}x")
     parted = [
         f"{speed.arm}, {speed.num_sequences} sequences: {difference.describe()}"
         for speed in speeds
         for difference in speed.differences
     ]
-    body = table([head, *([arm, *cells] for arm, cells in rows.items())])
-    return "\n".join([body, *(parted or ["all replies are those of the first row"])])
+    head = ["tokens/s", *(f"{count} seq" for count in sorted(first))]
+    notes = parted or ["all replies are those of the first row"]
+    return "\n".join([table([head, *rows.values()]), *notes])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -196,12 +176,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows-per-round", type=int, default=rows, help=text)
     args = parser.parse_args(argv)
     try:
-        return _measure(args)
+        speeds = _speeds(args)
     except (ValueError, MlxspecError) as error:
         parser.error(str(error))
+    print(as_text(speeds))
+    return int(not all(found.is_near_tie for speed in speeds for found in speed.differences))
 
 
-def _measure(args: argparse.Namespace) -> int:
+def _speeds(args: argparse.Namespace) -> list[Speed]:
     sizes = counts(args.sequences, "--sequences", SEQUENCES)
     params = GenerationParams(max_tokens=args.max_tokens)
     context = make_drafter_context(load_model(args.model), Options(drafter="none"), print)
@@ -213,12 +195,8 @@ def _measure(args: argparse.Namespace) -> int:
     context.engine.measure_costs()
     prompts = own_prompts(context, max(sizes))
     measure(context, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))
-    speeds: list[Speed] = []
-    for size in sizes:
-        speeds += measure(context, arms, prompts[:size], params, args.repeat)
-    print(as_text(speeds))
-    differences = (difference for speed in speeds for difference in speed.differences)
-    return int(not all(difference.is_near_tie for difference in differences))
+    each = (measure(context, arms, prompts[:size], params, args.repeat) for size in sizes)
+    return [speed for speeds in each for speed in speeds]
 
 
 def own_prompts(context: DrafterContext, count: int) -> list[list[int]]:

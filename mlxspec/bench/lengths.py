@@ -1,12 +1,8 @@
 """Measures the cost of a token, and of a round, by the length of the text before it.
 
-`mlxspec bench --context` lets arms reply after the built-in questions, repeated to a length.
-
-    python -m mlxspec.bench.lengths --lengths 1k,8k,32k,100k
-
-times single rounds. Their cache holds random keys and values: a prefill of 100,000 tokens takes
-minutes, and the values do not change the cost of attention. Up to the model's context length a
-cache is a full one, beyond it a ring (a rotating cache, as with `--max-kv-size`).
+`mlxspec bench --context` lets arms reply; `python -m mlxspec.bench.lengths` times single rounds
+over random keys and values, because a prefill of 100,000 tokens takes minutes. Up to the model's
+context length a cache is a full one, beyond it a ring (a rotating cache).
 """
 
 import argparse
@@ -41,10 +37,7 @@ _MB = 1e6
 
 
 def counts(text: str, name: str, example: str = "1k,8k") -> list[int]:
-    """Return the numbers in a list such as "1k,8k", with k as 1024.
-
-    `name` and `example` are for the `ValueError` of another text.
-    """
+    """Return the numbers in a list such as "1k,8k", with k as 1024; the rest is for messages."""
     found = []
     for word in text.lower().split(","):
         digits, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
@@ -56,20 +49,16 @@ def counts(text: str, name: str, example: str = "1k,8k") -> list[int]:
 
 @dataclass(frozen=True)
 class ContextFigures:
-    """The figures of a reply after a text of `context` tokens.
-
-    `prompt_s` are seconds to the first tokens, most of them for the prefill. `ms_per_token` is that
-    of later tokens, if there are any. `own_memory_gb` is the most that prefill and reply added.
-    """
+    """The figures of a reply after a text of `context` tokens."""
 
     arm: str
     context: int
     cache: str
-    prompt_s: float
-    ms_per_token: float | None
+    prompt_s: float  # seconds to the first tokens, most of them for the prefill
+    ms_per_token: float | None  # of later tokens, if there are any
     tokens_per_forward: float
     cache_gb: float
-    own_memory_gb: float
+    own_memory_gb: float  # the most that prefill and reply added
 
 
 def measure_context(
@@ -80,10 +69,7 @@ def measure_context(
     params: GenerationParams,
     say: Say,
 ) -> list[ContextFigures]:
-    """Return the figures of every arm after `length` tokens of text.
-
-    `length` decides the size of the cache instead of `options`. Stop tokens do not end a reply.
-    """
+    """Return the figures of every arm after `length` tokens of text, which decide on the cache."""
     fits = length + params.max_tokens <= loaded.config.max_position_embeddings
     options = replace(options, max_kv_size=None if fits else RING)
     turns = [turn for question in read_questions() for turn in question.turns]
@@ -112,28 +98,22 @@ def measure_context(
 def context_table(found: Sequence[ContextFigures]) -> str:
     """Return a table, one row per arm and length."""
     head = ["arm", "context", "cache", "first token, s", "ms/token", "tokens/forward"]
-    rows = [
-        [
-            *(one.arm, str(one.context), one.cache, cell(one.prompt_s, 1)),
-            *(cell(one.ms_per_token, 1), cell(one.tokens_per_forward)),
-            *(cell(one.cache_gb, 3), cell(one.own_memory_gb, 3)),
-        ]
-        for one in found
-    ]
-    return table([[*head, "cache, GB", "in all, GB"], *rows])
+    rows = [[*head, "cache, GB", "in all, GB"]]
+    for one in found:
+        seconds = (cell(one.prompt_s, 1), cell(one.ms_per_token, 1), cell(one.tokens_per_forward))
+        memory = (cell(one.cache_gb, 3), cell(one.own_memory_gb, 3))
+        rows.append([one.arm, str(one.context), one.cache, *seconds, *memory])
+    return table(rows)
 
 
 @dataclass(frozen=True)
 class ContextCost:
-    """The cost of a round after a text of `length` tokens.
-
-    `ms` are median milliseconds of a round by its rows.
-    """
+    """The cost of a round after a text of `length` tokens."""
 
     length: int
     cache: str
     cache_bytes: int
-    ms: Mapping[int, float]
+    ms: Mapping[int, float]  # the median, by rows of the round
 
 
 def context_costs(
@@ -144,11 +124,7 @@ def context_costs(
     kv_bits: int | None = None,
     widths: Sequence[int] = WIDTHS,
 ) -> list[ContextCost]:
-    """Time rounds after texts of some lengths.
-
-    A ring of `ring` rows is used beyond the model's context length. `kv_bits` is 8 or 4, or None
-    for no quantisation.
-    """
+    """Time rounds after texts of some lengths."""
     costs = []
     for length in lengths:
         fits = length + max(widths) <= model.config.max_position_embeddings
@@ -175,16 +151,12 @@ def filled(cache: Cache, model: Model, length: int) -> Cache:
 
 
 def as_text(costs: Sequence[ContextCost]) -> str:
-    """Return a table."""
-    head = ["tokens", "cache", "cache, MB", *(f"{width} rows, ms" for width in costs[0].ms)]
-    rows = [
-        [
-            *(str(cost.length), cost.cache, cell(cost.cache_bytes / _MB, 1)),
-            *(cell(ms, 1) for ms in cost.ms.values()),
-        ]
-        for cost in costs
-    ]
-    return table([head, *rows])
+    """Return a table, one row per length."""
+    rows = [["tokens", "cache", "cache, MB", *(f"{width} rows, ms" for width in costs[0].ms)]]
+    for cost in costs:
+        figures = (cost.cache_bytes / _MB, *cost.ms.values())
+        rows.append([str(cost.length), cost.cache, *(cell(figure, 1) for figure in figures)])
+    return table(rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

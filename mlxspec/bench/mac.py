@@ -1,7 +1,6 @@
 """What only a Mac can tell: measurements, each with the assumptions of the code that it tests.
 
-One measurement after the other is saved. So an interrupt, or a crash of MLX where memory is short,
-loses only what was not measured yet. No measurement collects a name, a path or an address.
+No measurement collects a name, a path or an address.
 """
 
 import os
@@ -19,9 +18,9 @@ import numpy as np
 
 from mlxspec import __version__
 from mlxspec.bench.arms import PLAIN, drafters_here, own_arms
-from mlxspec.bench.figures import arm_figures
 from mlxspec.bench.mac_file import Finding, Kind, Line, judged
 from mlxspec.bench.prompts import choose_questions, read_questions
+from mlxspec.bench.report import arm_figures
 from mlxspec.bench.run import Plan, Row, Runner
 from mlxspec.bench.setup import version_of
 from mlxspec.bench.verify import Plan as Check
@@ -45,10 +44,9 @@ CURVES = {
     "M4 Pro (mlx #3839)": {1: 1.0, 2: 1.03, 3: 1.22, 4: 1.47, 6: 2.07, 8: 2.69},
     "M5 Max (mlx #3791)": {1: 1.0, 3: 1.12, 5: 1.48, 8: 2.25, 12: 3.2},
 }
-"""Published costs of verifying M rows on Apple's chips by M, relative to one row.
+"""Published costs of verifying M rows of 4-bit weights by M, relative to one row.
 
-They are for 4-bit weights. They were not measured for this project, and most are for single matrix
-products. On M1 and M2 the kernel reads the weights once per row, so M rows cost M times one row.
+Most are for single matrix products. On M1 and M2 the kernel reads the weights once per row.
 """
 
 NEAR_TIES = {"float32": 1e-3, "float16": 0.25, "bfloat16": 2.0}
@@ -90,7 +88,7 @@ def collect(
 ) -> dict[str, Finding]:
     """Run measurements one after the other; one that fails is told, and stops no other.
 
-    `save` is called with the findings so far, after each.
+    The findings so far are saved after each: a crash of MLX loses only what was not measured yet.
     """
     found: dict[str, Finding] = {}
     for number, (name, measure) in enumerate(measurements.items(), 1):
@@ -131,7 +129,6 @@ def machine() -> Finding:
 
 
 def _is_on_battery() -> bool:
-    """Return whether a Mac is on battery, where it may be slower."""
     try:
         told = subprocess.check_output(["pmset", "-g", "batt"], text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
@@ -145,19 +142,20 @@ def _is_on_battery() -> bool:
 def forwards() -> Finding:
     """Return the cost of the default model's forwards by their rows, and the model's memory."""
     loaded = load_model()
-    found = costs(_forwards(Decoder(loaded.model)))
+    decoder = Decoder(loaded.model)
+
+    def timed() -> Iterator[Timed]:
+        for context in CONTEXTS:
+            decoder.observe([0] * (context - len(decoder)))
+            yield f"forwards after {context} tokens", verify_forward(decoder), 1
+
+    found = costs(timed())
     more = {
         "weights": loaded.weights,
         "weights_gb": loaded.model.nbytes / backend.GB,
         "peak_memory_gb": memory.peak_memory_gb(),
     }
     return Finding({**found.figures, **more}, found.lines)
-
-
-def _forwards(decoder: Decoder) -> Iterator[Timed]:
-    for context in CONTEXTS:
-        decoder.observe([0] * (context - len(decoder)))
-        yield f"forwards after {context} tokens", verify_forward(decoder), 1
 
 
 def products() -> Iterator[Timed]:
@@ -188,10 +186,7 @@ def _product(bits: int, width: int, height: int) -> Callable[[mx.array], mx.arra
 
 
 def attention() -> Iterator[Timed]:
-    """Yield attention with an array as mask, which a draft tree has, and without a mask.
-
-    MLX chooses a kernel by rows, mask and head size.
-    """
+    """Yield attention with an array as mask, which a draft tree has, and without a mask."""
     dtype = mx.float32 if backend.is_cpu() else mx.float16  # the dtypes that models use
 
     def noise(*shape: int) -> mx.array:
@@ -308,14 +303,10 @@ def lossless() -> Finding:
 
 
 def drift() -> Finding:
-    """Return how far rows drift in each precision, and whether half precision overflows.
-
-    The default model is loaded again for each precision, and all tensors that are not quantised are
-    converted to it.
-    """
+    """Return how far rows drift in each precision, and whether half precision overflows."""
     figures, lines = {}, []
     for name, most in NEAR_TIES.items():
-        loaded = load_model()
+        loaded = load_model()  # again, because tensors that are not quantised are converted
         loaded.own.set_dtype(getattr(mx, name))
         tokens = loaded.tokenizer.encode(" ".join(PROMPTS[:4]))
         target = Decoder(loaded.model)

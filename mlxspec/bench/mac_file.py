@@ -1,12 +1,11 @@
 """The file of `mlxspec doctor --mac-report`: figures, and what they mean for the code.
 
-The assumptions come from development without a Mac. A line that differs shows where to look next. A
-broken line shows that drafts change the output of a model: this is never acceptable. Anybody can
-write such a file, so what is read of it is checked.
+The assumptions come from development without a Mac. A line that differs shows where to look next; a
+broken one shows that drafts change the output of a model, which is never acceptable.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,10 +24,6 @@ _ABOUT = (
 )
 
 Kind = Literal["as assumed", "differs", "not measured", "BROKEN"]
-
-
-class ReportError(MlxspecError):
-    """The error for a file that is not a report, or a damaged one."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,6 @@ def judged(text: str, is_assumed: bool) -> Line:
     return Line("as assumed" if is_assumed else "differs", text)
 
 
-def is_lossless(lines: Iterable[Line]) -> bool:
-    """Return whether no line shows that drafts change the output of a model."""
-    return all(line.kind != "BROKEN" for line in lines)
-
-
 def to_text(found: Mapping[str, Finding]) -> str:
     """Return the content of a file."""
     document = {"format": FORMAT, "version": VERSION, "about": _ABOUT, "findings": found}
@@ -70,22 +60,23 @@ def to_text(found: Mapping[str, Finding]) -> str:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return the lines of all findings in a file, or raise `ReportError`."""
+    """Return the lines of all findings in a file, which anybody may have written."""
+    damaged = MlxspecError(
+        f"{path} is not a report of `mlxspec doctor --mac-report`, or it is damaged: give the "
+        "whole file, unchanged"
+    )
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         document = json.loads(content) if len(content) <= _MOST_BYTES else None
     except OSError as error:
-        raise ReportError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError):
-        document = None
+        raise MlxspecError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise damaged from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ReportError(
-            f"{path} is not a report of `mlxspec doctor --mac-report`, or it is damaged: give the "
-            "whole file, unchanged"
-        )
+        raise damaged
     if document.get("version") != VERSION:
-        raise ReportError(
+        raise MlxspecError(
             f"{path} is a report of version {str(document.get('version'))[:20]}, and this mlxspec "
             f"reads version {VERSION}: read it with the mlxspec that wrote it, or write a new one"
         )
@@ -95,7 +86,5 @@ def read_lines(path: Path) -> list[Line]:
         if not all(line.kind in get_args(Kind) and isinstance(line.text, str) for line in lines):
             raise TypeError("not a line")
     except (AttributeError, KeyError, TypeError) as error:
-        raise ReportError(
-            f"{path} is damaged: its findings cannot be read. Ask for the file again"
-        ) from error
+        raise damaged from error
     return lines

@@ -1,9 +1,4 @@
-"""Other projects as arms: their own loops over the weights that are loaded here.
-
-Their models get the arrays of ours, so that all arms multiply by the same numbers with the same
-BLAS. Their loops are called as their users call them. Peers are optional: a message names the
-command that installs a missing one.
-"""
+"""Other projects as arms: their own loops, called as their users do, over our weights and BLAS."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -44,10 +39,7 @@ class MlxLmArm:
     def __init__(
         self, name: str, context: DrafterContext, draft_model: TargetModel | None = None
     ) -> None:
-        """Make an arm; `ImportError` means that mlx-lm is not installed.
-
-        A draft model drafts chains of `context.lookahead` tokens; None is plain decoding.
-        """
+        """A draft model drafts chains of `context.lookahead` tokens; None is plain decoding."""
         self.name = name
         self._generate = import_module("mlx_lm.generate")
         self._sampling = import_module("mlx_lm.sample_utils")
@@ -92,10 +84,6 @@ class DsparkArm:
     """mlx-dspark's loops without a trained drafter: `lookup_generate`, or `greedy_generate`."""
 
     def __init__(self, name: str, context: DrafterContext, *, drafts: bool) -> None:
-        """Make an arm that drafts by lookup, or decodes plainly.
-
-        `ImportError` means that mlx-dspark, or a package that it needs, is not installed.
-        """
         self.name = name
         dspark = import_module("mlx_dspark")
         self._drafts = drafts
@@ -169,10 +157,7 @@ _BUILDERS: dict[str, Callable[[str, DrafterContext], Arm]] = {
 
 
 def mlx_lm_model(model: TargetModel) -> nn.Module:
-    """Return mlx-lm's model of the same family, with the same arrays as ours.
-
-    Raises `ValueError` if its parameters do not match ours.
-    """
+    """Return mlx-lm's model of the same family, with the same arrays as ours."""
     if not isinstance(model, Model):
         adapted: Any = model
         source: nn.Module = adapted.source
@@ -190,10 +175,8 @@ def mlx_lm_model(model: TargetModel) -> nn.Module:
     packed = {path: part for path, part in model.named_modules() if hasattr(part, "bits")}
 
     def packing(path: str, _: nn.Module) -> bool | dict[str, Any]:
-        part = packed.get(path)
-        if part is None:
-            return False
-        return {name: getattr(part, name) for name in ("group_size", "bits", "mode")}
+        names = ("group_size", "bits", "mode")
+        return path in packed and {name: getattr(packed[path], name) for name in names}
 
     if packed:
         nn.quantize(theirs, class_predicate=packing)

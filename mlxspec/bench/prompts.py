@@ -1,10 +1,7 @@
-"""The questions in Spec-Bench's format, from a file or from the built-in set.
+"""The questions, in Spec-Bench's format (Xia et al. 2024, https://arxiv.org/abs/2401.07851).
 
-A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order
-(Spec-Bench, Xia et al. 2024, https://arxiv.org/abs/2401.07851). The built-in set has four questions
-in each of its six categories and in `copy`, which asks for edits of a text or extracts from it.
-These favour any drafter that copies, so they are never part of a mean. 24 more questions have
-answers that must fit a JSON schema, in four categories, from a flat object to nested arrays.
+A line is a JSON object with `question_id`, `category` and `turns`, the texts of the user in order.
+The category `copy` favours any drafter that copies, so it is never part of a mean.
 """
 
 import json
@@ -28,16 +25,12 @@ _GROUPS = dict.fromkeys((*_OF_MT_BENCH, "humanities"), _MULTI_TURN)
 
 @dataclass(frozen=True)
 class Question:
-    """The user's side of a conversation.
-
-    `category` is "multi-turn" for all of MT-Bench's categories. Replies must fit `grammar`; None
-    for any text.
-    """
+    """The user's side of a conversation."""
 
     id: str
-    category: str
+    category: str  # "multi-turn" for all of MT-Bench's
     turns: tuple[str, ...]
-    grammar: Grammar | None = None
+    grammar: Grammar | None = None  # which replies must fit
 
     @property
     def digest(self) -> str:
@@ -47,10 +40,7 @@ class Question:
 
 
 def read_questions(path: str | PathLike[str] | None = None) -> list[Question]:
-    """Return the questions of a file, or the built-in ones.
-
-    Raises `ValueError` if the file cannot be read, or a line is not a question.
-    """
+    """Return the questions of a file, or the built-in ones; `ValueError` if it is damaged."""
     source = _OWN if path is None else Path(path)
     try:
         lines = read_text(source).split("\n")
@@ -79,22 +69,16 @@ def read_schemas() -> list[Question]:
 def choose_questions(
     questions: Sequence[Question], categories: Sequence[str] = (), limit: int | None = None
 ) -> list[Question]:
-    """Return at most `limit` questions of each category; a `limit` of None means no limit.
-
-    If `categories` is empty, all are used. Raises `ValueError` if a category has no questions, or
-    if the limit is below 1.
-    """
+    """Return at most `limit` questions of each of `categories`, or of every category."""
     if limit is not None and limit < 1:
         raise ValueError(f"the limit is a number of questions, 1 or more; got {limit}")
     there = list(dict.fromkeys(question.category for question in questions))
     for category in categories:
         if category not in there:
             raise ValueError(f"category {category!r} is not there; choose from {', '.join(there)}")
-    chosen: list[Question] = []
-    for category in [name for name in there if not categories or name in categories]:
-        members = [question for question in questions if question.category == category]
-        chosen += members[:limit]
-    return chosen
+    chosen = [name for name in there if not categories or name in categories]
+    members = ([one for one in questions if one.category == name][:limit] for name in chosen)
+    return [question for few in members for question in few]
 
 
 def _question(line: str, place: str) -> Question:

@@ -1,7 +1,6 @@
 """The run: every arm replies to every question, turn by turn, the arms in rotating order.
 
-The prompt of the next turn holds the baseline's reply for all arms. So all arms read the same text,
-also at temperatures at which their replies differ.
+The prompt of the next turn holds the baseline's reply, so all arms read the same text.
 """
 
 import json
@@ -35,7 +34,6 @@ class Plan:
 
     @property
     def cases(self) -> list["Case"]:
-        """All conversations, in the order of the run."""
         numbers = product(range(self.repeats), self.questions, self.temps)
         return [Case(question, temp, repeat) for repeat, question, temp in numbers]
 
@@ -49,7 +47,6 @@ class Case:
     repeat: int
 
     def params(self, params: GenerationParams) -> GenerationParams:
-        """Return the settings of this conversation."""
         return replace(
             params,
             sampling=replace(params.sampling, temperature=self.temp),
@@ -60,27 +57,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """One conversation of one arm: its replies, turn by turn.
-
-    `differences` are the first differences of greedy replies from the baseline's, turn by turn.
-    """
+    """One conversation of one arm: its replies, turn by turn, and how they leave the baseline's."""
 
     case: Case
     arm: str
     replies: tuple[Trial, ...]
-    differences: tuple[Difference | None, ...] = ()
+    differences: tuple[Difference | None, ...] = ()  # of greedy replies alone
 
 
 class Runner:
-    """Runs the conversations with all arms, the baseline included.
-
-    The engine computes the target's logits where two replies differ.
-    """
+    """Runs the conversations with all arms, the baseline included."""
 
     def __init__(self, engine: Engine, arms: Sequence[Arm], baseline: str) -> None:
-        self.engine = engine
-        self.arms = list(arms)
-        self.baseline = baseline
+        """The engine computes the target's logits where two replies differ."""
+        self.engine, self.arms, self.baseline = engine, list(arms), baseline
 
     def warm_up(self, params: GenerationParams, tell: Callable[[str], None]) -> None:
         """Let every arm write a few tokens that do not count."""
@@ -100,8 +90,7 @@ class Runner:
     ) -> list[Row]:
         """Return the rows of a conversation, for all arms that are not in `known`.
 
-        `number` counts the conversations before it: it decides which arm writes first. Settings of
-        the conversation replace those of `params`. `tell` is called with each arm before it writes.
+        The number of the conversation decides which arm writes first; `tell` hears of each before.
         """
         replies = {row.arm: list(row.replies) for row in known}
         waiting = [arm for arm in rotated(self.arms, number) if arm.name not in replies]
@@ -158,10 +147,7 @@ def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
 
 
 def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
-    """Return the rows of a file that belong to a plan and were measured in the same setup.
-
-    Lines that an interruption cut off are ignored. Raises `ValueError` if the file cannot be read.
-    """
+    """Return the rows of a file that belong to a plan and were measured in the same setup."""
     if not path.exists():
         return []
     try:
@@ -171,7 +157,11 @@ def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
     here = json.loads(json.dumps(dict(setup)))
     cases = {tuple(_key(case).values()): case for case in plan.cases}
     rows: dict[tuple[Any, ...], Row] = {}
-    for stated in map(_json, lines):
+    for line in lines:
+        try:
+            stated = dict(json.loads(line))
+        except (ValueError, TypeError):
+            continue  # an interruption cut it off
         case = cases.get(tuple(stated.get(name) for name in _KEY))
         if case is not None and stated.get("setup") == here and _is_judged(stated):
             rows[case, stated["arm"]] = _row(stated, case)
@@ -204,11 +194,3 @@ def _row(stated: Mapping[str, Any], case: Case) -> Row:
     found: Sequence[Any] = stated["differences"]
     differences = tuple(None if item is None else Difference(**item) for item in found)
     return Row(case, str(stated["arm"]), tuple(replies), differences)
-
-
-def _json(line: str) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}

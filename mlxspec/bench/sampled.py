@@ -1,15 +1,11 @@
 """Checks whether the first tokens of sampled replies have the target's joint distribution.
 
-Samples come from the whole vocabulary; they are counted in cells. After every prefix each of the
-most probable tokens has a cell of its own, and the others share one. The three most probable tokens
-are prefixes themselves, up to the third token. The probabilities of the cells are exact: the target
-reads every prefix row by row, without drafts, and NumPy computes probabilities in float64. The
-engine samples with one seed after the other, as for any reply, and stops after the third token.
-With every drafter the samples must have that distribution. No filter cuts tokens off: at the edge
-of a filter, rounding could move whole probabilities.
-
-Tokens that a grammar forbids have no probability, and a forced token is not a sample: a cell then
-has three tokens that were chosen, and the forced ones between them.
+Samples are counted in cells: after every prefix each of the most probable tokens has a cell of its
+own, the others share one, and the three most probable are prefixes themselves, up to the third
+token. The probabilities of cells are exact: the target reads every prefix row by row, without
+drafts, and NumPy computes in float64. No filter cuts tokens off, because at its edge rounding could
+move whole probabilities. A token that a grammar forces is not a sample: a cell then has three
+tokens that were chosen, and the forced ones between them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,29 +27,19 @@ from mlxspec.trace.difference import common_length
 
 LENGTH = 3
 SAMPLING = SamplingParams(temperature=1.0)
-OTHER = -1
-"""Marks the cell of all tokens without a cell of their own."""
-
-MOST_FORCED = 48
-"""Maximum number of forced tokens in a cell; a longer text ends there."""
-
+OTHER = -1  # marks the cell of all tokens without a cell of their own
+MOST_FORCED = 48  # tokens in a cell; a longer text ends there
 _NUM_OWN_CELLS, _NUM_FOLLOWED = 16, 3
-
-_ERROR_RATE = 1e-4
-"""Probability that a run fails although nothing is wrong; its tests share it (Bonferroni)."""
+_ERROR_RATE = 1e-4  # of a run in which nothing is wrong; its tests share it (Bonferroni)
 
 Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class JointDistribution:
-    """The joint distribution of the first tokens after a prompt.
+    """The joint distribution of the first tokens after a prompt."""
 
-    A cell of `probs` is the first tokens of a sample, with at most `LENGTH` that were chosen; the
-    last of them may be `OTHER`.
-    """
-
-    probs: Mapping[Tokens, float]
+    probs: Mapping[Tokens, float]  # by cell: the first tokens, of which the last may be `OTHER`
 
     def cell_of(self, drawn: Tokens) -> Tokens:
         """Return the cell of a sample of `length` tokens, fewer if its reply ended."""
@@ -86,16 +72,13 @@ class Case:
 
 @dataclass(frozen=True)
 class DistributionCheck:
-    """The samples with one drafter, compared with the exact distribution.
-
-    `drafted` and `accepted` count draft nodes, `num_faults` samples in which the drafter failed.
-    """
+    """The samples with one drafter, compared with the exact distribution."""
 
     drafter: str
     fit: Fit
-    drafted: int
+    drafted: int  # draft nodes
     accepted: int
-    num_faults: int = 0
+    num_faults: int = 0  # samples in which the drafter failed
 
 
 def error_rate(num_checks: int) -> float:
@@ -106,10 +89,7 @@ def error_rate(num_checks: int) -> float:
 def joint_distribution(
     target: Decoder, prompt: Sequence[int], constraint: Constraint | None = None
 ) -> JointDistribution:
-    """Return the exact distribution of the first tokens; the content of the target's cache changes.
-
-    The prompt has at least one token; a constraint of None allows any token.
-    """
+    """Return the exact distribution of the first tokens; the target's cache holds them then."""
     target.reset()
     target.observe(prompt[:-1])
     probs: dict[Tokens, float] = {}
@@ -121,7 +101,10 @@ def joint_distribution(
         if after is not None and (after.is_complete or len(begun) >= MOST_FORCED):
             probs[begun] = prob
             continue
-        _read(target, [*prompt, *begun])
+        text = [*prompt, *begun]
+        target.rollback_to(common_length(target.history, text))
+        for token in text[len(target) :]:  # row by row, as in plain decoding
+            target.observe([token])
         shares = _next_probs(np.array(target.next_logits().astype(mx.float32)), after)
         for rank, (token, share) in enumerate(shares.items()):
             reply = (*begun, token)
@@ -143,14 +126,6 @@ def _with_forced(constraint: Constraint | None, begun: Tokens) -> Tokens:
     return begun
 
 
-def _read(target: Decoder, tokens: Sequence[int]) -> None:
-    """Make the cache hold these tokens; missing ones are read one by one."""
-    kept = common_length(target.history, tokens)
-    target.rollback_to(kept)
-    for token in tokens[kept:]:
-        target.observe([token])
-
-
 def cases_of(
     target: Decoder,
     prompts: Iterable[Sequence[int]],
@@ -158,22 +133,15 @@ def cases_of(
     num_draws: int,
     constrained: Callable[[Sequence[int]], Constraint | None] = lambda prompt: None,
 ) -> list[Case]:
-    """Return a case for each number of draft nodes, with the prompts that test the most cells.
+    """Return a case of `num_draws` samples for each number of draft nodes.
 
-    Each case has `num_draws` samples. `constrained` returns the constraint after a prompt; None for
-    any token. Raises `ValueError` if, after every prompt, all samples would count in one cell.
+    They have the prompts that test the most cells. `constrained` returns the constraint after one.
     """
-
-    def num_pools(distribution: JointDistribution) -> int:
-        return len(pooled(distribution.probs, num_draws))
-
-    found = [
-        (tuple(prompt), joint_distribution(target, prompt, constrained(prompt)))
-        for prompt in prompts
-    ]
-    ranked = sorted(
-        (case for case in found if num_pools(case[1]) > 1), key=lambda c: -num_pools(c[1])
-    )
+    found = []
+    for prompt in prompts:
+        joint = joint_distribution(target, prompt, constrained(prompt))
+        found.append((len(pooled(joint.probs, num_draws)), tuple(prompt), joint))
+    ranked = sorted((case for case in found if case[0] > 1), key=lambda case: -case[0])
     if not ranked:
         raise ValueError(
             f"{num_draws} samples per case are too few to test a distribution of these prompts: "
@@ -182,7 +150,8 @@ def cases_of(
     cases = []
     for number, count in enumerate(num_nodes):
         seeds = range(number * num_draws, (number + 1) * num_draws)
-        cases.append(Case(*ranked[number % len(ranked)], count, seeds))
+        _, prompt, joint = ranked[number % len(ranked)]
+        cases.append(Case(prompt, joint, count, seeds))
     return cases
 
 
@@ -200,10 +169,7 @@ def draw(
     budget: Budget | None = None,
     grammar: Grammar | None = None,
 ) -> Trial:
-    """Return a reply whose first tokens are a sample, as long as the longest cell.
-
-    `drafter` and `budget` are as in `run_trial`.
-    """
+    """Return a reply whose first tokens are a sample, as long as the longest cell."""
     length = case.distribution.length
     params = replace(
         sample_params(grammar),
@@ -220,10 +186,7 @@ def draw(
 def check_distribution(
     name: str, cases: Sequence[Case], draws: Callable[[Case], Iterable[Trial]]
 ) -> DistributionCheck:
-    """Compare samples with the exact distribution.
-
-    `name` is that of their drafter; `draws` yields the samples of a case.
-    """
+    """Compare samples with the exact distribution; `draws` yields those of a case."""
     total = Fit(0, 0.0, 0)
     drafted = accepted = num_faults = 0
     for case in cases:

@@ -13,14 +13,29 @@ from mlxspec.params import GenerationParams, Options, SamplingParams
 Setup = Mapping[str, Any]
 """Values by name, ready for JSON; only figures of equal setups are comparable."""
 
-_CHOSEN = ("branching", "depth", "exit_threshold", "chain_rule", "top_p", "min_p")
+_USUAL = {
+    "branching": None,
+    "depth": None,
+    "exit_threshold": None,
+    "chain_rule": Options.chain_rule,
+    "top_p": SamplingParams.top_p,
+    "min_p": SamplingParams.min_p,
+}
 _OTHERS = ("mlx-lm", "mlx-dspark")
 
 
 def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -> Setup:
-    """Return the setup of a run in which all arms are compared with the baseline."""
-    facts = backend.facts()
+    """Return the setup of a run, with those settings of drafts and filters that are not usual."""
+    facts, limits = backend.facts(), context.limits
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
+    chosen = {
+        "branching": limits.branching,
+        "depth": limits.depth,
+        "exit_threshold": context.exit_threshold,
+        "chain_rule": context.engine.chain_rule,
+        "top_p": params.sampling.top_p,
+        "min_p": params.sampling.min_p,
+    }
     return {
         "model": context.loaded.name,
         "weights": context.loaded.weights,
@@ -31,26 +46,16 @@ def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -
         "max_tokens": params.max_tokens,
         "num_draft_tokens": params.num_draft_tokens,
         "lookahead": context.lookahead,
-        **_chosen(context, params),
+        **{name: value for name, value in chosen.items() if value != _USUAL[name]},
         "seed": params.seed,
         "baseline": baseline,
     }
 
 
-def _chosen(context: DrafterContext, params: GenerationParams) -> dict[str, Any]:
-    """Return the settings of drafts and the filters that the user chose, without defaults."""
-    limits, rule, sampling = context.limits, context.engine.chain_rule, params.sampling
-    drafting = (limits.branching, limits.depth, context.exit_threshold, rule)
-    values = (*drafting, sampling.top_p, sampling.min_p)
-    defaults = (None, None, None, Options.chain_rule, SamplingParams.top_p, SamplingParams.min_p)
-    found = zip(_CHOSEN, values, defaults, strict=True)
-    return {name: value for name, value, default in found if value != default}
-
-
 def setup_lines(setup: Setup) -> list[str]:
     """Return a setup as lines of a name and a value."""
     versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
-    chosen = [f"{name.replace('_', ' ')} {setup[name]}" for name in _CHOSEN if name in setup]
+    chosen = [f"{name.replace('_', ' ')} {setup[name]}" for name in _USUAL if name in setup]
     settings = (
         f"{setup['max_tokens']} tokens at most",
         f"{setup['num_draft_tokens']} draft nodes a round",

@@ -1,15 +1,12 @@
-"""How much time each stage of a round takes.
-
-A round is timed without a change: its stages build the graph, and it waits for the device once.
-The lazy work of a draft model or a head is part of that wait.
-"""
+"""How much time each stage of a round takes; the wait for the device has all lazy work in it."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
@@ -24,8 +21,6 @@ from mlxspec.text.stream import TextStream
 
 REST = "the rest"
 _BEGIN = "begin"  # once per reply
-Place = tuple[Any, str, str]
-"""An object or class, the name of a callable in it, and the stage of its calls."""
 
 
 class Stopwatch:
@@ -37,8 +32,6 @@ class Stopwatch:
         self._since = time.perf_counter()
 
     def timed(self, call: Callable[..., Any], stage: str) -> Callable[..., Any]:
-        """Return a callable that does the same and counts its time for a stage."""
-
         @wraps(call)
         def timed(*args: Any, **more: Any) -> Any:
             self.stop()
@@ -58,35 +51,15 @@ class Stopwatch:
         self._since = now
 
 
-@contextmanager
-def watched(watch: Stopwatch, places: Sequence[Place]) -> Iterator[None]:
-    """Time the calls of these callables while the context lasts."""
-    replaced: list[tuple[Any, str, Any]] = []
-    try:
-        for owner, name, stage in places:
-            replaced.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, watch.timed(getattr(owner, name), stage))
-        yield
-    finally:
-        for owner, name, before in reversed(replaced):
-            if before is None:  # it was inherited: an own attribute would hide the class's
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
-
-
 @dataclass(frozen=True)
 class RoundProfile:
-    """The time of rounds: milliseconds per forward by stage.
-
-    `begin_ms` are the milliseconds of the drafter's work on the prompt.
-    """
+    """The time of rounds."""
 
     drafter: str
     forwards: int
     tokens: int
-    begin_ms: float
-    ms: dict[str, float]
+    begin_ms: float  # of the drafter's work on the prompt
+    ms: dict[str, float]  # per forward, by stage
 
 
 def profile_rounds(
@@ -97,7 +70,7 @@ def profile_rounds(
     engine.target.reset()
     engine.target.observe(prompt[:-1])
     watch = Stopwatch()
-    places: list[Place] = [
+    places: list[tuple[Any, str, str]] = [  # an owner, a callable of it, the stage of its calls
         (drafter, "start", _BEGIN),
         (drafter, "propose", "draft"),
         (engine.target, "forward_tree", "build the forward"),
@@ -113,7 +86,10 @@ def profile_rounds(
         (engine.target, "commit", "commit"),
         (drafter, "update", "update the drafter"),
     ]
-    with watched(watch, places):
+    with ExitStack() as stack:
+        for owner, name, stage in places:
+            timed = watch.timed(getattr(owner, name), stage)
+            stack.enter_context(patch.object(owner, name, timed))
         stats = run_trial(engine, prompt, params, drafter).stats
         watch.stop()
     begin_ms = 1e3 * watch.seconds.pop(_BEGIN, 0.0)

@@ -1,14 +1,13 @@
 """`mlxspec verify`: do drafts change what a model says, on this machine?
 
-Greedy replies are compared with plain decoding token by token, with every cache. Rows in wide
-forwards are compared with the same rows alone (see `measure/drift.py`): that measures how large a
-gap rounding explains. Samples are compared with the exact distribution, with the first cache (see
-`sampled.py`).
+Greedy replies are compared with plain decoding token by token, with every cache; how large a gap
+rounding explains is measured (see `measure/drift.py`). Samples are compared with the exact
+distribution, with the first cache (see `sampled.py`).
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,7 +33,7 @@ from mlxspec.errors import UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.loading import LoadedModel
-from mlxspec.measure.drift import Drift, Text, measure_drift
+from mlxspec.measure.drift import Text, measure_drift
 from mlxspec.measure.lossless import first_difference, proof_of
 from mlxspec.measure.trial import Trial, prompt_tokens
 from mlxspec.params import GenerationParams, Grammar, Options
@@ -43,12 +42,8 @@ from mlxspec.progress import Say
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
 
-_NUM_TEXTS = 2
-"""Number of replies whose rows are measured for drift."""
-
-_LENGTHS, _MAX_PREFIXES = (0, 8), 16
-"""Samples start after these numbers of tokens of a plain reply; the maximum number of prefixes."""
-
+_NUM_TEXTS = 2  # replies whose rows are measured for drift
+_LENGTHS, _MAX_PREFIXES = (0, 8), 16  # samples start after so many tokens of a plain reply
 _GRAMMARS: dict[GrammarKind, str] = {
     "json-schema": "a JSON schema",
     "regex": "a regular expression",
@@ -61,19 +56,14 @@ Progress = Callable[[Sequence[Any], str], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Questions, caches and drafters to check, and the size of the check.
+    """Questions, caches and drafters to check, and the size of the check."""
 
-    The first turns of the questions are the prompts. `caches` are options with the settings of each
-    kind of cache, `drafters` words of `--arms`; none means all that need no download. `num_nodes`
-    are numbers of draft nodes per round, used in turn. `num_draws` counts samples of each drafter.
-    """
-
-    questions: Sequence[Question]
-    caches: Sequence[Options]
-    drafters: Sequence[str]
-    num_nodes: Sequence[int]
+    questions: Sequence[Question]  # whose first turns are the prompts
+    caches: Sequence[Options]  # the settings of each kind of cache
+    drafters: Sequence[str]  # words of `--arms`; none means all that need no download
+    num_nodes: Sequence[int]  # numbers of draft nodes per round, used in turn
     max_tokens: int
-    num_draws: int
+    num_draws: int  # samples of each drafter
     grammar: Grammar | None = None
 
     def params(self, num_nodes: int) -> GenerationParams:
@@ -87,21 +77,15 @@ class Plan:
         """Number of samples from one distribution."""
         return -(-self.num_draws // len(self.num_nodes))
 
-    @property
-    def room(self) -> int:
-        """Number of tokens that a prompt must leave free."""
-        sampled = LENGTH if self.grammar is None else LENGTH + MOST_FORCED
-        return self.max_tokens + sampled + max(self.num_nodes)
-
 
 @dataclass(frozen=True)
 class GreedyCase:
-    """A prompt, the name of its question, and its plain reply, which is empty at first."""
+    """A prompt, the name of its question, and its plain reply."""
 
     name: str
     prompt: tuple[int, ...]
     params: GenerationParams
-    plain: tuple[int, ...] = ()
+    plain: tuple[int, ...]
 
 
 def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> CheckResult:
@@ -170,43 +154,49 @@ class Checker:
     def __init__(
         self, context: DrafterContext, plan: Plan, progress: Progress, notes: list[str]
     ) -> None:
-        """Prepare; `notes` gets an entry for each question that is left out."""
-        self.context = context
-        self.plan = plan
+        """`notes` gets an entry for each question that is left out."""
+        self.context, self.plan, self._progress, self._notes = context, plan, progress, notes
         self.drafters = list(plan.drafters) or drafters_here(context)
         self._budget = FixedBudget()  # drafts in every round: a plain round checks nothing
-        self._progress = progress
         self._cache = context.target.cache.describe()
         self._grammars = Grammars(context.engine.tokenizer)
-        self._questions = _fitting(context.engine, plan, notes)
         self._plain, *self._arms = own_arms([PLAIN, *self.drafters], context, self._budget)
 
     @cached_property
     def greedy_cases(self) -> list[GreedyCase]:
-        """The questions with their plain replies."""
-        # without nodes a grammar drafts nothing either: a forward for every token
-        plain = self.plan.params(0)
-        watched = self._progress(self._questions, f"{self._cache}: {PLAIN}")
-        return [
-            replace(found, plain=self._plain.write(found.prompt, plain).tokens) for found in watched
-        ]
-
-    @cached_property
-    def drift(self) -> Drift:
-        """The drift of rows, over the first replies."""
-        room, cases = self.context.engine.context_length, self.greedy_cases[:_NUM_TEXTS]
-        texts = [Text.of(found.prompt, found.plain, room) for found in cases]
-        watched = self._progress(texts, f"{self._cache}: drift of rows")
-        return measure_drift(self.context.target, watched)
+        """The questions that leave room for a reply, with their plain replies."""
+        plan, length = self.plan, self.context.engine.context_length
+        room = plan.max_tokens + LENGTH + (MOST_FORCED if plan.grammar else 0) + max(plan.num_nodes)
+        cases: list[GreedyCase] = []
+        for question in self._progress(plan.questions, f"{self._cache}: {PLAIN}"):
+            name = f"{question.category} {question.id}"
+            prompt = tuple(prompt_tokens(self.context.engine, question.turns[0]))
+            if length is not None and len(prompt) + room > length:
+                self._notes.append(f"{name} is skipped: it leaves no room for {room} tokens")
+                continue
+            # without nodes a grammar drafts nothing either: a forward for every token
+            plain = self._plain.write(prompt, plan.params(0)).tokens
+            params = plan.params(plan.num_nodes[len(cases) % len(plan.num_nodes)])
+            cases.append(GreedyCase(name, prompt, params, plain))
+        if not cases:
+            raise ValueError(
+                f"no question leaves room for {room} tokens in the context of {length}: give "
+                "shorter --prompts or a smaller --max-tokens"
+            )
+        return cases
 
     def check_replies(self) -> CacheCheck:
         """Compare the greedy replies of all drafters with plain ones."""
-        engine, near_tie = self.context.engine, self.drift.near_tie
-        agreements = []
+        engine, cases = self.context.engine, self.greedy_cases
+        texts = [
+            Text.of(case.prompt, case.plain, engine.context_length) for case in cases[:_NUM_TEXTS]
+        ]
+        watched = self._progress(texts, f"{self._cache}: drift of rows")
+        drift, agreements = measure_drift(self.context.target, watched), []
         for arm in self._arms:
-            watched = self._progress(self.greedy_cases, f"{self._cache}: {arm.name}")
-            agreements.append(check_replies(engine, arm, watched, near_tie))
-        return CacheCheck(self._cache, self.drift, tuple(agreements))
+            doing = self._progress(cases, f"{self._cache}: {arm.name}")
+            agreements.append(check_replies(engine, arm, doing, drift.near_tie))
+        return CacheCheck(self._cache, drift, tuple(agreements))
 
     def cases(self) -> list[Case]:
         """Return the distributions to sample from, after prefixes of the plain replies."""
@@ -263,23 +253,3 @@ def check_replies(
         partings=tuple(partings),
         faults=tuple(reply.fault for reply in replies if reply.fault),
     )
-
-
-def _fitting(engine: Engine, plan: Plan, notes: list[str]) -> list[GreedyCase]:
-    """Return every question that leaves room for a reply, without its plain reply."""
-    most = None if engine.context_length is None else engine.context_length - plan.room
-    fitting: list[GreedyCase] = []
-    for question in plan.questions:
-        name = f"{question.category} {question.id}"
-        prompt = tuple(prompt_tokens(engine, question.turns[0]))
-        if most is not None and len(prompt) > most:
-            notes.append(f"{name} is skipped: it leaves no room for {plan.room} tokens")
-            continue
-        num_nodes = plan.num_nodes[len(fitting) % len(plan.num_nodes)]
-        fitting.append(GreedyCase(name, prompt, plan.params(num_nodes)))
-    if not fitting:
-        raise ValueError(
-            f"no question leaves room for {plan.room} tokens in the context of "
-            f"{engine.context_length}: give shorter --prompts or a smaller --max-tokens"
-        )
-    return fitting

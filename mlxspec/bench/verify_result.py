@@ -1,8 +1,6 @@
 """The results of `mlxspec verify`: the verdict, and the tables that show it.
 
-Greedy replies must be the same as those of plain decoding, except at near-ties. Sampled replies
-must have the target's distribution. The size of a near-tie is measured, not assumed (see
-`trace/difference.py`): if nothing drifts, no difference is excused.
+The size of a near-tie is measured, not assumed: if nothing drifts, no difference is excused.
 """
 
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ class Parting:
 
     @property
     def difference(self) -> Difference:
-        """The first difference of the two replies."""
         assert self.proof.difference is not None
         return self.proof.difference
 
@@ -42,25 +39,20 @@ class Parting:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The comparison of one drafter's replies with plain decoding.
-
-    `partings` are the replies that differ from the plain ones. `drafted` and `accepted` count draft
-    nodes. `faults` has one error of the drafter for each reply that had one.
-    """
+    """The comparison of one drafter's replies with plain decoding."""
 
     DERIVED: ClassVar = ("num_same",)
 
     drafter: str
     num_replies: int
     num_tokens: int
-    drafted: int
+    drafted: int  # draft nodes
     accepted: int
     partings: tuple[Parting, ...]
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # an error of the drafter for each reply that had one
 
     @property
     def num_same(self) -> int:
-        """Number of replies that are the same as the plain ones."""
         return self.num_replies - len(self.partings)
 
     @property
@@ -80,28 +72,17 @@ class CacheCheck:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The results of a check.
+    """The results of a check; `notes` tell which caches and questions were left out."""
 
-    `num_nodes` are numbers of draft nodes per round, used in turn. `distributions` are samples with
-    the first cache, plain decoding first. `notes` tell which caches and questions were left out.
-    `grammar` describes that of all replies and samples; "" for none.
-    """
-
-    DERIVED: ClassVar = (
-        "verdict",
-        "verdict_text",
-        "is_lossless",
-        "least_p_value",
-        "is_off",
-        "faults",
-    )
+    _SHOWN: ClassVar = ("verdict", "verdict_text", "is_lossless", "least_p_value")
+    DERIVED: ClassVar = (*_SHOWN, "is_off", "faults")
 
     setup: Setup
-    num_nodes: tuple[int, ...]
+    num_nodes: tuple[int, ...]  # draft nodes per round, used in turn
     caches: tuple[CacheCheck, ...]
-    distributions: tuple[DistributionCheck, ...]
+    distributions: tuple[DistributionCheck, ...]  # with the first cache, plain decoding first
     notes: tuple[str, ...]
-    grammar: str = ""
+    grammar: str = ""  # the kind of that of all replies and samples
 
     @property
     def is_lossless(self) -> bool:
@@ -124,7 +105,6 @@ class CheckResult:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict in one sentence."""
         return self._judged[1]
 
     @property
@@ -199,13 +179,10 @@ class CheckResult:
 
 def text(result: CheckResult) -> str:
     """Return the report: the setup, the results and the verdict."""
-    parts = ["\n".join(setup_lines(result.setup))]
-    for cache in result.caches:
-        parts += [_drift(cache), _replies(cache, result)]
-    parts.append(_distributions(result))
-    parts += [f"! {note}" for note in (*result.faults, *result.notes)]
-    parts.append(result.verdict_text)
-    return "\n\n".join(parts)
+    caches = (part for cache in result.caches for part in (_drift(cache), _replies(cache, result)))
+    notes = (f"! {note}" for note in (*result.faults, *result.notes))
+    setup = "\n".join(setup_lines(result.setup))
+    return "\n\n".join([setup, *caches, _distributions(result), *notes, result.verdict_text])
 
 
 def _drift(cache: CacheCheck) -> str:

@@ -37,9 +37,8 @@ def test_all_arms_write_the_same(context):
     speeds = measure(context, arms, own_prompts(context, 3), PARAMS, repeats=2)
     names = ["one by one, none", "one by one, pool", "batch, none", "batch, pool", "mlx-lm"]
     assert [speed.arm for speed in speeds] == names
-    assert {speed.tokens for speed in speeds} == {18}  # six each
     assert [speed.differences for speed in speeds] == [()] * 5
-    assert all(speed.seconds > 0 for speed in speeds)
+    assert all(speed.tokens_per_s > 0 for speed in speeds)
 
 
 def test_an_arm_that_writes_something_else_is_told(context):
@@ -60,10 +59,10 @@ def test_an_arm_that_writes_something_else_is_told(context):
 
 def test_a_table_compares_with_the_first_row():
     speeds = [
-        Speed("a", 1, 10, 1.0, ()),
-        Speed("b", 1, 10, 0.5, ()),
-        Speed("a", 4, 40, 1.0, ()),
-        Speed("b", 4, 40, 4.0, (Difference(3, 1, None, None),)),
+        Speed("a", 1, 10.0, ()),
+        Speed("b", 1, 20.0, ()),
+        Speed("a", 4, 40.0, ()),
+        Speed("b", 4, 10.0, (Difference(3, 1, None, None),)),
     ]
     _, first, second, note = as_text(speeds).splitlines()
     assert first.split() == ["a", "10.0", "1.00x", "40.0", "1.00x"]

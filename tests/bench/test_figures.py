@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.bench import report
-from mlxspec.bench.figures import arm_figures
+from mlxspec.bench.report import arm_figures
 from mlxspec.trace.difference import Difference
 from tests.support.bench_arms import case_of, reply_of, row_of
 
