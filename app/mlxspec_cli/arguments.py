@@ -1,7 +1,4 @@
-"""Arguments: flags from the table of settings, and settings from the parsed flags.
-
-Nothing here needs MLX, so that a screen can open before MLX is imported.
-"""
+"""Arguments: flags from the table of settings, and settings from the parsed flags; without MLX."""
 
 import argparse
 import random
@@ -22,10 +19,21 @@ LOAD_FLAGS = {row.name: row for row in LOAD if row.flag}
 _FLAGS = {**REPLY_FLAGS, **LOAD_FLAGS}
 
 
-def option(group: argparse._ActionsContainer, flags: str, noun: str, text: str, **how: Any) -> None:
-    """Add a flag whose value the help calls `noun`; without a noun it is a switch."""
-    kind: dict[str, Any] = {"metavar": noun} if noun else {"action": "store_true"}
-    group.add_argument(*flags.split(), help=text, **kind, **how)
+def option(
+    group: argparse._ActionsContainer, usage: str, text: str, usual: Any = None, **how: Any
+) -> None:
+    """Add a switch such as "--json", or a flag and the noun for its value, such as "--limit N".
+
+    The help of a flag tells the `usual` value, which also decides on the type.
+    """
+    *flags, noun = usage.split(" ")
+    if noun.startswith("-"):
+        group.add_argument(*flags, noun, help=text, action="store_true", **how)
+        return
+    if usual is not None:
+        text = f"{text} ({usual})"
+        how |= {"default": usual, "type": type(usual)}
+    group.add_argument(*flags, help=text, metavar=noun, **how)
 
 
 def add_flags(group: argparse._ActionsContainer, names: Iterable[str]) -> None:

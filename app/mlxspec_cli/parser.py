@@ -1,8 +1,4 @@
-"""The parser of the command line: all commands and their arguments.
-
-Flags of settings come from the table of settings; the others belong to one command each. No command
-is imported here, so `--help` needs no MLX.
-"""
+"""The parser of the command line: all commands and their arguments, without MLX for `--help`."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -15,7 +11,6 @@ from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags, 
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands
 
-_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _TRACE = "a file written by --trace"
 _JSON = "print one JSON document instead"
 _MODEL = "folder, GGUF file, hub id; defaults to the default model"
@@ -40,7 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     text = "Make a drafter for a model from its own text."
     add_train_commands(commands.add_parser("train", help=text, description=text), debug)
     completion = add("completion", "Print a script that completes mlxspec in a shell.")
-    completion.add_argument("shell", choices=_SHELLS, help="the shell that will read it")
+    shells = ("bash", "zsh", "fish", "tcsh")
+    completion.add_argument("shell", choices=shells, help="the shell that will read it")
     man = add("man", "Print the manual page, as roff: for man -l -.")
     man.add_argument("--markdown", action="store_true", help="keys and settings too, as Markdown")
     for described in (completion, man):
@@ -88,18 +84,23 @@ def _argument(action: argparse.Action) -> Argument:
 
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:
     _add_settings(parser)
-    option(parser, "--data-dir", "FOLDER", "where chats and settings are kept")
-    option(parser, "--inline", "", "draw below the shell's prompt, not on the whole terminal")
-    option(parser, "-c --continue", "", "continue the last chat", dest="goes_on")
-    option(parser, "--plain", "", "plain lines, for pipes and screen readers")
+    option(parser, "--data-dir FOLDER", "where chats and settings are kept")
+    option(parser, "--inline", "draw below the shell's prompt, not on the whole terminal")
+    option(parser, "-c --continue", "continue the last chat", dest="goes_on")
+    option(parser, "--plain", "plain lines, for pipes and screen readers")
 
 
 def _add_generate_options(parser: argparse.ArgumentParser) -> None:
-    _add_prompt_options(parser)
+    group = parser.add_argument_group("prompt")
+    group.add_argument("--prompt", metavar="TEXT")
+    option(group, "--prompt-file FILE", "- reads standard input")
+    text = "the prompt, after what is piped in; - alone reads standard input"
+    group.add_argument("words", nargs="*", metavar="WORD", help=text)
+    option(group, "--raw", "continue the text, without a chat template")
     _add_settings(parser)
-    option(parser, "--json", "", _JSON)
+    option(parser, "--json", _JSON)
     text = "a text that the reply will mostly repeat, such as the file to edit: drafted from there"
-    option(parser, "--prediction", "FILE", text, dest="prediction_file")
+    option(parser, "--prediction FILE", text, dest="prediction_file")
     _add_grammar_options(parser, "what the reply must fit, unless --json-schema is given")
 
 
@@ -111,98 +112,93 @@ def _add_replay_options(parser: argparse.ArgumentParser) -> None:
 def _add_race_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help=_TRACE)
     parser.add_argument("b", metavar="B", help="another one, of the same prompt")
-    option(parser, "--plain", "", "print the result; the exit code is 1 if they differ")
-    option(parser, "--html", "OUT", "write a page that plays it and works offline")
-    option(parser, "--animation", "OUT", "write a picture that plays it, as SVG")
-    option(parser, "--cast", "OUT", "write a screencast for the terminal, asciicast v2")
-    option(parser, "--force", "", "overwrite existing files")
+    option(parser, "--plain", "print the result; the exit code is 1 if they differ")
+    option(parser, "--html OUT", "write a page that plays it and works offline")
+    option(parser, "--animation OUT", "write a picture that plays it, as SVG")
+    option(parser, "--cast OUT", "write a screencast for the terminal, asciicast v2")
+    option(parser, "--force", "overwrite existing files")
 
 
 def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="TRACE", help=_TRACE)
     group = parser.add_argument_group("formats", "each takes a file to write, or - for stdout")
-    option(group, "--html", "OUT", "a page that plays it and works offline")
-    option(group, "--svg", "OUT", "a picture of the coloured text")
-    option(group, "--animation", "OUT", "an animated picture")
-    option(group, "--cast", "OUT", "a screencast for the terminal, asciicast v2")
-    option(group, "--md", "OUT", "the conversation as Markdown, with figures")
-    option(group, "--text", "OUT", "the conversation as Markdown, without figures")
-    option(group, "--csv", "OUT", "a row for every round")
-    option(parser, "--force", "", "overwrite existing files")
+    option(group, "--html OUT", "a page that plays it and works offline")
+    option(group, "--svg OUT", "a picture of the coloured text")
+    option(group, "--animation OUT", "an animated picture")
+    option(group, "--cast OUT", "a screencast for the terminal, asciicast v2")
+    option(group, "--md OUT", "the conversation as Markdown, with figures")
+    option(group, "--text OUT", "the conversation as Markdown, without figures")
+    option(group, "--csv OUT", "a row for every round")
+    option(parser, "--force", "overwrite existing files")
 
 
 def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
-    reports = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     text = "measure what only a Mac can tell, in about ten minutes, and write a file to send"
-    option(reports, "--mac-report", "FILE", text)
-    text = "print what such a file says about the assumptions of the code"
-    option(reports, "--read-report", "FILE", text)
+    option(group, "--mac-report FILE", text)
+    option(group, "--read-report FILE", "print what such a file says about the code's assumptions")
     text = "delete what was compared and measured here; the next load does it again"
-    option(reports, "--forget", "", text)
+    option(group, "--forget", text)
     text = "measure the link to other ranks, and say what decoding with them gives"
-    add_flag(reports, "hosts", help=text)
+    add_flag(group, "hosts", help=text)
     text = "the model to measure with --hosts; defaults to the default model"
     add_flag(parser, "model", help=text)
 
 
 def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help=_MODEL)
-    text = "arms: plain, or names of drafters; a+b is a pool of both (plain,auto)"
-    option(parser, "--arms", "LIST", text, default="plain,auto")
+    text = "arms: plain, or names of drafters; a+b is a pool of both"
+    option(parser, "--arms LIST", text, "plain,auto")
     text = "other projects: mlx-lm, mlx-lm-draft, mlx-dspark, mlx-dspark-plain"
-    option(parser, "--against", "LIST", text, default="")
-    option(parser, "--baseline", "ARM", "the arm to compare with, instead of the first")
+    option(parser, "--against LIST", text, default="")
+    option(parser, "--baseline ARM", "the arm to compare with, instead of the first")
     group = parser.add_argument_group("questions")
-    text = "lines in the format of Spec-Bench; defaults to the built-in set"
-    option(group, "--prompts", "FILE", text)
-    option(group, "--categories", "LIST", "defaults to all", default="")
-    option(group, "--limit", "N", "the most questions per category", type=int)
-    option(group, "--temps", "LIST", "temperatures (0)", default="0")
+    option(group, "--prompts FILE", "lines in Spec-Bench's format; defaults to the built-in set")
+    option(group, "--categories LIST", "defaults to all", default="")
+    option(group, "--limit N", "the most questions per category", type=int)
+    option(group, "--temps LIST", "temperatures", "0")
     add_flag(group, "top_p", default=1.0)
     add_flag(group, "min_p", default=0.0)
     add_flag(group, "max_tokens", default=256)
-    text = "how many times to ask every question (1)"
-    group.add_argument("--repeat", type=int, default=1, help=text)
+    option(group, "--repeat REPEAT", "how many times to ask every question", 1)
     text = "seed of the first time; later times use the next ones (0)"
     add_flag(group, "seed", default=0, help=text)
     group = parser.add_argument_group("drafting")
     most = DEFAULT_NUM_DRAFT_TOKENS
     text = f"ask for N draft nodes in every round (as many as pay, {most} at most)"
-    option(group, "--k", "N", text, type=int)
+    option(group, "--k N", text, type=int)
     add_flag(group, "draft_model", help="checkpoint of the arm 'model'")
     add_flags(group, ("lookahead", "branching", "depth", "exit_threshold", "chain_rule"))
     add_flags(parser, ("dtype", "port", "adapter", "hosts"))
     group = parser.add_argument_group("other measurements")
-    option(group, "--profile", "", "where the time of a round goes, for the first arm that drafts")
-    text = "time and memory of a token after this much text, such as 1k,8k,32k"
-    option(group, "--context", "LIST", text)
+    option(group, "--profile", "where the time of a round goes, for the first arm that drafts")
+    option(group, "--context LIST", "time and memory of a token after this much text, as 1k,8k,32k")
     text = "replies whose text was predicted, with few and many lines changed, over plain"
-    option(group, "--predictions", "", text)
+    option(group, "--predictions", text)
     text = "replies that fit JSON schemas, over plain decoding under the same schemas"
-    option(group, "--structured", "", text)
+    option(group, "--structured", text)
     group = parser.add_argument_group("a long run")
-    option(group, "--out", "FILE", "append each conversation to this file")
-    option(group, "--resume", "", "skip what the file already has")
-    option(parser.add_argument_group("output"), "--json", "", _JSON)
+    option(group, "--out FILE", "append each conversation to this file")
+    option(group, "--resume", "skip what the file already has")
+    option(parser.add_argument_group("output"), "--json", _JSON)
 
 
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help=_MODEL)
     text = "names of drafters; a+b is a pool of both (all that need no download)"
-    option(parser, "--drafters", "LIST", text, default="")
+    option(parser, "--drafters LIST", text, default="")
     text = "full, rotating, quantised; samples are drawn with the first one (all of them)"
-    option(parser, "--caches", "LIST", text, default="full,rotating,quantised")
-    option(parser, "--json", "", _JSON)
+    option(parser, "--caches LIST", text, default="full,rotating,quantised")
+    option(parser, "--json", _JSON)
     group = parser.add_argument_group("how much")
     text = "lines of question_id, category and turns; defaults to that of bench"
-    option(group, "--prompts", "FILE", text)
-    option(group, "--limit", "N", "the most questions per category (1)", type=int, default=1)
+    option(group, "--prompts FILE", text)
+    option(group, "--limit N", "the most questions per category", 1)
     add_flag(group, "max_tokens", default=48)
-    text = "sampled beginnings for each drafter; more tell smaller differences (500)"
-    option(group, "--draws", "N", text, type=int, default=500)
+    text = "sampled beginnings for each drafter; more tell smaller differences"
+    option(group, "--draws N", text, 500)
     group = parser.add_argument_group("drafting and caches")
-    text = "draft nodes of every round, taken in turn: chains and trees (4,12)"
-    option(group, "--k", "LIST", text, default="4,12")
+    option(group, "--k LIST", "draft nodes of every round, in turn: chains and trees", "4,12")
     add_flag(group, "draft_model", help="checkpoint of the drafter 'model'")
     add_flag(group, "lookahead")
     add_flag(group, "max_kv_size", default=64, help="rows of 'rotating' (64)")
@@ -215,44 +211,35 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
 def _add_watch_options(parser: argparse.ArgumentParser) -> None:
     text = f"address of a server ({DEFAULT_URL})"
     parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=text)
-    option(parser, "--api-key", "KEY", "the server's key", default="")
-    option(parser, "--ask", "TEXT", "send this prompt first")
+    option(parser, "--api-key KEY", "the server's key", default="")
+    option(parser, "--ask TEXT", "send this prompt first")
     text = "write the reply to this prompt twice, greedy, with drafts and plain, and show a race"
-    option(parser, "--race", "TEXT", text)
+    option(parser, "--race TEXT", text)
     text = "the model for that prompt, where the server has several"
-    option(parser, "--model", "NAME", text, default="")
-    option(parser, "--plain", "", "print replies that are over, as without a terminal")
+    option(parser, "--model NAME", text, default="")
+    option(parser, "--plain", "print replies that are over, as without a terminal")
 
 
 def _add_models_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="name, folder, GGUF file, hub id or default")
-    option(parser, "--json", "", _JSON)
-    option(parser, "--fetch", "", "download MODEL, or the default model")
+    option(parser, "--json", _JSON)
+    option(parser, "--fetch", "download MODEL, or the default model")
 
 
 def _add_grammar_options(parser: argparse.ArgumentParser, title: str) -> argparse._ActionsContainer:
     group = parser.add_argument_group(title)
-    option(group, "--regex", "PATTERN", "a text that a regular expression matches as a whole")
+    option(group, "--regex PATTERN", "a text that a regular expression matches as a whole")
     text = "a text of the grammar in a file, in Lark's syntax"
-    option(group, "--grammar", "FILE", text, dest="grammar_file")
-    option(group, "--choices", "TEXT,TEXT", "one of a few texts, separated by commas")
+    option(group, "--grammar FILE", text, dest="grammar_file")
+    option(group, "--choices TEXT,TEXT", "one of a few texts, separated by commas")
     return group
-
-
-def _add_prompt_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("prompt")
-    group.add_argument("--prompt", metavar="TEXT")
-    option(group, "--prompt-file", "FILE", "- reads standard input")
-    text = "the prompt, after what is piped in; - alone reads standard input"
-    group.add_argument("words", nargs="*", metavar="WORD", help=text)
-    option(group, "--raw", "", "continue the text, without a chat template")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     add_flags(group, LOAD_FLAGS)
-    option(group, "--system", "TEXT", "system prompt")
-    option(group, "--trace", "FILE", "append a trace of all events to this file")
+    option(group, "--system TEXT", "system prompt")
+    option(group, "--trace FILE", "append a trace of all events to this file")
     add_flags(parser.add_argument_group("reply"), REPLY_FLAGS)
 
 
