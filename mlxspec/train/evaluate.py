@@ -1,14 +1,12 @@
 """Measure a drafter by real decoding: tokens per target forward and acceptance by depth.
 
-The engine answers prompts of held-out conversations, once for each drafter, number of nodes, shape
-and temperature. All forwards count, also those without a draft, so that a drafter gains nothing by
-proposing seldom. The end of an answer cuts no draft short.
+All forwards count, also those without a draft, so a drafter gains nothing by proposing seldom.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product, zip_longest
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import mlx.core as mx
 import numpy as np
@@ -51,31 +49,24 @@ class Acceptance:
 
     @property
     def acceptance_by_depth(self) -> list[float]:
-        """Share of all forwards that accepted a node at depth 1, 2, ..."""
         return [count / self.forwards for count in self.accepted_at_depth]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Values to measure: every combination of nodes, temperature and shape, on the same prompts.
-
-    An answer stops after the round that reaches `max_tokens`.
-    """
+    """Values to measure: every combination of nodes, temperature and shape, on the same prompts."""
 
     num_draft_tokens: Sequence[int] = (8, 16)
     temperatures: Sequence[float] = (0.0, 1.0)
     shapes: Sequence[Shape] = ("tree", "chain")
-    max_tokens: int = 64
+    max_tokens: int = 64  # an answer stops after the round that reaches it
     seed: int = 0
 
 
 def heldout_prompts(
     conversations: Iterable[Conversation], max_answers: int = 16
 ) -> list[list[int]]:
-    """Return the tokens before each greedy answer of held-out conversations.
-
-    Of more than `max_answers`, an evenly spaced selection is returned.
-    """
+    """Return the tokens before greedy answers of held-out conversations, evenly spaced."""
     prompts = [
         conversation.tokens[:start].tolist()
         for conversation in conversations
@@ -97,8 +88,8 @@ def evaluate(
 ) -> list[Acceptance]:
     """Return the acceptance of a drafter for every combination of settings.
 
-    `make_drafter` returns the drafter of the next answer; the same object again keeps its state.
-    `on_progress` is called with the number of finished answers and of all answers.
+    `make_drafter` returns the drafter of the next answer; `on_progress` gets finished and all
+    answers.
     """
     combinations = list(product(settings.shapes, settings.temperatures, settings.num_draft_tokens))
     found: list[Acceptance] = []
@@ -120,49 +111,27 @@ def evaluate(
             )
             done = len(found) * len(prompts) + len(trials)
             on_progress(done, len(combinations) * len(prompts))
-        found.append(_total(drafter.name, shape, params, [trial.stats for trial in trials]))
+        stats = [trial.stats for trial in trials]
+        names = ("generated_tokens", "target_forwards", "drafted", "draft_s")
+        num_tokens, forwards, drafted, draft_s = (sum(one[name] for one in stats) for name in names)
+        depths = zip_longest(*(one["accepted_at_depth"] for one in stats), fillvalue=0)
+        accepted = tuple(map(sum, depths))
+        case = (drafter.name, shape, temperature, number, len(prompts))
+        found.append(Acceptance(*case, num_tokens, forwards, drafted, accepted, draft_s))
     return found
-
-
-def _total(
-    name: str, shape: Shape, params: GenerationParams, replies: Sequence[Mapping[str, Any]]
-) -> Acceptance:
-    def total(figure: str) -> Any:
-        return sum(reply[figure] for reply in replies)
-
-    by_depth = zip_longest(*(reply["accepted_at_depth"] for reply in replies), fillvalue=0)
-    assert params.num_draft_tokens is not None
-    return Acceptance(
-        drafter=name,
-        shape=shape,
-        temperature=params.sampling.temperature,
-        num_draft_tokens=params.num_draft_tokens,
-        num_answers=len(replies),
-        num_tokens=total("generated_tokens"),
-        forwards=total("target_forwards"),
-        drafted=total("drafted"),
-        accepted_at_depth=tuple(map(sum, by_depth)),
-        draft_s=total("draft_s"),
-    )
 
 
 def as_table(results: Sequence[Acceptance]) -> str:
     """Return the results as a table in plain text."""
     depths = [f"d{depth}" for depth in range(1, _DEPTHS_SHOWN + 1)]
-    head = ["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]
-    return table([head, *map(_cells, results)])
-
-
-def _cells(result: Acceptance) -> list[str]:
-    rates = [cell(rate) for rate in result.acceptance_by_depth[:_DEPTHS_SHOWN]]
-    milliseconds = 1e3 * result.draft_s / result.forwards if result.forwards else 0.0
-    return [
-        *(result.drafter, result.shape, f"{result.temperature:g}", str(result.num_draft_tokens)),
-        cell(result.tokens_per_forward, 3),
-        *rates,
-        *["-"] * (_DEPTHS_SHOWN - len(rates)),
-        *(str(result.forwards), cell(milliseconds)),
-    ]
+    rows = [["drafter", "shape", "T", "nodes", "tokens/forward", *depths, "forwards", "draft ms"]]
+    for one in results:
+        rates = [cell(rate) for rate in one.acceptance_by_depth[:_DEPTHS_SHOWN]]
+        rates += ["-"] * (_DEPTHS_SHOWN - len(rates))
+        case = (one.drafter, one.shape, f"{one.temperature:g}", str(one.num_draft_tokens))
+        draft_ms = cell(1e3 * one.draft_s / max(one.forwards, 1))
+        rows.append([*case, cell(one.tokens_per_forward, 3), *rates, str(one.forwards), draft_ms])
+    return table(rows)
 
 
 class LikeliestPath(Drafter):

@@ -1,11 +1,6 @@
-"""Features: the target's states and probabilities along a corpus, computed once and stored.
+"""Features: the target's states and probabilities along a corpus, computed once for all trainers.
 
-For each token: the states entering the layers that drafters tap, the final norm's output, and the
-target's most probable next tokens with their probabilities. One pass over the corpus costs far
-more than training a small drafter, so all trainers share it. It is stored in shards, and an
-interrupted pass continues. Conversations are in random order, held-out ones first, so that any
-number of shards is a fair sample.
-
+Conversations are in random order, held-out ones first, so any number of shards is a fair sample.
 One shard is one safetensors file: `tokens`, `offsets` and `assistant_mask` as in a corpus, then
 `final` and `entering.<layer>` (N, D) bfloat16, `top_tokens` (N, 8) and `top_probs` (N, 8). Rows
 of `top_*` are zero where the next token is not the assistant's.
@@ -35,16 +30,12 @@ _ENTERING = "entering."
 
 @dataclass(frozen=True)
 class Features(Conversation):
-    """One conversation with the target's states and probabilities.
-
-    Attributes:
-        top_probs: (n, 8) float16, zero where the next token is not the assistant's.
-    """
+    """One conversation with the target's states and probabilities."""
 
     final: mx.array  # (n, D) outputs of the final norm
     entering: dict[int, mx.array]  # per layer, the (n, D) states that enter it
     top_tokens: NDArray[np.int32]  # (n, 8) int32 most probable next tokens
-    top_probs: NDArray[np.float16]
+    top_probs: NDArray[np.float16]  # (n, 8), zero where the next token is not the assistant's
 
     def final_at(self, places: NDArray[np.intp]) -> mx.array:
         """Return the (n, D) float32 outputs of the final norm at some positions."""
@@ -63,10 +54,7 @@ def _rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
 def compute_features(
     model: TargetModel, conversation: Conversation, layers: Sequence[int]
 ) -> Features:
-    """Return the features of one conversation, with one forward.
-
-    Raises `UnsupportedOperationError` if the states of the model are not one vector per token.
-    """
+    """Return the features of one conversation, with one forward."""
     forwards = Forwards(model, Cache.for_model(model.config))
     states = forwards.again(conversation.tokens.tolist(), layers)
     final, entering = states.final, dict(states.entering)
@@ -94,7 +82,7 @@ def missing_shards(
 
     The order depends only on the tokens of the conversations, so that an interrupted run continues
     with the same shards. New conversations of a larger corpus get shards of their own. Both limits
-    include what is stored; `max_train_shards` is None for no limit. The folder need not exist.
+    include what is stored.
     """
     order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
     shards: list[tuple[str, list[int]]] = []
@@ -130,8 +118,7 @@ def write_shards(
 ) -> None:
     """Compute shards (see `missing_shards`); write each to the folder as soon as it is complete.
 
-    The states that enter `layers` are stored. `on_progress` is called after every conversation with
-    the number of its tokens.
+    `on_progress` is called after every conversation with the number of its tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, members in shards:
@@ -158,8 +145,7 @@ def shards_of_run(features: Path, folder: Path) -> list[Path]:
     """Return the training shards of a run: those that existed when it started.
 
     Later shards would change the order and the vocabulary of an interrupted run, so the run's
-    folder stores the names. Raises `MlxspecError` if there is no shard, one no longer exists, or
-    the names cannot be written.
+    folder stores the names.
     """
     shards = {shard.name: shard for shard in shard_paths(features, "train")}
     if not shards:
@@ -184,7 +170,7 @@ def shards_of_run(features: Path, folder: Path) -> list[Path]:
 
 
 def read_shard(path: Path) -> Iterator[Features]:
-    """Yield the conversations of a shard; raises `MlxspecError` if it is damaged or no shard."""
+    """Yield the conversations of a shard."""
     arrays, spans = _read_arrays(path)
     host = {name: np.array(arrays[name]) for name in _ROWS if name != "final"}
     layers = [int(name.removeprefix(_ENTERING)) for name in arrays if name.startswith(_ENTERING)]

@@ -1,10 +1,7 @@
-"""Train a drafter of any kind: from feature shards to one file for `--drafter`.
-
-To add a kind, write its `Objective` and enter it in `KINDS`. `loading/` must load the file, and
-`drafting/registry.py` must make the drafter.
-"""
+"""Train a drafter of any kind: from feature shards to one file for `--drafter`."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
@@ -35,7 +32,7 @@ KINDS: dict[str, type[Objective]] = {
     "exit": ExitObjective,
     "draft-model": DraftModelObjective,
 }
-"""Keyed by the word for the kind on the command line of `mlxspec train`."""
+"""By the word of `mlxspec train`; `loading/` reads the file, `drafting/` makes the drafter."""
 
 GROUP_SIZE = 64
 _BYTES_PER_TRAINED = 4 * 4  # float32: weight, gradient, and two moments of AdamW
@@ -43,7 +40,7 @@ _WORK_GB = 1.5  # logits of a conversation over a reduced head, and arrays of ba
 
 
 def memory_gb(loaded: LoadedModel, objective: Objective) -> float:
-    """Return an estimate of the memory for training in GB, the target included."""
+    """Return about how much memory training takes, the target included."""
     trained = sum(a.size for a in flat(objective.network.trainable_parameters()).values())
     return (loaded.model.nbytes + trained * _BYTES_PER_TRAINED) / backend.GB + _WORK_GB
 
@@ -52,11 +49,6 @@ def build_objective(loaded: LoadedModel, features: Path, recipe: Recipe, folder:
     """Return the objective of a recipe, before the first step.
 
     The names of the shards that exist now are stored in the folder of the run, `folder`.
-
-    Raises:
-        MlxspecError: The kind is unknown, there are no feature shards of this target, or the
-            recipe's start is for another kind or target.
-        ValueError: An option is unknown, or its value is not allowed.
     """
     if recipe.kind not in KINDS:
         raise MlxspecError(f"cannot train {recipe.kind!r}; choose from {', '.join(KINDS)}")
@@ -118,18 +110,28 @@ def train_head(
     out: Path,
     report: Report = lambda progress: None,
 ) -> Progress:
-    """Train a drafter, or continue an interrupted run, and write its file.
-
-    The network of the objective (see `build_objective`) changes. Checkpoints go to `folder`. Raises
-    `MlxspecError` as `train` does, or if the file cannot be written.
-    """
+    """Train a drafter, or continue an interrupted run in `folder`, and write its file to `out`."""
     memory.peak_memory_gb(reset=True)
     progress = train(objective, features, recipe, folder, report)
     # the network has the best weights again, so the file gets the figures of that evaluation
     best = max(progress.curve, key=lambda figures: float(figures["mean_acceptance_length"]))
     config, tensors = objective.written(best)
     packed, quantization = pack(tensors, objective.bits, objective.layer_bits)
-    card = card_of(loaded, recipe, progress)
+    facts = backend.facts()
+    begun_with = read_drafter_file(Path(expanduser(recipe.start))) if recipe.start else None
+    card = {  # no folder names
+        "target": target_of(loaded),
+        "recipe": asdict(recipe) | {"start": Path(recipe.start).name},
+        "begun_with": begun_with.card if begun_with else None,
+        "tokens_seen": progress.tokens,
+        "epochs": progress.epoch,
+        "seconds": round(progress.seconds, 1),
+        "tokens_per_s": round(progress.tokens / max(progress.seconds, 1e-9), 1),
+        "peak_memory_gb": round(memory.peak_memory_gb(), 2),
+        "curve": progress.curve,
+        "trained_on": f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}",
+        "versions": {"mlxspec": __version__, "mlx": facts.mlx},
+    }
     save_head(out, recipe.kind, {**config, "quantization": quantization}, packed, card)
     return progress
 
@@ -139,9 +141,9 @@ def pack(
 ) -> tuple[dict[str, mx.array], dict[str, Any]]:
     """Return quantised tensors, and the `quantization` entry for their config.
 
-    A matrix `X.weight` whose rows divide into groups becomes `X.weight`, `X.scales` and `X.biases`;
-    integers do not change, and everything else is stored in bfloat16. Scales are float16, because
-    with bfloat16 scales 8 bits are no better than 7. `layer_bits` are those of `model.layers`.
+    A matrix whose rows divide into groups is quantised; other numbers are stored in bfloat16.
+    Scales are float16, because with bfloat16 scales 8 bits are no better than 7. `layer_bits` are
+    those of `model.layers`.
     """
     packed: dict[str, mx.array] = {}
     quantization: dict[str, Any] = {"group_size": GROUP_SIZE, "bits": bits}
@@ -163,22 +165,3 @@ def pack(
 def target_of(loaded: LoadedModel) -> dict[str, str]:
     """Return the entries of a card that identify the target."""
     return {"name": loaded.name, "fingerprint": fingerprint(loaded.config, loaded.tokenizer)}
-
-
-def card_of(loaded: LoadedModel, recipe: Recipe, progress: Progress) -> dict[str, Any]:
-    """Return the card of a drafter that was just trained; it contains no folder names."""
-    facts = backend.facts()
-    begun_with = read_drafter_file(Path(expanduser(recipe.start))) if recipe.start else None
-    return {
-        "target": target_of(loaded),
-        "recipe": recipe.as_dict() | {"start": Path(recipe.start).name},
-        "begun_with": begun_with.card if begun_with else None,
-        "tokens_seen": progress.tokens,
-        "epochs": progress.epoch,
-        "seconds": round(progress.seconds, 1),
-        "tokens_per_s": round(progress.tokens / max(progress.seconds, 1e-9), 1),
-        "peak_memory_gb": round(memory.peak_memory_gb(), 2),
-        "curve": progress.curve,
-        "trained_on": f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}",
-        "versions": {"mlxspec": __version__, "mlx": facts.mlx},
-    }

@@ -1,8 +1,7 @@
 """A trained drafter as the training loop sees it: a network, its loss, its acceptance, its file.
 
 Acceptance is the mean acceptance length of teacher-forced matches; nothing is drafted or verified.
-A chain is accepted up to depth d if each of its tokens is the target's own next token. Along a text
-that the target wrote, one forward gives both tokens for all positions.
+Along a text that the target wrote, one forward gives the tokens of both for all positions.
 """
 
 import inspect
@@ -23,8 +22,7 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, read_shard
 from mlxspec.train.recipe import Recipe
 
-LOOKAHEAD = 4
-"""Depth of the measured chains, for drafters without a limit of their own."""
+LOOKAHEAD = 4  # depth of the measured chains, for drafters without a limit of their own
 
 
 @dataclass(frozen=True)
@@ -54,25 +52,16 @@ class Material:
 
 
 def capture_layers(num_layers: int) -> tuple[int, ...]:
-    """Return the layers whose entering states EAGLE-3 uses: low, middle and high.
-
-    In a target of very few layers, some of these coincide and are returned once.
-    """
+    """Return the layers whose entering states EAGLE-3 uses: low, middle, high, each once."""
     return tuple(sorted({min(2, num_layers - 1), num_layers // 2, max(num_layers - 3, 1)}))
 
 
 class Objective:
-    """Trains a network for one target; the keyword arguments of a subclass are a recipe's options.
+    """Trains a network for one target; keyword arguments of a subclass are a recipe's options."""
 
-    Attributes:
-        recipe: The default recipe.
-        bits: Bits of the matrices in the file.
-        layer_bits: Bits of the layers of a draft model, which need more than its embedding.
-    """
-
-    recipe: ClassVar[Recipe]
-    bits: ClassVar[int] = 8
-    layer_bits: ClassVar[int] = 8
+    recipe: ClassVar[Recipe]  # the default one
+    bits: ClassVar[int] = 8  # of the matrices in the file
+    layer_bits: ClassVar[int] = 8  # of a draft model's layers, which need more than its embedding
     network: nn.Module
 
     @classmethod
@@ -100,10 +89,7 @@ class Objective:
         return chain_figures([self.matches(features) for features in answered])
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        """Return config and tensors of the trained drafter, by the names of `from_checkpoint`.
-
-        `figures` are the best ones of `evaluate`.
-        """
+        """Return config and tensors of the trained drafter, whose best evaluation is given."""
         network: Any = self.network
         return dict(network.config), network.tensors
 
@@ -123,19 +109,14 @@ def runs(places: NDArray[np.intp], ahead: int) -> NDArray[np.intp]:
 def chain_matches(places: NDArray[np.intp], hits: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """Return the (depths, n_chains) bool matches of one conversation; no chain crosses two answers.
 
-    Args:
-        places: (n,) positions in a text, ascending; a gap separates two answers.
-        hits: Per depth, (n,) whether the token drafted for each position is the target's.
+    `hits` tell per depth whether the token drafted for each of the (n,) positions is the target's.
     """
     starts = runs(places, len(hits) - 1)
     return np.stack([hit[starts + depth] for depth, hit in enumerate(hits)])
 
 
 def chain_figures(matches: Sequence[NDArray[np.bool_]]) -> dict[str, Any]:
-    """Return mean acceptance length (bonus included) and acceptance by depth.
-
-    Raises `MlxspecError` if no conversation has a chain.
-    """
+    """Return mean acceptance length (bonus included) and acceptance by depth."""
     if not sum(one.shape[1] for one in matches):
         raise MlxspecError(
             "no held-out conversation has a greedy answer that is long enough to measure "

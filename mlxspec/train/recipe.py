@@ -9,7 +9,7 @@ Settings that only one kind of drafter has are in the table `[options]`.
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -55,17 +55,9 @@ class Recipe:
         if not isinstance(self.options, Mapping):
             raise wrong_type("options", "a table", self.options)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings as a TOML file holds them."""
-        return asdict(self)
-
 
 def load_recipe(path: str | Path) -> Recipe:
-    """Return the recipe of a TOML file.
-
-    Raises `MlxspecError` if the file cannot be read, or contains an unknown setting or a wrong
-    value.
-    """
+    """Return the recipe of a TOML file, or raise `MlxspecError`."""
     try:
         settings = tomllib.loads(read_text(Path(path)))
     except (OSError, NotTextError, tomllib.TOMLDecodeError) as error:
@@ -85,20 +77,16 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a recipe after a check against their types.
-
-    A type is int, float, int or None, or a `Literal` of texts. Raises `ValueError` if an option is
-    unknown, of the wrong type, or negative.
-    """
-    if unknown := sorted(set(recipe.options) - set(types)):
-        raise ValueError(
-            f"{recipe.kind!r} has no option {unknown[0]!r}; it takes {', '.join(types)}"
-        )
-    return {name: _option(name, value, types[name]) for name, value in recipe.options.items()}
-
-
-def _option(name: str, value: object, kind: Any) -> object:
-    name = f"the option {name} of the recipe"
-    if get_origin(kind) is Literal:
-        return choice(name, value, get_args(kind))
-    return real(name, value, "0 or more", lambda n: n >= 0) if kind is float else whole(name, value)
+    """Return the options of a recipe; types are int, float, int or None, or a `Literal`."""
+    checked: dict[str, Any] = {}
+    for name, value in recipe.options.items():
+        if name not in types:
+            raise ValueError(f"{recipe.kind!r} has no option {name!r}; it takes {', '.join(types)}")
+        kind, title = types[name], f"the option {name} of the recipe"
+        if get_origin(kind) is Literal:
+            checked[name] = choice(title, value, get_args(kind))
+        elif kind is float:
+            checked[name] = real(title, value, "0 or more", lambda n: n >= 0)
+        else:
+            checked[name] = whole(title, value)
+    return checked

@@ -27,18 +27,14 @@ _BELOW_1 = 1 - 1e-6
 
 @dataclass(frozen=True)
 class ReducedHead:
-    """Rows of an output head: (n, D) float32 weights, and an (n,) float32 bias or None.
+    """Rows of an output head."""
 
-    With a cap, the logits x become cap * tanh(x / cap).
-    """
-
-    weight: mx.array
-    bias: mx.array | None = None
-    cap: float | None = None
+    weight: mx.array  # (n, D) float32
+    bias: mx.array | None = None  # (n,) float32
+    cap: float | None = None  # the logits x become cap * tanh(x / cap)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the head has neither a bias nor a cap."""
         return self.bias is None and self.cap is None
 
     def logits(self, hidden: mx.array) -> mx.array:
@@ -61,10 +57,7 @@ def dense(linear: Any) -> mx.array:
 
 
 def reduced_head(model: TargetModel, target_ids: mx.array) -> ReducedHead:
-    """Return the rows of a target's output head for (n,) int32 tokens.
-
-    Raises `UnsupportedOperationError` if the head is more than a matrix with a bias and a cap.
-    """
+    """Return the rows of a target's output head for (n,) int32 tokens."""
     rows = model.head_rows(target_ids)
     if isinstance(rows, nn.Module):
         return ReducedHead(dense(rows))

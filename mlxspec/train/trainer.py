@@ -1,9 +1,7 @@
 """The training loop of all trained drafters.
 
-Feature shards in fixed order, a few whole conversations per step, AdamW with warm-up and a cosine,
-evaluations on held-out conversations, a checkpoint every few minutes. A checkpoint holds
-everything that a step depends on. So an interrupted run ends with the same weights as an
-uninterrupted one, bit for bit, on the same machine.
+A checkpoint holds everything that a step depends on. So an interrupted run ends with the same
+weights as an uninterrupted one, bit for bit, on the same machine.
 """
 
 import json
@@ -30,11 +28,7 @@ from mlxspec.train.recipe import Recipe
 
 @dataclass
 class Progress:
-    """The state of a run: all that a checkpoint holds besides weights and optimizer.
-
-    Attributes:
-        curve: Figures of every evaluation, with the tokens so far.
-    """
+    """The state of a run: all that a checkpoint holds besides weights and optimizer."""
 
     tokens: int = 0  # assistant tokens so far
     step: int = 0
@@ -45,7 +39,7 @@ class Progress:
     best: float = 0.0  # best mean acceptance length so far
     stale: int = 0  # evaluations since then
     seconds: float = 0.0  # seconds of training, earlier parts of the run included
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[dict[str, Any]] = field(default_factory=list)  # figures of every evaluation
 
 
 Report = Callable[[Progress], None]
@@ -60,10 +54,9 @@ def train(
     folder: Path,
     report: Report = lambda progress: None,
 ) -> Progress:
-    """Train, or continue an interrupted run of the same recipe.
+    """Train, or continue an interrupted run of the same recipe, with checkpoints in `folder`.
 
     At the end, the network has the weights with the best mean acceptance length on held-out text.
-    Checkpoints go to `folder`. `report` is called after every step.
     """
     run = _Run(objective, features, recipe, folder)
     run.resume()
@@ -160,7 +153,6 @@ class _Run:
         return self.recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
 
     def look_if_due(self) -> None:
-        """Evaluate on held-out conversations when this is due, and at the end."""
         progress, recipe = self.progress, self.recipe
         due = min((len(progress.curve) + 1) * recipe.evaluate_every, recipe.tokens)
         if progress.tokens < due:
@@ -174,11 +166,10 @@ class _Run:
             progress.stale += 1
 
     def save(self) -> None:
-        """Write a checkpoint atomically."""
         state = {f"optimizer.{k}": v for k, v in flat(self._optimizer.state).items()}
         metadata = {
             "progress": json.dumps(asdict(self.progress)),
-            "recipe": json.dumps(self.recipe.as_dict(), sort_keys=True),
+            "recipe": json.dumps(asdict(self.recipe), sort_keys=True),
         }
         arrays = {**self._weights(), **state}
         write_safetensors(self.folder / "checkpoint.safetensors", arrays, metadata)
@@ -194,7 +185,7 @@ class _Run:
             progress = Progress(**json.loads(metadata["progress"]))
         except (KeyError, TypeError, ValueError) as error:
             raise MlxspecError(f"{path} is not a checkpoint of training: delete it") from error
-        if recipe != json.loads(json.dumps(self.recipe.as_dict())):
+        if recipe != json.loads(json.dumps(asdict(self.recipe))):
             raise MlxspecError(
                 f"{self.folder} holds the checkpoint of another recipe: give another folder"
             )
@@ -213,7 +204,6 @@ class _Run:
         return {f"network.{name}": array for name, array in parameters.items()}
 
     def _load(self, path: Path, arrays: Mapping[str, mx.array]) -> None:
-        """Load the network's weights from a file of this run."""
         weights = {k: v for k, v in arrays.items() if k.startswith("network.")}
         wanted = {name: array.shape for name, array in self._weights().items()}
         if {name: array.shape for name, array in weights.items()} != wanted:

@@ -1,5 +1,7 @@
 """The training loop learns, resumes bit for bit, stops early and keeps the best weights."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import pytest
 from mlx import nn
@@ -90,7 +92,7 @@ def test_the_best_weights_are_restored_at_the_end(shards, tmp_path):
 def test_training_stops_when_held_out_text_gains_no_more(shards, tmp_path):
     objective = Regression()
     objective.evaluate = lambda conversations: {"mean_acceptance_length": 1.5}
-    recipe = Recipe(**{**RECIPE.as_dict(), "patience": 2})
+    recipe = replace(RECIPE, patience=2)
     progress = train(objective, shards, recipe, tmp_path)
     assert len(progress.curve) == 3
     assert progress.tokens < RECIPE.tokens
@@ -98,7 +100,7 @@ def test_training_stops_when_held_out_text_gains_no_more(shards, tmp_path):
 
 def test_a_checkpoint_of_another_recipe_or_target_is_refused(whole, shards):
     _, folder, _, _ = whole
-    other = Recipe(**{**RECIPE.as_dict(), "learning_rate": 0.5})
+    other = replace(RECIPE, learning_rate=0.5)
     with pytest.raises(MlxspecError, match="another recipe"):
         train(Regression(), shards, other, folder)
     stranger = Regression()

@@ -8,7 +8,7 @@ import hashlib
 import json
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -189,7 +189,7 @@ def progress_text(progress: Progress) -> str:
 
 def _run_name(recipe: Recipe) -> str:
     """Return the checkpoint folder, one per recipe: a changed recipe must not resume another."""
-    text = json.dumps(recipe.as_dict(), sort_keys=True)
+    text = json.dumps(asdict(recipe), sort_keys=True)
     return f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

@@ -1,1 +1,1 @@
-"""Make training data: a target writes conversations, which are filtered and stored."""
+"""Training data: a target writes conversations, which are filtered and stored."""

@@ -1,15 +1,8 @@
 """Run many tasks that need replies of one model, in a batch.
 
-A task is a generator: it yields a request and is sent the reply, any number of times; a request may
-depend on earlier replies. When a reply ends, the next request gets its slot in the batch, so short
-replies do not wait for long ones (Orca, Yu et al. 2022,
+A task is a generator: it yields a request and is sent the reply, any number of times. When a reply
+ends, the next request gets its slot in the batch (Orca, Yu et al. 2022,
 https://www.usenix.org/conference/osdi22/presentation/yu).
-
-    slot 0   prompt . reply ......      |
-    slot 1   prompt ......... reply .   |  one round adds a token to each
-    slot 2   prompt . reply .           |
-
-Each request has its own seed, so its samples do not depend on the other slots.
 """
 
 from collections import deque
@@ -33,17 +26,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a reply of 1 to `max_tokens` tokens.
+    """A request for a reply, whose samples do not depend on other requests."""
 
-    Attributes:
-        is_over: Called with the reply after each token; returns whether the reply ends there.
-    """
-
-    prompt: Sequence[int]  # at least one token
+    prompt: Sequence[int]
     max_tokens: int
     temperature: float
     seed: int
-    is_over: Callable[[Sequence[int]], bool]
+    is_over: Callable[[Sequence[int]], bool]  # called with the reply after each token
 
 
 Task = Generator[Request, list[int], T]
@@ -69,8 +58,15 @@ def run_tasks(
             del begun[index]
             results.append((index, stop.value))
         else:
-            written[index] = []
-            waiting.append(_job(index, requests[index]))
+            asked, written[index] = requests[index], []
+            params = GenerationParams(
+                max_tokens=asked.max_tokens,
+                sampling=SamplingParams(temperature=asked.temperature),
+                seed=asked.seed,
+                num_draft_tokens=0,
+                ignore_eos=True,  # `is_over` of the request decides instead
+            )
+            waiting.append(Job(index, list(asked.prompt), params))
 
     def next_job() -> Job | None:
         while not waiting:
@@ -91,14 +87,3 @@ def run_tasks(
         while results:
             yield results.popleft()
     yield from results
-
-
-def _job(index: int, request: Request) -> Job:
-    params = GenerationParams(
-        max_tokens=request.max_tokens,
-        sampling=SamplingParams(temperature=request.temperature),
-        seed=request.seed,
-        num_draft_tokens=0,
-        ignore_eos=True,  # `is_over` of the request decides instead
-    )
-    return Job(index, list(request.prompt), params)

@@ -34,18 +34,14 @@ GREEDY = 1
 
 @dataclass(frozen=True)
 class Conversation:
-    """One conversation of (n,) int32 tokens; training must not see it if `is_heldout`.
+    """One conversation."""
 
-    The (n,) uint8 mask is 0 for the prompt, 1 for greedy tokens, 2 and more for sampled ones.
-    """
-
-    tokens: NDArray[np.int32]
-    mask: NDArray[np.uint8]
-    is_heldout: bool
+    tokens: NDArray[np.int32]  # (n,)
+    mask: NDArray[np.uint8]  # (n,): 0 for the prompt, 1 for greedy tokens, more for sampled ones
+    is_heldout: bool  # whether training must not see it
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the tokens, which identifies the conversation."""
         return digest_of(self.tokens)
 
     def spans(self, kind: int | None = None) -> list[tuple[int, int]]:
@@ -66,12 +62,7 @@ def shard_path(folder: Path, shard: int) -> Path:
 
 
 def load_corpus(path: str | Path, vocab_size: int) -> list[Conversation]:
-    """Return the conversations of a file, or of all shards of a folder in order.
-
-    Raises:
-        MlxspecError: The path does not exist, the folder holds no shard, or a file cannot be read,
-            lacks an array, is inconsistent, or holds a token outside a vocabulary of `vocab_size`.
-    """
+    """Return the conversations of a file, or of all shards of a folder in order."""
     path = Path(path)
     if not path.exists():
         raise MlxspecError(f"there is no corpus at {path}: make one with `mlxspec train data`")
@@ -109,7 +100,6 @@ def read_texts(
     """Return the lazy arrays of a file of texts, and where each text starts and ends.
 
     The first two of `rows`, the arrays with one row a token, and all of `others` are integers.
-    Raises `MlxspecError` if an array is missing, or the file is damaged.
     """
     arrays, _ = read_safetensors(path)
     for name in (*rows, "offsets", *others):
@@ -154,16 +144,10 @@ _COUNT = whole_number("1 or more", least=1)
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Settings of a corpus.
-
-    Attributes:
-        temperatures: Temperatures of the sampled answers, with equal probability.
-        prompts: File of prompts (see `read_prompts`). Half of the conversations start with one of
-            them until all are used; None for the model's own prompts alone.
-    """
+    """Settings of a corpus."""
 
     greedy_share: float = setting(0.5, _SHARE, "share of the answers that are greedy")
-    temperatures: tuple[float, ...] = (0.7, 1.0)
+    temperatures: tuple[float, ...] = (0.7, 1.0)  # of the sampled answers, equally often
     max_answer_tokens: int = setting(300, _COUNT, "a longer answer is cut")
     max_prompt_tokens: int = setting(
         120, whole_number("2 or more, for a word and its end", least=2), "for a turn by the model"
@@ -173,7 +157,7 @@ class DataSettings:
     batch_size: int = setting(32, _COUNT, "conversations that are written together")
     heldout_share: float = setting(0.05, _SHARE, "share that training must not see")
     seed: int = setting(0, whole_number(), "of prompts and answers")
-    prompts: Path | None = None
+    prompts: Path | None = None  # see `read_prompts`: half of the conversations start with one
     tries_per_shard: int = setting(256, _COUNT, "conversations started; filters drop some of them")
 
     def __post_init__(self) -> None:
@@ -186,11 +170,7 @@ class DataSettings:
 
 
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:
-    """Make a folder with the file of settings, or check that an existing one has the same settings.
-
-    Only the number of tokens may differ. Raises `MlxspecError` if another setting does, or if the
-    file cannot be read.
-    """
+    """Make a folder with the file of settings, or check that an existing one has the same ones."""
     folder.mkdir(parents=True, exist_ok=True)
     path, wanted = folder / "corpus.json", _description(loaded, settings)
     if not path.exists():

@@ -1,11 +1,7 @@
 """Make one conversation of a model with itself, as a task for `batched.run_tasks`.
 
 The user's text is sampled, decoded, and encoded again inside the chat template, because that is how
-the model reads it in use. The model's answers keep the tokens that it emitted.
-
-Replies that loop, are incomplete or break the chat template are dropped. Small models repeat
-themselves in loops, most often when they decode greedily. Loops are long and easy to predict, so a
-drafter would learn little else.
+the model reads it in use. Loops are dropped: a drafter would learn little else.
 """
 
 from collections.abc import Generator, Sequence
@@ -27,9 +23,8 @@ _BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 Fault = Literal[
     "empty", "unfinished", "loop", "special token", "broken text", "too long", "rewritten", "double"
 ]
-"""Why a conversation is dropped: the reply is empty; the user's turn did not end; the reply repeats
-itself; it contains a special token; its bytes are not UTF-8; the conversation exceeds the context;
-the chat template changes earlier turns; the corpus already holds the conversation.
+"""Why a conversation is dropped. "unfinished": the user's turn did not end; "rewritten": the chat
+template changes earlier turns; "double": the corpus already holds the conversation.
 """
 
 TAIL, MAX_PERIOD = 64, 24
@@ -80,25 +75,20 @@ class _Transcript:
 
 
 class DialogueWriter:
-    """Makes tasks that write one conversation each."""
+    """Makes tasks that write one conversation each, of at most `context` tokens."""
 
     def __init__(
         self, tokenizer: Tokenizer, settings: DataSettings, context: int, vocab_size: int
     ) -> None:
-        """Prepare conversations of at most `context` tokens; the tokenizer has the chat template.
-
-        `vocab_size` is the number of rows of the model's head; ids beyond the tokenizer's count as
-        special.
-        """
         self._tokenizer, self._settings, self._context = tokenizer, settings, context
+        # ids of the model's head beyond the tokenizer's count as special, too
         self._special = frozenset(t for t in range(vocab_size) if not tokenizer.token_bytes(t))
         self._eos = frozenset(tokenizer.eos_token_ids)
 
     def write(self, turns: Sequence[str], rng: np.random.Generator) -> Task[Conversation | Fault]:
         """Write a conversation, or return the fault for which it is dropped.
 
-        The model writes the user turns that `turns` lacks. A fault after the first answer only ends
-        the conversation.
+        The model writes the user turns that `turns` lacks. A fault after an answer only ends it.
         """
         transcript = _Transcript()
         has_second = rng.random() < self._settings.second_turn_share
@@ -160,10 +150,7 @@ class DialogueWriter:
     def _answer(
         self, transcript: _Transcript, text: str, rng: np.random.Generator
     ) -> Generator[Request, list[int], bool]:
-        """Add a user turn and the model's answer; return whether the answer ended by itself.
-
-        If either is faulty, `DroppedError` is raised and nothing is added.
-        """
+        """Add a user turn and the model's answer; return whether the answer ended by itself."""
         if not text:
             raise DroppedError("empty")
         if _BROKEN in text:

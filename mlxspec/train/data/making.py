@@ -1,12 +1,7 @@
 """Make training text with the target alone: it writes prompts and answers; loops are dropped.
 
-A drafter must predict its target, so the target's own answers are the right text to train on, and
-its own prompts are good ones. Half of the answers are greedy and half sampled, because a drafter
-meets both.
-
-The corpus is a folder of shards. A shard depends only on its own seed and on the earlier shards. So
-an interrupted run continues after the last complete shard and ends with the same files as an
-uninterrupted one.
+A shard depends only on its own seed and on the earlier shards. So an interrupted run continues
+after the last complete shard and ends with the same files as an uninterrupted one.
 """
 
 from collections import Counter
@@ -39,16 +34,13 @@ _LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, probabilities and G
 
 @dataclass(frozen=True)
 class DataProgress:
-    """The progress of a corpus.
-
-    Counts include earlier runs, except `num_new_tokens` and `dropped`.
-    """
+    """The progress of a corpus, with what earlier runs made."""
 
     num_tokens: int = 0
     num_conversations: int = 0
     num_heldout: int = 0
-    num_new_tokens: int = 0
-    dropped: Mapping[Fault, int] = field(default_factory=dict)
+    num_new_tokens: int = 0  # of this run
+    dropped: Mapping[Fault, int] = field(default_factory=dict)  # in this run
 
 
 def make_corpus(
@@ -57,10 +49,7 @@ def make_corpus(
     settings: DataSettings,
     on_progress: Callable[[DataProgress], None] = lambda progress: None,
 ) -> DataProgress:
-    """Write a corpus, or the missing shards of one that was interrupted or must grow.
-
-    `on_progress` is called whenever a conversation ends or a shard is complete.
-    """
+    """Write a corpus, or the missing shards of one that was interrupted or must grow."""
     out = Path(out)
     maker = _Maker(loaded, settings, on_progress)
     claim_folder(out, loaded, settings)
@@ -76,10 +65,7 @@ def make_corpus(
 
 
 def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
-    """Return the most bytes that `make_corpus` needs: weights, keys and values, logits.
-
-    It raises what `make_corpus` raises for the prompt file and the chat template.
-    """
+    """Return the most bytes that `make_corpus` needs: weights, keys and values, logits."""
     config = loaded.config
     length = min(_longest(loaded, settings), config.max_position_embeddings)
     capacity = -(-length // GROWTH) * GROWTH
@@ -89,10 +75,7 @@ def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
 
 
 def is_heldout(conversation: Conversation, share: float) -> bool:
-    """Return whether a conversation is held out.
-
-    The tokens before the first answer decide: equal prompts are on the same side in every corpus.
-    """
+    """Return whether to hold out a conversation; equal first prompts are always on one side."""
     first, _ = conversation.spans()[0]
     digest = digest_of(conversation.tokens[:first])
     return int.from_bytes(digest[:8], "big") < share * 2**64
@@ -120,7 +103,6 @@ class _Maker:
         self._prompts = [prompts[index] for index in order]
 
     def adopt(self, kept: list[Conversation]) -> None:
-        """Count a shard of an earlier run."""
         self._seen.update(conversation.digest for conversation in kept)
         self._add(kept, num_new_tokens=0)
         self._on_progress(self.progress)
@@ -144,9 +126,15 @@ class _Maker:
                 kept.append(replace(result, is_heldout=split))
                 self._add(kept[-1:], num_new_tokens=len(result.tokens))
             self._on_progress(self.progress)
-        if not kept:
-            raise self._nothing_kept(before, num_tries)
-        return kept
+        if kept:
+            return kept
+        faults = Counter(self.progress.dropped)
+        faults.subtract(before.dropped)
+        reasons = ", ".join(f"{fault} {count}" for fault, count in faults.most_common() if count)
+        raise MlxspecError(
+            f"all {num_tries} conversations were dropped ({reasons}): give a file of prompts, "
+            "allow longer turns, or sample more answers"
+        )
 
     def _task(self, shard: int, index: int) -> Task[Conversation | Fault]:
         """Return one try; every second one starts with a prompt of the file, if any is left."""
@@ -165,15 +153,6 @@ class _Maker:
             num_conversations=before.num_conversations + len(kept),
             num_heldout=before.num_heldout + sum(c.is_heldout for c in kept),
             num_new_tokens=before.num_new_tokens + num_new_tokens,
-        )
-
-    def _nothing_kept(self, before: DataProgress, num_tries: int) -> MlxspecError:
-        faults = Counter(self.progress.dropped)
-        faults.subtract(before.dropped)
-        reasons = ", ".join(f"{fault} {count}" for fault, count in faults.most_common() if count)
-        return MlxspecError(
-            f"all {num_tries} conversations were dropped ({reasons}): give a file of prompts, "
-            "allow longer turns, or sample more answers"
         )
 
 

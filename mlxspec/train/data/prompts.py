@@ -1,11 +1,7 @@
 """The source of prompts: a file, or the model itself.
 
-A chat model has learned what users write: after the chat template up to the user's text, it
-continues with a likely question (Magpie, Xu et al. 2024, https://arxiv.org/abs/2406.08464). To find
-the start and end of the user's text in the template, two texts of one letter are rendered: the
-index at which they differ is the index of the text.
-
-A file of prompts can be made of templates, in TOML: turns with gaps, and the words that fill them.
+After the chat template up to the user's text, a chat model continues with a likely question
+(Magpie, Xu et al. 2024, https://arxiv.org/abs/2406.08464). A file can have templates, in TOML:
 
     count = 1000
     seed = 1
@@ -13,8 +9,8 @@ A file of prompts can be made of templates, in TOML: turns with gaps, and the wo
     [words]
     subject = ["bees", "the moon"]
 
-Templates take turns, and the seed chooses the words. The same name is the same word in all turns of
-a conversation. So a few lines give thousands of conversations, and the same ones on every machine.
+Templates take turns, and the seed chooses the words, the same ones on every machine. The same name
+is the same word in all turns of a conversation.
 """
 
 import json
@@ -38,21 +34,14 @@ _GAP = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class UserFrame:
-    """The text that a chat template writes around a user turn.
+    """The text that a chat template writes around a user turn."""
 
-    `header` includes earlier turns; `footer` includes the opening of the reply.
-    """
-
-    header: str
-    footer: str
+    header: str  # with earlier turns
+    footer: str  # with the opening of the reply
 
 
 def find_user_frame(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> UserFrame:
-    """Return the frame of the user turn that follows `messages`.
-
-    Raises `UnsupportedOperationError` if there is no template, if it does not write the user's text
-    exactly once, or if it writes nothing after it.
-    """
+    """Return the frame of the user turn that follows `messages`: where two texts of it differ."""
     first, second = (
         tokenizer.render_chat([*messages, {"role": "user", "content": mark}]) for mark in _MARKS
     )
@@ -70,8 +59,7 @@ def read_prompts(path: str | Path) -> list[list[str]]:
     """Return the user turns of each conversation in a file.
 
     A `.jsonl` file has one object per line, with "prompt" (a text) or "turns" (a list of texts); a
-    `.toml` file has templates; any other file has one prompt per line. Empty lines are ignored.
-    Raises `MlxspecError` if the file cannot be read, a line is wrong, or there are no prompts.
+    `.toml` file has templates; any other file has one prompt per line.
     """
     path = Path(path)
     try:

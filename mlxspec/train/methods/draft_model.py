@@ -1,11 +1,9 @@
 """Distil a draft model: a small Qwen2 model with the target's tokenizer.
 
-The student is an ordinary language model of a few narrow layers, so any engine can draft with it.
-Its embedding starts as the target's embedding, projected on the principal directions of the
-frequent tokens. Only the rows of the most frequent tokens are trained. The labels are the target's
-most probable next tokens with their probabilities: they say more than one sampled token.
-
-Distillation for drafting: DistillSpec, Zhou et al. 2023, https://arxiv.org/abs/2310.08461.
+Its embedding starts as the target's, projected on the principal directions of the frequent tokens,
+whose rows alone are trained. The labels are the target's most probable next tokens with their
+probabilities, which say more than one sampled token (DistillSpec, Zhou et al. 2023,
+https://arxiv.org/abs/2310.08461).
 """
 
 from collections.abc import Mapping
@@ -32,10 +30,7 @@ class _NoRows:
 
 
 class Student(nn.Module):
-    """A model whose most frequent embedding rows are trained apart from the others.
-
-    The embedding of `model` is frozen; `rows` (n, D) are the trained rows.
-    """
+    """A model whose most frequent embedding rows (n, D) are trained apart from the others."""
 
     def __init__(self, model: Model, ids: NDArray[np.int32]) -> None:
         super().__init__()
@@ -69,7 +64,7 @@ class Student(nn.Module):
 
 
 class DraftModelObjective(Objective):
-    """Trains a student for one target; `config` is the `config.json` of the student."""
+    """Trains a student for one target, with its tokenizer and context length."""
 
     recipe = Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3)
     bits, layer_bits = 4, 6
@@ -85,14 +80,16 @@ class DraftModelObjective(Objective):
         num_layers: int = 4,  # number of layers
         head_dim: int = 64,  # size of the attention heads, which share one key/value head
     ) -> None:
-        """Make a student with random layers, with the target's tokenizer and context length.
-
-        Its width is at most that of the target's embedding, which is projected to it, and a
-        multiple of `head_dim`. Weights are not quantised unless it is a multiple of 64.
-        """
+        """Weights are not quantised unless `hidden_size` is a multiple of 64."""
         vocabulary = mx.arange(target.config.vocab_size)
         embedding = np.array(target.embed(vocabulary).astype(mx.float32))
-        _check_width(hidden_size, head_dim, embedding.shape[1])
+        most = embedding.shape[1]
+        if not 0 < hidden_size <= most or head_dim < 1 or hidden_size % head_dim:
+            raise ValueError(
+                f"a draft model of hidden_size {hidden_size} and head_dim {head_dim} cannot be "
+                "made: hidden_size must be a multiple of head_dim, and "
+                f"{most}, the target's, at most"
+            )
         if min(num_layers, intermediate_size) < 1:
             raise ValueError(
                 "num_layers and intermediate_size must be 1 or more; got "
@@ -139,14 +136,6 @@ class DraftModelObjective(Objective):
         drafted = mx.argmax(hidden @ self.network.rows.T, axis=-1)
         hits = np.array(drafted == self.network.places(features.tokens[rows + 1]))
         return chain_matches(rows, [hits] * LOOKAHEAD)
-
-
-def _check_width(size: int, head_dim: int, largest: int) -> None:
-    if not 0 < size <= largest or head_dim < 1 or size % head_dim:
-        raise ValueError(
-            f"a draft model of hidden_size {size} and head_dim {head_dim} cannot be made: "
-            f"hidden_size must be a multiple of head_dim, and {largest}, the target's, at most"
-        )
 
 
 def _projected(

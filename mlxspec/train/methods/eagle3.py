@@ -4,12 +4,9 @@ In a draft, the head's input is its own output instead of the target's states. T
 same for a few depths. At depth j, the state at position i is the head's output of depth j - 1 at
 position i - 1. Attention sees the target's states up to position i - j, and the head's own states
 after that (Li et al. 2025, https://arxiv.org/abs/2503.01840; harmonised context, Zhang et al.
-2024, https://arxiv.org/abs/2408.15766). The layer starts as a copy of those parts of the target's
-last layer that have Llama's form, because that layer's input is almost the same. A second loss
-pulls the head's output to the target's final state.
-
-Position i is the pair (states of token i, embedding of token i + 1). It predicts token i + 2. The
-target's distribution of that token follows from its state at token i + 1.
+2024, https://arxiv.org/abs/2408.15766). A second loss pulls the head's output to the target's final
+state. Position i is the pair (states of token i, embedding of token i + 1) and predicts token
+i + 2, whose distribution follows from the target's state at token i + 1.
 """
 
 from collections.abc import Sequence
@@ -51,7 +48,7 @@ class Eagle3Objective(Objective):
         decay: float = 0.8,  # weight of each depth relative to the one before
         state_weight: float = 0.2,  # weight of the squared distance to the target's own final state
     ) -> None:
-        """Start the head as a copy of the target's last layer; the target does not change.
+        """Start the head as a copy of the target's last layer, whose input is almost the same.
 
         The states that enter the layers of `capture` are fused; the last should be near the top.
         """
@@ -171,10 +168,7 @@ def _shift(x: mx.array, places: int) -> mx.array:
 def _from_last_layer(
     model: TargetModel, target_ids: mx.array, capture: tuple[int, ...]
 ) -> Eagle3Network:
-    """Return a head whose layer computes what the target's last layer computes on the last tap.
-
-    If the target's attention or MLP has another form, that part adds nothing yet.
-    """
+    """Return a head whose layer computes what the target's last layer computes on the last tap."""
     last, config, D = last_layer(model), model.config, model.config.hidden_size
     settings = {
         "hidden_size": D,
@@ -198,7 +192,7 @@ def _from_last_layer(
         if weight is not None:
             tensors[path] = mx.concatenate([mx.zeros_like(weight), weight], axis=1)
     network.layer.load_weights(list(tensors.items()), strict=False)
-    for part, name in _LAST_PROJECTIONS:
+    for part, name in _LAST_PROJECTIONS:  # a part of another form adds nothing yet
         if f"{part}.{name}.weight" not in tensors:
             network.layer[part][name].weight = mx.zeros_like(network.layer[part][name].weight)
     identity = mx.zeros((D, D * (len(capture) - 1)))

@@ -1,11 +1,9 @@
 """Train an early exit: distil the target's output distribution into its lower layers.
 
-The states that enter the exit's layer and the final states are on disk, so only the output head of
-the target runs here. The lens is the least-squares map from the first to the second. It alone
-predicts a quarter of the tokens correctly; the raw states predict a tenth. Then soft cross-entropy
-over the drafted tokens pulls the exit's distribution towards the target's (Hinton et al. 2015,
-https://arxiv.org/abs/1503.02531). A second loss pulls the exit's state towards the final state.
-The blocks start as the identity: their last projections are zero.
+The lens is the least-squares map from the states that enter the exit's layer to the final ones. It
+alone predicts a quarter of the tokens correctly; the raw states predict a tenth. Then soft
+cross-entropy over the drafted tokens pulls the exit's distribution towards the target's (Hinton et
+al. 2015, https://arxiv.org/abs/1503.02531), and a second loss its state towards the final state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,10 +51,10 @@ class ExitObjective(Objective):
         threshold: float = DEFAULT_THRESHOLD,
         state_weight: float = 0.2,  # weight of the squared distance to the target's own final state
     ) -> None:
-        """Make an untrained exit (see `fit_lens`); the target does not change.
+        """Make an untrained exit (see `fit_lens`).
 
         The width inside a block is by default that of the target's MLPs. Drafting stops where the
-        confidence is below the threshold, which is written into the exit's config.
+        confidence is below the threshold.
         """
         model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
         width = inner_width(model) if intermediate_size is None else intermediate_size
@@ -87,10 +85,7 @@ class ExitObjective(Objective):
         return objective
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
-        """Set the lens to the least-squares map from the exit's states to the target's final ones.
-
-        Ten thousand tokens are enough, and more do no harm. The blocks do not change.
-        """
+        """Set the lens; ten thousand tokens are enough, and more do no harm."""
         D = self.network.config.hidden_size
         squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))
         final, count = 0.0, 0

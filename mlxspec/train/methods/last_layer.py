@@ -1,8 +1,7 @@
 """The last layer of a target: the sizes and weights with which a head of one layer starts.
 
-Our ports name the parts of a layer as Llama does. A layer of mlx-lm can have any form. Its
-attention and its MLP are copied if they have these names and fitting shapes; other parts, such as
-a norm of the queries, are not. A part that is not copied has usual sizes and no weights here.
+Attention and MLP are copied if they have Llama's names and fitting shapes; a layer of mlx-lm can
+have any form. A part that is not copied has usual sizes and no weights here.
 """
 
 from collections.abc import Mapping
@@ -27,20 +26,16 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True)
 class LastLayer:
-    """The sizes of a target's last layer, and its tensors.
-
-    `tensors` are float32, keyed by their names in a layer of Llama.
-    """
+    """The sizes of a target's last layer, and its tensors."""
 
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
     intermediate_size: int
-    tensors: Mapping[str, mx.array]
+    tensors: Mapping[str, mx.array]  # float32, by their names in a layer of Llama
 
     @property
     def has_bias(self) -> bool:
-        """Whether queries, keys and values have a bias."""
         return "self_attn.q_proj.bias" in self.tensors
 
 
@@ -71,13 +66,10 @@ def inner_width(model: TargetModel) -> int:
 
 
 def final_norm(model: TargetModel) -> mx.array:
-    """Return the (D,) float32 weight of the norm behind the last layer.
-
-    The name of this norm is not known in a model of mlx-lm. So the weight is the least-squares
-    ratio of the norm's output to its input, over a short text; exact for an RMS norm.
-    """
+    """Return the (D,) float32 weight of the norm behind the last layer."""
     if isinstance(model, Model):
         return model.model.norm.weight.astype(mx.float32)
+    # its name is not known: the least-squares ratio of output to input, exact for an RMS norm
     tokens = np.arange(min(_PROBE_TOKENS, model.config.vocab_size), dtype=np.int32)
     text = Conversation(tokens, np.zeros(len(tokens), np.uint8), is_heldout=False)
     end = model.config.num_hidden_layers

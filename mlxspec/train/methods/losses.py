@@ -1,8 +1,7 @@
 """Losses over a reduced output head, with gradients that are derived by hand.
 
-For a small drafter, the softmax over ten thousand tokens costs more than the drafter itself. The
-gradient of a cross-entropy with respect to the logits is the difference of two distributions. So
-one pass computes loss and gradient together, and the logits need not stay in memory.
+For a small drafter, the softmax over ten thousand tokens costs more than the drafter itself. So one
+pass computes loss and gradient together, and the logits need not stay in memory.
 """
 
 from typing import cast
@@ -16,10 +15,7 @@ _Outputs = tuple[mx.array, ...]
 
 
 def target_probs(final: mx.array, head: ReducedHead) -> mx.array:
-    """Return the target's (n, V') probabilities over V' rows of its head, renormalised.
-
-    `final` is the (n, D) output of the target's final norm.
-    """
+    """Return the target's (n, V') probabilities over V' rows of its head, renormalised."""
     logits = head.logits(final)
     weights = exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -61,13 +57,8 @@ def tied_cross_entropy(
 ) -> mx.array:
     """Return the cross-entropy against the probabilities of a few tokens, summed.
 
-    Both `hidden` and `head` have a gradient.
-
-    Args:
-        hidden: (n, D) inputs of the head.
-        head: (V', D) rows of the head.
-        tokens: (n, k) int32 rows of the head, -1 for a token without a row.
-        probs: (n, k) their probabilities; renormalised over the tokens that have a row.
+    Both `hidden` (n, D) and `head` (V', D) have a gradient. `tokens` (n, k) int32 are rows of the
+    head, -1 for a token without one; `probs` are renormalised over the others.
     """
     # the lower bound keeps a row without any token finite: all its labels are 0
     known = mx.where(tokens >= 0, probs, 0.0)

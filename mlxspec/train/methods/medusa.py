@@ -1,10 +1,8 @@
-"""Train Medusa heads: one cross-entropy for each head.
+"""Train Medusa heads: one cross-entropy for each (Medusa-1, https://arxiv.org/abs/2401.10774).
 
 The input of head i is the state at token t, and it predicts token t+2+i; later heads have a
-smaller weight. In the paper the label is the token that was written there, one sample of the
-target's distribution. Here the label can also be the distribution itself, for one more product
-with the output head. The blocks start at zero, so every head starts as the target's prediction of
-token t+1 (Medusa-1, Cai et al. 2024, https://arxiv.org/abs/2401.10774).
+smaller weight. The paper's label is the token that was written there; here it can also be the
+target's distribution. The blocks start at zero: every head starts as the prediction of token t+1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,11 +41,7 @@ class MedusaObjective(Objective):
         decay: float = 0.8,  # weight of each head relative to the one before
         labels: Literal["law", "token"] = "law",
     ) -> None:
-        """Make heads whose blocks add nothing yet; the target does not change.
-
-        The labels are "law", the target's distribution over the tokens that can be drafted, or
-        "token", the token that was written, if it can be drafted.
-        """
+        """The labels are the target's distribution, or the token that was written."""
         if min(num_heads, num_blocks) < 1:
             raise ValueError(
                 f"num_heads and num_blocks must be 1 or more; got {num_heads} and {num_blocks}"
@@ -98,10 +92,7 @@ class MedusaObjective(Objective):
         return config, self.network.tensors
 
     def evaluate(self, conversations: Sequence[Features]) -> dict[str, Any]:
-        """Return also "accuracies", by which draft trees are chosen.
-
-        They are, per head, the share of positions where its token of each rank is right.
-        """
+        """Return also the share of positions where each head's token of each rank is right."""
         ranks = [self._ranks(features) for features in conversations]
         figures = chain_figures([one == 0 for one in ranks])
         joined = np.concatenate(ranks, axis=1)

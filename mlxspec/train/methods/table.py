@@ -5,10 +5,8 @@ the divergence from the prediction of the shorter contexts, times the number of 
 rows with the most worth per byte fill the allowed size. (Entropy-based pruning of backoff models,
 Stolcke 1998, https://arxiv.org/abs/cs/0006025)
 
-With features of a conversation, the target's most probable next tokens follow a context, with their
-probabilities. Without features, the token that the target wrote follows, with probability 1. That
-is one sample: less exact, but it needs no forward, and samples of much text are worth more than
-exact probabilities of little text.
+Where there are no features, the token that the target wrote follows a context with probability 1:
+samples of much text are worth more than exact probabilities of little text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,18 +52,25 @@ def observe(
     """Return the occurrences in each text of a corpus, without held-out conversations.
 
     `shards` are files of features; their conversations that are not in the corpus are ignored.
-    Raises `MlxspecError` if no conversation is left.
     """
     unseen = {c.tokens.tobytes(): c for c in conversations if not c.is_heldout}
     found: list[Occurrences] = []
+
+    def add(text: Conversation, following: NDArray[np.int32], probs: NDArray[Any]) -> None:
+        """Add what follows contexts that end before a token of the assistant."""
+        begun = np.concatenate([np.full(MAX_ORDER - 1, -1), text.tokens])  # -1: before the text
+        contexts = pack(np.lib.stride_tricks.sliding_window_view(begun, MAX_ORDER))
+        if len(before := np.flatnonzero(text.mask[1:])):
+            after = following[before], probs[before].astype(np.float32)
+            found.append(Occurrences(contexts[before], *after))
+
     for shard in shards:
         for text in read_shard(shard):
             if unseen.pop(text.tokens.tobytes(), None) is not None:
-                found.append(_occurrences(text, text.top_tokens, text.top_probs))
+                add(text, text.top_tokens, text.top_probs)
     for conversation in unseen.values():
         written = np.roll(conversation.tokens, -1)[:, None]
-        found.append(_occurrences(conversation, written, np.ones(written.shape)))
-    found = [one for one in found if len(one.contexts)]
+        add(conversation, written, np.ones(written.shape))
     if not found:
         raise MlxspecError(
             "there is no text to make a table from: all conversations are held out, or there is "
@@ -74,35 +79,16 @@ def observe(
     return sorted(found, key=lambda one: one.tokens.shape[1])
 
 
-def _occurrences(
-    text: Conversation, following: NDArray[np.int32], probs: NDArray[Any]
-) -> Occurrences:
-    """Return the occurrences before tokens of the assistant; (n, k) tokens follow each of (n,)."""
-    before = np.flatnonzero(text.mask[1:])
-    contexts = _contexts(text.tokens)[before]
-    return Occurrences(contexts, following[before], probs[before].astype(np.float32))
-
-
-def _contexts(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the (n,) contexts that end at each of (n,) tokens of one text."""
-    begun = np.concatenate([np.full(MAX_ORDER - 1, -1), tokens])  # -1: before the start of the text
-    return pack(np.lib.stride_tricks.sliding_window_view(begun, MAX_ORDER))
-
-
 # ---- the rows of a file -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Means:
-    """The mean row of every context of one length, rare ones included.
-
-    Attributes:
-        keys: (entries,) int64, ascending: index of the context times vocabulary size, plus token.
-    """
+    """The mean row of every context of one length, rare ones included."""
 
     contexts: NDArray[np.int64]  # (n,) int64, ascending
     counts: NDArray[np.int64]  # (n,) occurrences
-    keys: NDArray[np.int64]
+    keys: NDArray[np.int64]  # (entries,), ascending: context's index * vocabulary size + token
     probs: NDArray[np.float32]  # (entries,) mean probabilities
 
 
@@ -122,14 +108,19 @@ class _Candidates:
 def build_table(
     occurrences: Sequence[Occurrences], vocab_size: int, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> list[StoredRows]:
-    """Return the rows of a file of at most `max_bytes`; raises `ValueError` if no row fits.
+    """Return the rows of a file of at most `max_bytes`: those with the most worth per byte.
 
     This takes about 4 GB of memory for 8 million tokens.
     """
     if max_bytes <= _HEADER_BYTES:
         raise ValueError(f"max_bytes must be more than {_HEADER_BYTES}, not {max_bytes}")
     candidates = _candidates(occurrences, vocab_size)
-    is_kept = _best(candidates, max_bytes - _HEADER_BYTES)
+    worth = np.concatenate([one.worth for one in candidates])
+    cost = np.concatenate([one.cost for one in candidates])
+    ranked = np.argsort(-worth / cost, kind="stable")
+    fits = (np.cumsum(cost[ranked]) <= max_bytes - _HEADER_BYTES) & (worth[ranked] > 0)
+    is_kept = np.zeros(len(worth), bool)
+    is_kept[ranked[fits]] = True
     ends = np.cumsum([len(one.contexts) for one in candidates])[:-1]
     return [
         _to_rows(one, kept, vocab_size)
@@ -226,20 +217,6 @@ def _to_candidates(
         worth=divergence * (means.counts - _DISCOUNT),
         cost=row_bytes(order, sizes, vocab_size),
     )
-
-
-# ---- choosing ----------------------------------------------------------------------------------
-
-
-def _best(candidates: Sequence[_Candidates], max_bytes: int) -> NDArray[np.bool_]:
-    """Return which rows of all orders to store: those with the most worth per byte."""
-    worth = np.concatenate([one.worth for one in candidates])
-    cost = np.concatenate([one.cost for one in candidates])
-    ranked = np.argsort(-worth / cost, kind="stable")
-    fits = (np.cumsum(cost[ranked]) <= max_bytes) & (worth[ranked] > 0)
-    is_kept = np.zeros(len(worth), bool)
-    is_kept[ranked[fits]] = True
-    return is_kept
 
 
 def _to_rows(one: _Candidates, is_kept: NDArray[np.bool_], vocab_size: int) -> StoredRows:
