@@ -10,7 +10,7 @@ from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defin
 
 from mlxspec.batch import DEFAULT_BATCH_SIZE, BatchReply
 from mlxspec.compat.engines import drafter_like, engine_of, refuse
-from mlxspec.compat.generation import log_probs, say_nothing
+from mlxspec.compat.generation import figures, log_probs, say_nothing
 from mlxspec.compat.options import StepOptions, known_ends, most_tokens
 from mlxspec.compat.prompt_cache import PromptCache, cached_tokens
 from mlxspec.compat.sampling import random_seed
@@ -39,30 +39,18 @@ def batch_generate(
     return_logprobs: bool = False,
     **options: Any,
 ) -> BatchResponse:
-    """Reply to many prompts together.
+    """Reply to many prompts together, as `stream_generate` does to one.
 
-    A drafter that cannot be copied is replaced by "pool" for this call.
-
-    Args:
-        model: The first value of `load`, here or in mlx-lm.
-        tokenizer: The second value of `load`.
-        prompts: Token ids, or texts.
-        prompt_caches: The text before each prompt; the caches are not changed.
-        max_tokens: Maximum tokens of a reply, one number or one per prompt; -1 for no limit.
-        verbose: Print progress and figures.
-        return_prompt_caches: Return `caches`.
-        return_token_ids: Return `token_ids`.
-        return_logprobs: Return `logprobs`.
-        options: As in `StepOptions`, for all prompts; and `completion_batch_size`, the maximum
-            number of sequences that are decoded together.
-
-    Raises:
-        TypeError: An argument is unknown or refused.
-        ValueError: The number of caches or of `max_tokens` is not the number of prompts, or a
-            number is out of range.
-        ContextLengthError: A prompt is longer than the model's context.
+    `prompts` are token ids or texts, and `prompt_caches` the text before each, which stays as it
+    is. `max_tokens` is one number, or one per prompt; `completion_batch_size`, one of the options,
+    is the most sequences that are decoded together. A drafter that cannot be copied is replaced by
+    "pool" for this call. Another number of caches or of `max_tokens` raises `ValueError`.
     """
-    (size, found), wrapper = _checked(options), wrap(tokenizer)
+    for name, reason in _REFUSED.items():
+        refuse(name, name in options, reason)
+    size = int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
+    found = StepOptions.of("batch_generate", options, options.pop("stream", None))
+    wrapper, log = wrap(tokenizer), print if verbose else say_nothing
     caches = _each("prompt_caches", prompt_caches, prompts)
     limits = _each("max_tokens", max_tokens, prompts)
     rows = [
@@ -73,10 +61,7 @@ def batch_generate(
     for row in rows:  # the longest text determines the cache
         engine = found.engine_for(engine, len(row.text), row.limit)
     params = _params(engine, ends, found, rows, is_scored=return_logprobs)
-    start, log = time.perf_counter(), print if verbose else say_nothing
-    replies = _replies(engine, rows, params, size, log)
-    stats = _stats(rows, replies, time.perf_counter() - start)
-    log(_figures(stats))
+    replies, stats = _replies(engine, rows, params, size, log)
     said = [_before_end(reply.tokens, ends) for reply in replies]
     kept = [  # including the stop token
         [PromptCache([*row.text, *reply.tokens[: len(tokens) + 1]], found.max_kv_size)]
@@ -94,15 +79,12 @@ def batch_generate(
 
 @dataclass(frozen=True)
 class _Row:
-    """One prompt of a batch: the tokens before it, its own, and the maximum of its reply.
-
-    `scores` are filled with the log-probabilities of the reply's tokens.
-    """
+    """One prompt of a batch: the tokens before it, its own, and the maximum of its reply."""
 
     before: list[int]
     own: list[int]
     limit: int
-    scores: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)  # log-probabilities of the reply's tokens
 
     @property
     def text(self) -> list[int]:
@@ -123,13 +105,12 @@ def _params(
 ) -> list[GenerationParams]:
     """Return the settings of each reply, of which number i has the seed of the call + i."""
     seed = random_seed() if options.seed is None else options.seed
-    options, ignores_eos = replace(options, seed=seed), not known_ends(engine, ends)
-    made = []
+    ignores_eos, made = not known_ends(engine, ends), []
     for index, row in enumerate(rows):
+        own = replace(options, seed=(seed + index) % 2**64)
         most = most_tokens(engine, row.limit, len(row.text))
-        params = options.params(most, len(row.before), ignores_eos=ignores_eos)
-        own_seed = (seed + index) % 2**64
-        made.append(replace(params, seed=own_seed, on_logits=row.score if is_scored else None))
+        params = own.params(most, len(row.before), ignores_eos=ignores_eos)
+        made.append(replace(params, on_logits=row.score if is_scored else None))
     return made
 
 
@@ -139,16 +120,23 @@ def _replies(
     params: Sequence[GenerationParams],
     batch_size: int,
     log: Callable[..., None],
-) -> list[BatchReply]:
-    """Return the replies in the order of the rows; each finished one is logged."""
-    replies: list[BatchReply] = []
+) -> tuple[list[BatchReply], BatchStats]:
+    """Return the replies in the order of the rows, and their figures; log both."""
+    start, replies = time.perf_counter(), list[BatchReply]()
     texts, drafter = [row.text for row in rows], drafter_like(engine.drafter, engine.target)
     for reply in engine.generate_batch(texts, params, drafter=drafter, batch_size=batch_size):
         reply.raise_error()
         replies.append(reply)
-        done = f"{len(replies)}/{len(texts)}"
-        log(f"[batch_generate] Finished processing {done} ...", end="\r")
-    return replies
+        log(f"[batch_generate] Finished processing {len(replies)}/{len(texts)} ...", end="\r")
+    stats = BatchStats(
+        prompt_tokens=sum(len(row.own) for row in rows),
+        prompt_time=sum(reply.stats["prefill_s"] for reply in replies),
+        generation_tokens=sum(len(reply.tokens) for reply in replies),
+        wall_time=time.perf_counter() - start,
+        peak_memory=memory.peak_memory_gb(),
+    )
+    log("\n" + figures(stats, "[batch_generate] "))
+    return replies, stats
 
 
 def _before_end(tokens: Sequence[int], ends: frozenset[int]) -> list[int]:
@@ -168,14 +156,6 @@ def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> lis
     return tokens
 
 
-def _checked(options: dict[str, Any]) -> tuple[int, StepOptions]:
-    """Return the size of the batch, and the options of each reply."""
-    for name, reason in _REFUSED.items():
-        refuse(name, name in options, reason)
-    size = int(options.pop("completion_batch_size", DEFAULT_BATCH_SIZE))
-    return size, StepOptions.of("batch_generate", options, options.pop("stream", None))
-
-
 def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
     """Return one value per prompt: the given ones, or the same value for all."""
     if values is None or type(values) is int:
@@ -183,22 +163,3 @@ def _each(name: str, values: Any, prompts: Sequence[Any]) -> list[Any]:
     if len(values) != len(prompts):
         raise ValueError(f"got {len(values)} {name} for {len(prompts)} prompts: give as many")
     return list(values)
-
-
-def _stats(rows: Sequence[_Row], replies: Sequence[BatchReply], seconds: float) -> BatchStats:
-    return BatchStats(
-        prompt_tokens=sum(len(row.own) for row in rows),
-        prompt_time=sum(reply.stats["prefill_s"] for reply in replies),
-        generation_tokens=sum(len(reply.tokens) for reply in replies),
-        wall_time=seconds,
-        peak_memory=memory.peak_memory_gb(),
-    )
-
-
-def _figures(stats: BatchStats) -> str:
-    lines = (
-        f"Prompt: {stats.prompt_tokens} tokens, {stats.prompt_tps:.3f} tokens-per-sec",
-        f"Generation: {stats.generation_tokens} tokens, {stats.generation_tps:.3f} tokens-per-sec",
-        f"Peak memory: {stats.peak_memory:.3f} GB",
-    )
-    return "\n" + "\n".join(f"[batch_generate] {line}" for line in lines)

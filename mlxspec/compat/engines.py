@@ -1,8 +1,7 @@
 """The engine of a model: the one that `load` returned, or one made for a model of mlx-lm.
 
 The engine of a model of mlx-lm is made once and stored on the model, so both have the same
-lifetime. Its drafter is "pool": it needs no files and no trials, so the first reply starts at once,
-and it stops drafting if drafts do not pay. For another drafter, pass the result of `mlxspec.wrap`.
+lifetime. Its drafter is "pool", which needs no files and no trials.
 """
 
 from typing import Any
@@ -29,9 +28,9 @@ _ENGINE, _CACHES = "engine_of_mlxspec", "caches_of_that_engine"
 
 
 def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
-    """Return the engine of a model; a model of mlx-lm is adapted at its first use.
+    """Return the engine of the argument `name`; a model of mlx-lm is adapted at its first use.
 
-    `tokenizer` may be None if only token ids are needed. Messages name the argument `name`.
+    Without a `tokenizer` it takes and returns token ids alone.
     """
     check_model(model, name)
     if isinstance(model, Engine):
@@ -42,7 +41,11 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
         caches = vars(model).get("make_cache")  # one set on the model overrides that of its type
         is_stale = vars(model).get(_CACHES) is not caches
         if engine is None or is_stale or (tokenizer is not None and not knows_texts):
-            engine = api.wrap(model, tokenizer or _without_texts(), drafter="pool")
+            if tokenizer is None:
+                empty = Backend(BPE())
+                empty.decoder = decoders.ByteLevel()
+                tokenizer = PreTrainedTokenizerFast(tokenizer_object=empty)
+            engine = api.wrap(model, tokenizer, drafter="pool")
             # Not an array, so it does not become a parameter of the model.
             vars(model)[_ENGINE] = engine
             vars(model)[_CACHES] = caches
@@ -50,10 +53,7 @@ def engine_of(model: Any, tokenizer: Any = None, name: str = "model") -> Engine:
 
 
 def draft_model_drafter(engine: Engine, small: Engine, lookahead: int) -> DraftModelDrafter:
-    """Return a drafter with the model of the engine `small`, which is not changed.
-
-    It drafts `lookahead` tokens in every round.
-    """
+    """Return a drafter of chains with the model of the engine `small`, which is not changed."""
     if not engine.tokenizer.same_as(small.tokenizer):
         raise VocabularyMismatchError(
             f"the draft model {small.name} has another tokenizer than {engine.name}: choose one "
@@ -88,11 +88,7 @@ def check_max_kv_size(max_kv_size: Any) -> None:
 
 
 def engine_beside(engine: Engine, max_size: int | None, packing: Quantization | None) -> Engine:
-    """Return an engine with the same model and another cache.
-
-    Its drafter is a new one like the engine's, or "pool" if that cannot be copied. `max_size` is
-    the rows of a rotating cache, or None for a cache that grows.
-    """
+    """Return an engine with the same model, a drafter like the engine's, and another cache."""
     model, own = engine.target.model, engine.target.cache
     keep = DEFAULT_KEEP if own.max_size is None else own.keep
     cache = Cache.for_model(model.config, max_size=max_size, keep=keep, quantization=packing)
@@ -116,10 +112,3 @@ def drafter_like(drafter: Drafter, target: Decoder) -> Drafter:
         return fresh_drafter(drafter, target)
     except ValueError:
         return HOST_DRAFTERS["pool"]()
-
-
-def _without_texts() -> PreTrainedTokenizerFast:
-    """Return a tokenizer without tokens, for calls that take token ids and return them."""
-    backend = Backend(BPE())
-    backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend)

@@ -19,8 +19,7 @@ from mlxspec.drafters.base import Drafter
 from mlxspec.engine.engine import Engine
 from mlxspec.trace.events import Event, PrefillProgress
 
-_LOOKAHEAD = 2
-"""Default number of draft tokens in mlx-lm's speculative decoding."""
+_LOOKAHEAD = 2  # the default of mlx-lm's speculative decoding
 
 
 class GenerationResponse(TheirResponse):
@@ -38,73 +37,57 @@ class GenerationResponse(TheirResponse):
 
 @dataclass(frozen=True)
 class Step:
-    """One emitted token, before it becomes text.
-
-    `logits` is (V,) float32, after the logits processors. `left` is how many tokens may follow,
-    `prompt_s` the seconds of the prefill.
-    """
+    """One emitted token, before it becomes text."""
 
     token: int
     from_draft: bool
-    logits: mx.array
-    left: int
-    prompt_s: float
+    logits: mx.array  # (V,) float32, after the logits processors
+    left: int  # how many tokens may follow
+    prompt_s: float  # seconds of the prefill
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of generation, with its checked arguments.
+def _steps(
+    engine: Engine,
+    prompt: Sequence[int],
+    max_tokens: int,
+    options: StepOptions,
+    drafter: Drafter | None = None,
+    ends: frozenset[int] = frozenset(),
+) -> Iterator[Step]:
+    """Yield the tokens of a reply, including the one of `ends` that ends it.
 
-    `max_tokens` may be -1 for no limit, `drafter` None for the engine's own. `ends` are the tokens
-    that end the reply.
+    As in mlx-lm, the prompt cache holds each token once it is yielded.
     """
+    tell = options.prompt_progress_callback or say_nothing
+    tell(0, len(prompt))
+    parts, text = options.prompt_cache or [], [*options.cached, *prompt]
+    num_cached, known = len(text) - len(prompt), known_ends(engine, ends)
+    left, prompt_s = most_tokens(engine, max_tokens, len(text)), 0.0
+    for part in parts:
+        part.tokens = list(text)
+    rows = deque[mx.array]()
 
-    engine: Engine
-    prompt: Sequence[int]
-    max_tokens: int
-    options: StepOptions
-    drafter: Drafter | None = None
-    ends: frozenset[int] = frozenset()
+    def collect(tokens: Sequence[int], logits: mx.array) -> None:
+        own = list(logits)
+        mx.eval(own)  # in the thread that runs the engine
+        rows.extend(own)
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the tokens of the reply, including the one that ends it.
-
-        As in mlx-lm, the prompt cache holds each token once it is yielded.
-        """
-        self._tell(0)
-        parts, text = self.options.prompt_cache or [], [*self.options.cached, *self.prompt]
-        num_cached, known = len(text) - len(self.prompt), known_ends(self.engine, self.ends)
-        left, prompt_s = most_tokens(self.engine, self.max_tokens, len(text)), 0.0
-        for part in parts:
-            part.tokens = list(text)
-        rows = deque[mx.array]()
-
-        def collect(tokens: Sequence[int], logits: mx.array) -> None:
-            own = list(logits)
-            mx.eval(own)  # in the thread that runs the engine
-            rows.extend(own)
-
-        params = self.options.params(left, num_cached, ignores_eos=not known)
-        params = replace(params, on_logits=collect)
-        budget = FixedBudget() if self.drafter else None
-        replies = self.engine.generate(text, params, drafter=self.drafter, budget=budget)
-        with closing(cast(Generator[Event, None, None], replies)) as events:
-            for event in events:
-                if isinstance(event, PrefillProgress):
-                    self._tell(event.done - num_cached)
-                    prompt_s = event.ts
-                for token in getattr(event, "emit", ()):
-                    left -= 1
-                    for part in parts:
-                        part.tokens.append(token.token)
-                    is_drafted = token.kind == "accepted"
-                    yield Step(token.token, is_drafted, rows.popleft(), left, prompt_s)
-                    if token.token in self.ends - known:
-                        return
-
-    def _tell(self, done: int) -> None:
-        if self.options.prompt_progress_callback:
-            self.options.prompt_progress_callback(max(0, done), len(self.prompt))
+    params = replace(options.params(left, num_cached, ignores_eos=not known), on_logits=collect)
+    budget = FixedBudget() if drafter else None
+    replies = engine.generate(text, params, drafter=drafter, budget=budget)
+    with closing(cast(Generator[Event, None, None], replies)) as events:
+        for event in events:
+            if isinstance(event, PrefillProgress):
+                tell(max(0, event.done - num_cached), len(prompt))
+                prompt_s = event.ts
+            for token in getattr(event, "emit", ()):
+                left -= 1
+                for part in parts:
+                    part.tokens.append(token.token)
+                is_drafted = token.kind == "accepted"
+                yield Step(token.token, is_drafted, rows.popleft(), left, prompt_s)
+                if token.token in ends - known:
+                    return
 
 
 def generate_step(
@@ -112,21 +95,12 @@ def generate_step(
 ) -> Iterator[tuple[int, mx.array]]:
     """Yield tokens and their (V,) log-probabilities; stop tokens do not end the reply.
 
-    Args:
-        prompt: Token ids.
-        model: The first value of `load`, here or in mlx-lm.
-        stream: Refused.
-        max_tokens: Maximum number of tokens; -1 for no limit.
-        options: See `StepOptions`.
-
-    Raises:
-        TypeError: An argument is unknown or refused.
-        ValueError: The prompt is empty, or a number is out of range.
+    Arguments and errors are those of `stream_generate`; a prompt is token ids.
     """
     found, tokens = StepOptions.of("generate_step", options, stream), tokens_of(prompt)
     engine = found.engine_for(engine_of(model), len(tokens), max_tokens)
-    call = Call(engine, tokens, max_tokens, found)
-    return ((step.token, log_probs(step.logits)) for step in call.steps())
+    steps = _steps(engine, tokens, max_tokens, found)
+    return ((step.token, log_probs(step.logits)) for step in steps)
 
 
 def stream_generate(
@@ -146,8 +120,7 @@ def stream_generate(
             the tokens that end it.
         prompt: Text or token ids.
         max_tokens: Maximum number of tokens; -1 for no limit.
-        draft_model: Another first value of `load`; its model drafts instead of the drafter of
-            `model`.
+        draft_model: Another first value of `load`, which drafts instead of the drafter of `model`.
         stream: Refused.
         options: See `StepOptions`.
 
@@ -166,14 +139,12 @@ def stream_generate(
         found = replace(found, num_draft_tokens=lookahead)
         small = engine_of(draft_model, wrapper, "draft_model")
         drafter = draft_model_drafter(engine, small, lookahead)
-    return _responses(Call(engine, tokens, max_tokens, found, drafter, ends), wrapper)
+    steps = _steps(engine, tokens, max_tokens, found, drafter, ends)
+    return _responses(steps, len(tokens), ends, wrapper.detokenizer)
 
 
 def generate(model: Any, tokenizer: Any, prompt: Any, verbose: bool = False, **options: Any) -> str:
-    """Return the whole reply, and print it with its figures if `verbose`.
-
-    The other arguments and the errors are those of `stream_generate`.
-    """
+    """Return the whole reply of `stream_generate`, and print it with its figures if `verbose`."""
     log = print if verbose else say_nothing
     log("=" * 10)
     text = ""
@@ -184,13 +155,18 @@ def generate(model: Any, tokenizer: Any, prompt: Any, verbose: bool = False, **o
     if not text:
         log("No text generated for this prompt")
         return text
-    log(
-        f"Prompt: {response.prompt_tokens} tokens, {response.prompt_tps:.3f} tokens-per-sec\n"
-        f"Generation: {response.generation_tokens} tokens, "
-        f"{response.generation_tps:.3f} tokens-per-sec\n"
-        f"Peak memory: {response.peak_memory:.3f} GB"
-    )
+    log(figures(response))
     return text
+
+
+def figures(found: Any, mark: str = "") -> str:
+    """Return the lines that mlx-lm prints below a reply or a batch."""
+    return (
+        f"{mark}Prompt: {found.prompt_tokens} tokens, {found.prompt_tps:.3f} tokens-per-sec\n"
+        f"{mark}Generation: {found.generation_tokens} tokens, "
+        f"{found.generation_tps:.3f} tokens-per-sec\n"
+        f"{mark}Peak memory: {found.peak_memory:.3f} GB"
+    )
 
 
 def log_probs(logits: mx.array) -> mx.array:
@@ -199,13 +175,15 @@ def log_probs(logits: mx.array) -> mx.array:
 
 
 def say_nothing(*_: Any, **__: Any) -> None:
-    """Print nothing, where `verbose` is False."""
+    """Do nothing, where nobody listens."""
 
 
-def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
-    stream, start = speller.detokenizer, time.perf_counter()
-    for count, step in enumerate(call.steps(), 1):
-        is_end = step.token in call.ends
+def _responses(
+    steps: Iterator[Step], num_prompt: int, ends: frozenset[int], stream: Any
+) -> Iterator[GenerationResponse]:
+    start = time.perf_counter()
+    for count, step in enumerate(steps, 1):
+        is_end = step.token in ends
         if not is_end:
             stream.add_token(step.token)
         if is_end or not step.left:
@@ -215,8 +193,8 @@ def _responses(call: Call, speller: Any) -> Iterator[GenerationResponse]:
             token=step.token,
             logprobs=step.logits,
             from_draft=step.from_draft,
-            prompt_tokens=len(call.prompt),
-            prompt_tps=len(call.prompt) / step.prompt_s,
+            prompt_tokens=num_prompt,
+            prompt_tps=num_prompt / step.prompt_s,
             generation_tokens=count,
             generation_tps=count / (time.perf_counter() - start - step.prompt_s),
             peak_memory=memory.peak_memory_gb(),

@@ -36,13 +36,12 @@ def load(
 
     Args:
         path_or_hf_repo: A folder, a GGUF file or a hub id.
-        tokenizer_config: Arguments of the tokenizer of transformers, such as `eos_token`; True for
-            `trust_remote_code` is refused, and so are the types of templates and tool parsers.
+        tokenizer_config: Arguments of the tokenizer of transformers, such as `eos_token`.
         model_config: Entries that replace those of the model's config.json.
         adapter_path: A folder with adapters (LoRA), which mlx-lm applies.
         lazy: True is refused.
-        return_config: Return the config of the model as a third value: config.json with its
-            changes, or the known facts of a GGUF file.
+        return_config: Return a third value: config.json with its changes, or what is known of a
+            GGUF file.
         revision: Branch, tag or commit of a hub id.
         trust_remote_code: True is refused.
         options: The options of `mlxspec.load`, such as `drafter`, `max_kv_size` and `kv_bits`.

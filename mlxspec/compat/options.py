@@ -25,20 +25,10 @@ _UNLIMITED = 1 << 30
 class StepOptions:
     """Keyword arguments of `generate_step` and of mlx-lm's speculative decoding.
 
-    Attributes:
-        sampler: A `SamplingParams`, or a function of log-probabilities; None is greedy.
-        logits_processors: Functions of the text and the logits.
-        max_kv_size: Rows of a rotating cache; None for that of `prompt_cache` or of the engine.
-        prompt_cache: The text before the prompt; the reply is appended to it.
-        prefill_step_size: Maximum number of prompt tokens per forward.
-        kv_bits: 8 or 4 for quantised keys and values; None for the engine's own.
-        kv_group_size: Values with one scale, if `kv_bits` is given; it divides the head size.
-        quantized_kv_start: Length of the text from which rows are quantised: 0, or more than the
-            text can reach, which then stays without quantisation.
-        prompt_progress_callback: Called with the number of prefilled and of all prompt tokens.
-        input_embeddings: Refused.
-        num_draft_tokens: Maximum number of draft tokens per round.
-        seed: Seed of sampling; None draws one from MLX's random state.
+    `sampler` may be a function of log-probabilities; None is greedy. The reply is appended to
+    `prompt_cache`, the text before the prompt. `max_kv_size` and `kv_bits`, 8 or 4, are the
+    engine's own if None. `quantized_kv_start` is 0, or more than the text can reach, which then
+    stays without quantisation. The callback gets the number of prefilled and of all prompt tokens.
     """
 
     sampler: SamplingParams | Sampler | None = None
@@ -50,9 +40,9 @@ class StepOptions:
     kv_group_size: int = 64
     quantized_kv_start: int = 5000
     prompt_progress_callback: Callable[[int, int], None] | None = None
-    input_embeddings: Any = None
+    input_embeddings: Any = None  # refused
     num_draft_tokens: int | None = None
-    seed: int | None = None
+    seed: int | None = None  # None draws one from MLX's random state
 
     @staticmethod
     def of(function: str, options: dict[str, Any], stream: Any = None) -> "StepOptions":
@@ -76,11 +66,7 @@ class StepOptions:
         return found
 
     def params(self, max_tokens: int, num_cached: int, *, ignores_eos: bool) -> GenerationParams:
-        """Return the generation params for the engine.
-
-        Processors do not see the `num_cached` tokens before this prompt. With `ignores_eos`, stop
-        tokens of the model do not end the reply.
-        """
+        """Return the settings; processors do not see the `num_cached` tokens before this prompt."""
         count = self.num_draft_tokens
         sampling, sampler = SamplingParams(), self.sampler
         if isinstance(sampler, SamplingParams):
@@ -105,7 +91,6 @@ class StepOptions:
         """Return the engine with the cache that a call needs, which may be the given one.
 
         A different engine has the same model, and the prompt cache keeps it for its next call.
-        `max_tokens` may be -1 for no limit.
         """
         num_tokens = len(self.cached) + num_prompt
         num_tokens += most_tokens(engine, max_tokens, num_tokens)
@@ -154,9 +139,9 @@ class StepOptions:
 
 
 def most_tokens(engine: Engine, max_tokens: int, num_tokens: int) -> int:
-    """Return the maximum number of tokens of a reply: the requested one, cut to the context.
+    """Return the most tokens of a reply after `num_tokens`: those of the call, cut to the context.
 
-    `max_tokens` may be -1 for no limit. `num_tokens` counts the prompt.
+    `max_tokens` may be -1 for no limit.
     """
     if type(max_tokens) is not int or max_tokens < -1 or max_tokens == 0:
         raise ValueError(

@@ -1,7 +1,6 @@
 """A prompt cache with mlx-lm's names: the tokens that a prompt continues.
 
-The engine itself holds the rows of keys and values. It reuses those of the longest common prefix of
-two consecutive texts.
+The engine holds the rows, and reuses those of the common prefix of two consecutive texts.
 """
 
 import json
@@ -20,38 +19,27 @@ _SIZES = "mlxspec.max_kv_sizes"
 
 
 class PromptCache:
-    """The text before the next prompt of a conversation.
-
-    Attributes:
-        tokens: Tokens of the text.
-        max_kv_size: Rows of the rotating cache that continues the text; None for the engine's own
-            cache.
-        engine: The engine with that cache, made at the first use; None for the engine itself.
-    """
+    """The text before the next prompt of a conversation."""
 
     def __init__(self, tokens: Sequence[int] = (), max_kv_size: int | None = None) -> None:
-        self.tokens = list(tokens)
-        self.max_kv_size = max_kv_size
-        self.engine: Engine | None = None
+        """A `max_kv_size` of None is the engine's own cache."""
+        self.tokens, self.max_kv_size = list(tokens), max_kv_size
+        self.engine: Engine | None = None  # with a cache of that size, from the first use on
 
     def __deepcopy__(self, memo: object) -> "PromptCache":
         return PromptCache(self.tokens, self.max_kv_size)
 
     @property
     def offset(self) -> int:
-        """Number of tokens."""
         return len(self.tokens)
 
     def size(self) -> int:
-        """Return the number of tokens."""
         return len(self.tokens)
 
     def empty(self) -> bool:
-        """Return whether the cache holds no token."""
         return not self.tokens
 
     def is_trimmable(self) -> bool:
-        """Return True: any number of tokens can be removed from the end."""
         return True
 
     def trim(self, num_tokens: int) -> int:
@@ -62,11 +50,7 @@ class PromptCache:
 
 
 def make_prompt_cache(model: Any, max_kv_size: int | None = None) -> list[PromptCache]:
-    """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers.
-
-    `model` is an engine, or a model of mlx-lm; anything else raises `TypeError`. `max_kv_size` is
-    the rows of a rotating cache, or None for the engine's own cache; `ValueError` if too few.
-    """
+    """Return an empty prompt cache: a list as in mlx-lm, but one entry stands for all layers."""
     check_model(model)
     check_max_kv_size(max_kv_size)
     return [PromptCache(max_kv_size=max_kv_size)]
@@ -87,10 +71,7 @@ def save_prompt_cache(
 def load_prompt_cache(
     file_name: str | PathLike[str], return_metadata: bool = False
 ) -> list[PromptCache] | tuple[list[PromptCache], dict[str, str]]:
-    """Read a prompt cache from a file; its rows are computed when it is first used.
-
-    Raises `CacheError` for a file that `save_prompt_cache` did not write.
-    """
+    """Read a prompt cache from a file; its rows are computed when it is first used."""
     loaded: Any = mx.load(fspath(file_name), return_metadata=True)
     about = loaded[1]
     if _KEY not in about:

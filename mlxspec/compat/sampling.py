@@ -1,8 +1,4 @@
-"""mlx-lm's sampler as `SamplingParams`, so that drafts can be verified, and its processors.
-
-mlx-lm filters the distribution at temperature 1 and applies the temperature last; see
-`SamplingParams.filter_order`.
-"""
+"""mlx-lm's sampler as `SamplingParams`, so that drafts can be verified, and its processors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +35,8 @@ def make_sampler(
 ) -> SamplerLaw:
     """Return the `SamplingParams` for mlx-lm's distribution with these arguments.
 
-    They are those of `SamplingParams`, with `temp` as its temperature. As in mlx-lm, a `top_p` that
-    is not between 0 and 1 switches the filter off, and so does a `top_k` of 0 or less. Other
-    numbers out of range raise `ValueError`.
+    As in mlx-lm, a `top_p` that is not between 0 and 1 switches the filter off, and so does a
+    `top_k` of 0 or less. Other numbers out of range raise `ValueError`.
     """
     return SamplerLaw(
         temperature=temp,
@@ -87,10 +82,9 @@ def make_logits_processors(
     frequency_penalty: float | None = None,
     frequency_context_size: int = 20,
 ) -> list[LogitsProcessor]:
-    """Return mlx-lm's processors; those of `logit_bias` check that the vocabulary has its tokens.
+    """Return mlx-lm's processors; None and 0 switch a penalty off.
 
-    A context size is the number of last tokens that count; 0 for all. None and 0 switch a penalty
-    off. A number out of range raises `ValueError`.
+    A context size is the number of last tokens that count; 0 for all.
     """
     sizes = (repetition_context_size, presence_context_size, frequency_context_size)
     for name, size in zip(("repetition", "presence", "frequency"), sizes, strict=True):

@@ -14,10 +14,7 @@ from mlxspec.tokenizer import Tokenizer
 
 
 class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
-    """The second value of `load`: mlx-lm's own, over a tokenizer of this library.
-
-    Its detokenizer is `Detokenizer`. Tool calls are not parsed.
-    """
+    """The second value of `load`: mlx-lm's own, which does not parse tool calls."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(
@@ -25,10 +22,7 @@ class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
         )
 
     def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the tokens, or the text, of a conversation; arguments as in transformers.
-
-        A template that runs too long or computes powers raises `TemplateStoppedError`.
-        """
+        """Return the tokens, or the text, of a conversation; `TemplateStoppedError` if too long."""
         template = kwargs.get("chat_template") or self._tokenizer.chat_template
         if isinstance(template, str | dict):
             refuse_powers(template)
@@ -39,8 +33,7 @@ class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):
 class Detokenizer(tokenizer_utils.StreamingDetokenizer):
     """Turns a stream of tokens into text; a special token becomes its name.
 
-    As in mlx-lm, the space at the start of a text is removed. `text` and `tokens` are those so far,
-    without an incomplete character at the end of the text.
+    As in mlx-lm, the space at the start of a text is removed.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -49,14 +42,12 @@ class Detokenizer(tokenizer_utils.StreamingDetokenizer):
         self.reset()
 
     def reset(self) -> None:
-        """Start a new text."""
         self.text, self.offset = "", 0
         self.tokens: list[int] = []
         self._stream = TextStream(self._bytes)
         self._num_trimmed = 0
 
     def add_token(self, token: int) -> None:
-        """Append a token."""
         self.tokens.append(token)
         self._add(self._stream.push(token))
 
@@ -78,10 +69,7 @@ class Detokenizer(tokenizer_utils.StreamingDetokenizer):
 
 
 def wrap(tokenizer: Any) -> Any:
-    """Return a tokenizer that has `detokenizer` and `eos_token_ids`.
-
-    It accepts the second value of `load`, mlx-lm's own wrapper, or the tokenizer in either.
-    """
+    """Return the second value of `load`, mlx-lm's wrapper, or one for the tokenizer in either."""
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         return TokenizerWrapper(Tokenizer(tokenizer))
     if isinstance(tokenizer, Tokenizer):
@@ -95,12 +83,9 @@ def wrap(tokenizer: Any) -> Any:
 
 
 def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
-    """Return the tokens of a prompt: token ids, an array of them, or a text.
-
-    A text that starts with the start token does not get another one. A text needs the tokenizer.
-    """
+    """Return the tokens of a prompt: token ids, an array of them, or, with a tokenizer, a text."""
     if isinstance(prompt, str) and tokenizer is not None:
-        start = tokenizer.bos_token
+        start = tokenizer.bos_token  # which is added once
         is_bare = start is None or not prompt.startswith(start)
         return list(tokenizer.encode(prompt, add_special_tokens=is_bare))
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt
