@@ -1,7 +1,6 @@
 """A model of mlxspec as `llm` asks it: options, conversations, JSON schemas, streamed text.
 
-The engine stays in memory as long as the process does, and so does the cache of the conversation
-that was last answered: its next turn reads the new message alone.
+The cache of the conversation that was last answered is kept: its next turn reads the new message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,8 @@ from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
 from mlxspec.params.table import GENERATION, SAMPLING
 
+_SPEED = ("generation_tps", "ttft_s", "reused_tokens")
+_TOLD = ("drafted", "accepted", "acceptance_rate", *_SPEED)
 _ROWS = {
     row.name: row
     for row in (*SAMPLING, *GENERATION)
@@ -22,13 +23,10 @@ _ROWS = {
 }
 
 
-def _options() -> Any:
-    """Return the options: the settings of a reply that a flag can give, from their one table."""
-    fields: dict[str, Any] = {
-        name: (cast(Any, row.range.kind) | None, Field(default=None, description=row.help))
-        for name, row in _ROWS.items()
-    }
-    return create_model("Options", __base__=llm.Options, **fields)
+_FIELDS: dict[str, Any] = {
+    name: (cast(Any, row.range.kind) | None, Field(default=None, description=row.help))
+    for name, row in _ROWS.items()
+}
 
 
 class MlxspecModel(llm.Model):
@@ -36,7 +34,7 @@ class MlxspecModel(llm.Model):
 
     can_stream = True
     supports_schema = True
-    Options: Any = _options()
+    Options: Any = create_model("Options", __base__=llm.Options, **_FIELDS)
 
     def __init__(self, model_id: str, source: str | None) -> None:
         """Describe a model; nothing is loaded before it is asked. `source` is as in `load`."""
@@ -59,7 +57,10 @@ class MlxspecModel(llm.Model):
                 if text := text_of(event):
                     yield text
                 if isinstance(event, GenerationFinished):
-                    self._tell(response, event.stats)
+                    stats = event.stats
+                    response.response_json = {name: stats[name] for name in _TOLD}
+                    sizes = {"input": stats["prompt_tokens"], "output": stats["generated_tokens"]}
+                    response.set_usage(**sizes)
         except (MlxspecError, ValueError) as error:
             raise llm.ModelError(str(error)) from error
 
@@ -79,9 +80,8 @@ class MlxspecModel(llm.Model):
             system = conversation.responses[0].prompt.system or None
         talk = self._talk
         if talk is None or talk.turns != turns or talk.system != system:
-            talk = Conversation(self._engine, say=lambda line: None)
+            talk = self._talk = Conversation(self._engine, say=lambda line: None)
             talk.restore(turns, system)
-            self._talk = talk
         return talk
 
     def _params(self, prompt: llm.Prompt) -> GenerationParams:
@@ -92,12 +92,6 @@ class MlxspecModel(llm.Model):
         if prompt.schema:
             given["grammar"] = Grammar.json_schema(prompt.schema)
         return GenerationParams(sampling=sampling, **given)
-
-    def _tell(self, response: llm.Response, stats: dict[str, Any]) -> None:
-        speed = ("generation_tps", "ttft_s", "reused_tokens")
-        names = ("drafted", "accepted", "acceptance_rate", *speed)
-        response.response_json = {name: stats[name] for name in names}
-        response.set_usage(input=stats["prompt_tokens"], output=stats["generated_tokens"])
 
 
 def _turns(responses: Sequence[Any]) -> list[tuple[str, str]]:

@@ -1,8 +1,4 @@
-"""The target's distribution at a position of a reply: the tokens that could be written there.
-
-It costs one forward, over those tokens before the position that the cache lacks. Nothing is drawn
-or stored, so no reply changes.
-"""
+"""The target's distribution at a position of a reply: the tokens that could be written there."""
 
 from collections.abc import Sequence
 
@@ -33,8 +29,7 @@ def alternatives(
     """Return the k most probable tokens after a text, under the model and under the settings.
 
     The text is a prompt and the tokens of the reply `before` the position; afterwards the engine's
-    cache holds it. The most probable token under the model is first. The token `written` is
-    appended if it is not among the k.
+    cache holds it. The token `written` is appended if it is not among the k.
     """
     k = min(checks.whole("k", k, "1 or more", least=1), engine.target.vocab_size)
     with device_turn():

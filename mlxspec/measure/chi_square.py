@@ -10,24 +10,20 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-_LEAST_EXPECTED = 5.0
-"""Least expected count of a cell; rarer cells are pooled, because the test needs large counts."""
+_LEAST_EXPECTED = 5.0  # count of a cell; rarer ones are pooled: the test needs large counts
 
 Cell = TypeVar("Cell", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well `num_draws` samples fit a distribution.
-
-    `chi_square` is Pearson's statistic, `freedom` the degrees of freedom.
-    """
+    """How well `num_draws` samples fit a distribution."""
 
     DERIVED: ClassVar = ("p_value",)
 
     num_draws: int
-    chi_square: float
-    freedom: int
+    chi_square: float  # Pearson's statistic
+    freedom: int  # degrees of it
 
     @property
     def p_value(self) -> float:
@@ -57,10 +53,7 @@ def fit(draws: Iterable[Cell], probs: Mapping[Cell, float]) -> Fit:
 
 
 def pooled(probs: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
-    """Return the cells of a distribution in pools; rare cells share a pool.
-
-    Every pool expects 5 samples or more, unless all cells together expect fewer.
-    """
+    """Return the cells of a distribution in pools, each of which expects 5 samples or more."""
     pools: list[list[Cell]] = []
     pool: list[Cell] = []
     for cell in sorted(probs, key=lambda cell: -probs[cell]):
@@ -75,10 +68,7 @@ def pooled(probs: Mapping[Cell, float], num_draws: int) -> list[list[Cell]]:
 
 
 def survival(chi_square: float, freedom: int) -> float:
-    """Return the probability that a chi-square variable is larger than `chi_square`.
-
-    With 0 degrees of freedom the variable is 0.
-    """
+    """Return the probability that a chi-square variable is larger than `chi_square`."""
     if chi_square <= 0 or freedom < 1:
         return 1.0
     half = chi_square / 2

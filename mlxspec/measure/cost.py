@@ -1,58 +1,34 @@
-"""What the cost of forwards means for the speed of decoding.
-
-The roofline of plain decoding: each token needs one forward, and a forward reads all weights. So
-plain decoding cannot be faster than the memory's bandwidth over the bytes of a forward. Drafts can,
-because one forward then yields several tokens. The paper is Williams et al., "Roofline: An
-Insightful Visual Performance Model for Multicore Architectures" (2009).
-"""
+"""What the cost of forwards means for the speed of decoding."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mlxspec.budget import CostCurve
 from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.engine.engine import Engine
 from mlxspec.measure.tables import table
 
-CONTEXT = 256
-"""Tokens in the cache while a forward is timed."""
+CONTEXT = 256  # tokens in the cache while a forward is timed
 
 
-@dataclass(frozen=True)
-class Roofline:
-    """The bound that the memory sets to plain decoding.
+def roofline_text(gb_per_s: float, weight_bytes: int, speeds: Mapping[str, float]) -> str:
+    """Return the bound that the memory sets to plain decoding, and the shares reached of it.
 
-    `gb_per_s` is the read bandwidth. A forward of one row reads all `weight_bytes` once.
+    A forward of one row reads all weights once; a drafted one yields several tokens (Williams et
+    al., "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009).
+    `speeds` are tokens/s by drafter; `none` is plain decoding.
     """
-
-    gb_per_s: float
-    weight_bytes: int
-
-    @property
-    def least_ms(self) -> float:
-        """The least time of a forward in milliseconds."""
-        return self.weight_bytes / self.gb_per_s / 1e6
-
-    @property
-    def most_tokens_per_s(self) -> float:
-        """The highest speed of plain decoding in tokens/s."""
-        return 1e3 / self.least_ms
-
-    def describe(self, speeds: Mapping[str, float]) -> str:
-        """Return two sentences: the bound, and measured speeds as shares of it.
-
-        `speeds` are tokens/s by the name of the drafter; `none` is plain decoding.
-        """
-        bound = (
-            f"The memory is read at {self.gb_per_s:.1f} GB/s, so a forward over "
-            f"{self.weight_bytes / 1e6:.0f} MB of weights takes {self.least_ms:.1f} ms or more, "
-            f"and plain decoding writes at most {self.most_tokens_per_s:.0f} tokens/s."
-        )
-        shares = ", ".join(
-            f"{'plain' if name == 'none' else name} {speed / self.most_tokens_per_s:.0%}"
-            for name, speed in speeds.items()
-        )
-        return f"{bound} Reached of that: {shares}." if shares else bound
+    least_ms = weight_bytes / gb_per_s / 1e6
+    most = 1e3 / least_ms  # tokens/s
+    bound = (
+        f"The memory is read at {gb_per_s:.1f} GB/s, so a forward over {weight_bytes / 1e6:.0f} MB "
+        f"of weights takes {least_ms:.1f} ms or more, and plain decoding writes at most {most:.0f} "
+        "tokens/s."
+    )
+    shares = ", ".join(
+        f"{'plain' if name == 'none' else name} {speed / most:.0%}"
+        for name, speed in speeds.items()
+    )
+    return f"{bound} Reached of that: {shares}." if shares else bound
 
 
 def forward_cost(engine: Engine) -> CostCurve:
@@ -66,12 +42,7 @@ def forward_cost(engine: Engine) -> CostCurve:
 
 
 def estimated_tps(cost: CostCurve, tokens_per_forward: float, rows_per_forward: float) -> float:
-    """Return tokens/s of decoding if only forwards take time.
-
-    Drafting and the host take some time, too, so a measurement is lower. With several ranks, the
-    cost of a forward includes communication. Plain decoding has 1 token and 1 row per forward; the
-    rows include the root.
-    """
+    """Return tokens/s of decoding if only forwards take time; the rows include the root."""
     return 1e3 * tokens_per_forward / cost.cost(max(1, round(rows_per_forward)))
 
 

@@ -1,13 +1,9 @@
 """How far a row's logits depend on the number of rows in the same forward.
 
-In exact arithmetic they do not. Kernels compute other numbers of rows in another order and round
-differently: only this may make a drafted greedy reply differ from plain decoding. Two figures are
-measured on a text; both include the rounding of stored keys and values.
-
-`measure_drift` measures forwards of n rows as a tree, as drafts have. `rounding` measures what may
-excuse a difference: the target reads n rows at a time, as in a prefill. No draft and no tree is
-involved, so a mistake in these cannot excuse itself. A value that rounding cannot reach excuses
-nothing either.
+Kernels compute other numbers of rows in another order and round differently: only this may make a
+drafted greedy reply differ from plain decoding. `measure_drift` measures forwards of n rows as a
+tree, as drafts have. `rounding` measures what may excuse a difference: the target reads n rows at a
+time, as in a prefill. No draft and no tree is involved, so a mistake in these cannot excuse itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,27 +20,19 @@ from mlxspec.trace.difference import near_tie_of
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Widths of the forwards; 1 shows whether the same forward rounds the same way twice."""
 
-NUM_ROWS = max(WIDTHS)
-"""Number of rows that are compared, per text."""
-
+NUM_ROWS = max(WIDTHS)  # that are compared, per text
 _READING_WIDTHS = (2, 4, 8, 16, 32)
-
-_MOST_ROUNDING = 0.25
-"""Share of the distance between the best and the mean logit: a larger change is a mistake."""
+_MOST_ROUNDING = 0.25  # of the distance between best and mean logit: a larger change is a mistake
 
 
 @dataclass(frozen=True)
 class WidthDrift:
-    """The drift of rows in forwards of `width` rows.
-
-    `largest` is the largest difference of any logit to that of the same row alone; 0 is
-    bit-identical. `num_flips` counts the rows whose best token changed.
-    """
+    """The drift of rows in forwards of `width` rows."""
 
     width: int
     num_rows: int
-    largest: float
-    num_flips: int
+    largest: float  # difference of any logit to that of the same row alone; 0 is bit-identical
+    num_flips: int  # rows whose best token changed
 
     def __add__(self, other: "WidthDrift") -> "WidthDrift":
         return WidthDrift(
@@ -57,26 +45,20 @@ class WidthDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """The drift at all widths.
-
-    `smallest_gap` is the smallest difference of the two best logits of any row alone; `rounding` is
-    the largest difference that rounding alone causes (see the function `rounding`).
-    """
+    """The drift at all widths, in logits."""
 
     DERIVED: ClassVar = ("largest", "is_zero", "near_tie")
 
     widths: tuple[WidthDrift, ...]
-    smallest_gap: float
-    rounding: float
+    smallest_gap: float  # between the two best logits of any row alone
+    rounding: float  # see the function `rounding`
 
     @property
     def largest(self) -> float:
-        """The largest drift of all widths, in logits."""
         return max(width.largest for width in self.widths)
 
     @property
     def is_zero(self) -> bool:
-        """Whether rows are bit-identical at all widths."""
         return self.largest == 0
 
     @property
@@ -87,14 +69,10 @@ class Drift:
 
 @dataclass(frozen=True)
 class Text:
-    """The tokens on which drift is measured.
+    """The tokens on which drift is measured."""
 
-    The rows are the last token of the prompt and the tokens after it; `prompt` is prefilled up to
-    its last token.
-    """
-
-    prompt: tuple[int, ...]
-    rows: tuple[int, ...]
+    prompt: tuple[int, ...]  # prefilled up to its last token
+    rows: tuple[int, ...]  # the last token of the prompt and the tokens after it
 
     @staticmethod
     def ending(tokens: Sequence[int], room: int | None) -> "Text":
@@ -104,10 +82,7 @@ class Text:
 
     @staticmethod
     def of(prompt: Sequence[int], reply: Sequence[int], room: int | None) -> "Text":
-        """Return the text of a reply; a short reply is repeated.
-
-        Prompt and reply have at least one token each. `room` is the model's context length, if any.
-        """
+        """Return the text of a reply, repeated if it is short, in a context of `room` tokens."""
         num_rows = NUM_ROWS if room is None else min(NUM_ROWS, room - len(prompt) + 1)
         repeated = [prompt[-1], *reply] * num_rows
         return Text(tuple(prompt), tuple(repeated[:num_rows]))
@@ -124,7 +99,10 @@ def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
         gaps.append(float((first - second).min()))
         for width in WIDTHS:
             if width <= len(text.rows):
-                found = _compared(alone, _logits(target, text, width), width)
+                among = _logits(target, text, width)
+                flips = among.argmax(axis=-1) != alone[: len(among)].argmax(axis=-1)
+                largest = _largest(alone, among)
+                found = WidthDrift(width, len(among), largest, int(flips.sum()))
                 seen[width] = seen[width] + found if width in seen else found
     return Drift(tuple(seen.values()), min(gaps), max(roundings))
 
@@ -132,8 +110,7 @@ def measure_drift(target: Decoder, texts: Iterable[Text]) -> Drift:
 def near_tie_after(target: Decoder, tokens: Sequence[int], room: int | None = None) -> float:
     """Return the largest gap that rounding explains after some tokens, measured on the last ones.
 
-    This takes about sixty forwards of few rows; the target does not change. `tokens` has at least
-    one token, and `room` is as in `Text.of`.
+    This takes about sixty forwards of few rows; the target does not change.
     """
     return near_tie_of(rounding(target, Text.ending(tokens, room)))
 
@@ -182,8 +159,3 @@ def _numbers(logits: mx.array) -> np.ndarray:
 
 def _largest(alone: np.ndarray, among: np.ndarray) -> float:
     return float(np.abs(among - alone[: len(among)]).max())
-
-
-def _compared(alone: np.ndarray, among: np.ndarray, width: int) -> WidthDrift:
-    flips = among.argmax(axis=-1) != alone[: len(among)].argmax(axis=-1)
-    return WidthDrift(width, len(among), _largest(alone, among), int(flips.sum()))

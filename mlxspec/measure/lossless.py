@@ -1,10 +1,7 @@
 """Whether a greedy reply is that of plain decoding: the first difference, and what explains it.
 
-Kernels round a row differently if other rows are in the same forward, and other projects add the
-same numbers in another order. So two greedy replies may differ at a near-tie. The target's logits
-of the row alone distinguish a near-tie from a mistake. The size of a near-tie is measured at the
-same position (see `drift.py`). A proof decodes a reply again without drafts, up to the first
-difference.
+Two greedy replies may differ at a near-tie. The target's logits of the row alone distinguish one
+from a mistake; its size is measured at the same position (see `drift.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +34,9 @@ def first_difference(
 ) -> Difference | None:
     """Return the first difference of two greedy replies, or None if they are the same.
 
-    The content of the cache of the engine's target changes. `near_tie` is the largest gap that
-    rounding explains; None to measure it at the difference. `is_foreign` means that another project
-    wrote one of the two: it may round the last digit differently, even if nothing drifts here.
+    `near_tie` is the largest gap that rounding explains; None to measure it at the difference.
+    `is_foreign` means that another project wrote one of the two: it adds the same numbers in
+    another order, so it may round the last digit differently, even if nothing drifts here.
     """
     index = common_length(written, expected)
     if index == len(written) == len(expected):
@@ -65,12 +62,10 @@ def difference_at(
     near_tie: float | None = None,
     is_foreign: bool = False,
 ) -> Difference:
-    """Return the target's logits of two tokens that follow the common part of two replies.
+    """Return the difference of two replies: the written token and the expected one after `same`.
 
-    The shorter of the target's history and prompt + `same` must be a prefix of the other; the
-    target reads the missing tokens. `pair` is the written token and the expected one, after `same`.
-    Bias and penalties of `sampling` are part of the logits. The other arguments are as in
-    `first_difference`.
+    The shorter of the target's history and prompt + `same` must be a prefix of the other. Bias and
+    penalties of `sampling` are part of the logits. The rest is as in `first_difference`.
     """
     target, before = engine.target, [*prompt, *same]
     with device_turn():
@@ -97,11 +92,11 @@ def difference_at(
 
 
 def proof_of(engine: Engine, num_tokens: int, found: Difference) -> Proof:
-    """Return a difference from plain decoding, with the texts of the two tokens.
-
-    `num_tokens` is the length of the drafted reply.
-    """
-    drafted, plain = (_text(engine, token) for token in (found.token, found.expected))
+    """Return a difference of a reply of `num_tokens`, with the texts of the two tokens."""
+    drafted, plain = (
+        "" if token is None else engine.tokenizer.token_bytes(token).decode("utf-8", "replace")
+        for token in (found.token, found.expected)
+    )
     return Proof(num_tokens, found.index, found, drafted, plain)
 
 
@@ -115,12 +110,11 @@ def prove(
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Progress = lambda done, total: None,
 ) -> Proof:
-    """Compare a greedy reply with plain decoding.
+    """Compare a greedy reply with plain decoding, up to the first difference.
 
     The engine's cache is emptied first, because both texts would repeat a fault of an earlier turn;
-    afterwards it holds the plain reply. The first `num_kept` tokens of the reply are kept tokens
-    and count as the same. `should_stop` is called once per token. Raises `ValueError` if the reply
-    is empty, or if it was sampled: a second sample may differ.
+    afterwards it holds the plain reply. The first `num_kept` tokens are kept tokens and count as
+    the same. Raises `ValueError` if the reply is empty, or if it was sampled.
     """
     if not params.is_greedy:
         raise ValueError(
@@ -156,12 +150,6 @@ def _plain_tokens(
     for event in events:
         if isinstance(event, PlainDecoded | DraftVerified):
             yield from (token.token for token in event.emit)
-
-
-def _text(engine: Engine, token: int | None) -> str:
-    if token is None:
-        return ""
-    return engine.tokenizer.token_bytes(token).decode("utf-8", "replace")
 
 
 def _step_of(logits: mx.array) -> float:

@@ -1,8 +1,6 @@
 """The trial: one reply, timed and counted. All measurements are made of trials.
 
-Greedy replies are the same with every drafter, so trials of the same prompt differ only in speed
-and acceptance. Trials that are compared alternate (see `rotated`): other work on the machine slows
-down all of them alike.
+Trials that are compared alternate (see `rotated`): other work slows down all of them alike.
 """
 
 import gc
@@ -34,43 +32,27 @@ PROMPTS = (
 )
 """Prompts of different kinds, for short trials."""
 
-_SEED = 1
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One reply, as its reader sees it.
+    """One reply, as its reader sees it."""
 
-    Attributes:
-        tokens: Token ids, the stop token included.
-        ttft_s: Seconds from the question to the first tokens.
-        first_tokens: Number of tokens that arrived first, together; drafts can make it more than 1.
-        seconds: Seconds from the first tokens to the last.
-        forwards: Number of target forwards that wrote these tokens.
-        rows: Number of rows that they computed; None if the writer does not count them.
-        peak_memory_gb: Peak memory of MLX, the weights of all arms included.
-        own_memory_gb: Increase of that over the memory before the reply.
-        stats: Figures of the engine, as in `GenerationStats.as_dict`; empty for other projects.
-        fault: Error of the drafter, or "".
-    """
-
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # the stop token included
     prompt_tokens: int
-    ttft_s: float
-    first_tokens: int
-    seconds: float
-    forwards: int
-    rows: int | None = None
-    peak_memory_gb: float = 0.0
-    own_memory_gb: float = 0.0
-    stats: Mapping[str, Any] = field(default_factory=dict)
-    fault: str = ""
+    ttft_s: float  # seconds from the question to the first tokens
+    first_tokens: int  # how many came together; drafts can make it more than 1
+    seconds: float  # from the first tokens to the last
+    forwards: int  # of the target
+    rows: int | None = None  # of these forwards; None if the writer does not count them
+    peak_memory_gb: float = 0.0  # of MLX, the weights of all arms included
+    own_memory_gb: float = 0.0  # the increase over the memory before the reply
+    stats: Mapping[str, Any] = field(default_factory=dict)  # of our engine, if it wrote the reply
+    fault: str = ""  # the drafter's error
 
     @property
     def is_own(self) -> bool:
-        """Whether an engine of mlxspec wrote the reply."""
         return bool(self.stats)
 
     @property
@@ -83,9 +65,8 @@ class Watch:
     """Measures when tokens arrive and how much memory they take, from its construction on."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._held = mx.get_active_memory()
+        self._held, self._clock = mx.get_active_memory(), clock
         memory.peak_memory_gb(reset=True)
-        self._clock = clock
         self._start = self._last = clock()
         self._first: float | None = None
         self._first_tokens = 0
@@ -141,10 +122,9 @@ def run_trial(
     should_stop: Callable[[int], bool] = lambda num_tokens: False,
     watch: Watch | None = None,
 ) -> Trial:
-    """Return one reply of an engine; the content of its target's cache changes.
+    """Return one reply of an engine, by its own drafter and budget unless others are given.
 
-    Without a drafter or a budget, the engine's own is used. `should_stop` is called with the number
-    of tokens so far, once per round.
+    `should_stop` is called with the number of tokens so far, once per round.
     """
     watch = watch or Watch()
     tokens: list[int] = []
@@ -181,22 +161,18 @@ def short_trial(
     """Return a reply of `max_tokens` tokens to a short text, such as one of `PROMPTS`.
 
     No round starts after `seconds`, the prefill included, but there is always one round. A text
-    that is too long for the context is cut at its end. `settings` are further settings of the
-    reply.
+    that is too long for the context is cut at its end.
     """
     prompt, room = prompt_tokens(engine, text), engine.context_length
     if room is not None:
         prompt = prompt[: max(room - max_tokens, 1)]
-    params = GenerationParams(max_tokens, seed=_SEED, ignore_eos=True, **settings)
+    params = GenerationParams(max_tokens, seed=1, ignore_eos=True, **settings)
     end = clock() + seconds
-    return run_trial(
-        engine,
-        prompt,
-        params,
-        drafter,
-        budget=budget,
-        should_stop=lambda n: n > 0 and clock() > end,
-    )
+
+    def is_late(num_tokens: int) -> bool:
+        return num_tokens > 0 and clock() > end
+
+    return run_trial(engine, prompt, params, drafter, budget=budget, should_stop=is_late)
 
 
 def prompt_tokens(engine: Engine, *texts: str) -> list[int]:

@@ -1,9 +1,8 @@
 """`python -m mlxspec_app.bench`: the CPU time of an update of the screen, over a whole reply.
 
-An update is the work of a frame: apply some rounds, append their tokens, lay out, repaint. The time
-is that of the whole process, Textual's writer thread included. Each measurement runs in a process
-and on a terminal of its own. The last line is one JSON document of all figures. The exit code is 1
-if the updates in the last quarter of a reply cost at least `FLATTEST` times those in the first.
+An update is the work of a frame: apply some rounds, append their tokens, lay out, repaint. Each
+measurement runs in a process and on a terminal of its own. The last line is one JSON document. The
+exit code is 1 if updates in the last quarter of a reply cost `FLATTEST` times those in the first.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean, quantiles
@@ -31,26 +30,19 @@ FLATTEST = 1.3
 UPDATES_PER_PANELS = 6  # as often as the chat renews them at 30 frames a second
 _FASTEST_FPS = "500"  # Textual waits between frames, which would only make the run longer
 _TIMEOUT_S = 3600.0
-_HEAD = ("text", "tokens", "a time", "above", "panels", "p50", "p99", "1/4", "2/4", "3/4", "4/4")
+_SHARES = ("1/4", "2/4", "3/4", "4/4")
+_HEAD = ("text", "tokens", "a time", "above", "panels", "p50", "p99", *_SHARES)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What to measure.
+    """What to measure."""
 
-    Attributes:
-        text: Kind of the reply, as in `rounds_of`.
-        tokens: Length of the reply in tokens.
-        per_update: Number of tokens of an update.
-        above: Number of messages above the reply.
-        panels: Whether updates also renew the panels around the transcript.
-    """
-
-    text: str = "prose"
+    text: str = "prose"  # the kind of reply, as in `rounds_of`
     tokens: int = 4000
-    per_update: int = 4
-    above: int = 40
-    panels: bool = False
+    per_update: int = 4  # tokens
+    above: int = 40  # messages above the reply
+    panels: bool = False  # whether updates also renew the panels around the transcript
 
 
 CASES = (
@@ -135,17 +127,15 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     found = [summary(case, measure(case)) for case in CASES]
     print("CPU ms per update, and by quarter of the reply")
-    for cells in (_HEAD, *map(row, found)):
-        print("".join(f"{text:>8}" for text in cells))
+    rows = [_HEAD]
+    for one in found:
+        case = (str(one[field.name]) for field in fields(Case))
+        rows.append((*case, *(f"{ms:.2f}" for ms in (one["p50"], one["p99"], *one["quarters"]))))
+    for row in rows:
+        print("".join(f"{text:>8}" for text in row))
     machine = {"system": platform.platform(), "python": platform.python_version()}
     print(json.dumps({"machine": machine, "cases": found}))
     return int(any(one["quarters"][-1] >= FLATTEST * one["quarters"][0] for one in found))
-
-
-def row(found: dict[str, Any]) -> list[str]:
-    """Return the cells of a summary."""
-    case = [str(found[name]) for name in ("text", "tokens", "per_update", "above", "panels")]
-    return [*case, *(f"{ms:.2f}" for ms in (found["p50"], found["p99"], *found["quarters"]))]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""A synthetic conversation of any length, and a session that returns it round by round.
-
-Every round drafts five tokens, accepts three and adds one: four tokens of a few letters each.
-"""
+"""A synthetic conversation of any length, and a session that returns it round by round."""
 
 from collections.abc import Iterator
 from itertools import chain, count, cycle, islice
@@ -36,13 +33,23 @@ _ROUNDS_ABOVE = 30
 def rounds_of(kind: str) -> Iterator[list[Event]]:
     """Yield the events of one endless reply, round by round.
 
-    Its text is "prose" in paragraphs, or a "fence": one block of code that is never closed.
+    Its text is "prose" in paragraphs, or a "fence": one block of code that is never closed. Every
+    round drafts five tokens, accepts three and adds one.
     """
     words = [f" {word}" for word in _PARAGRAPH.split(" ")]
     code = [_CODE[start : start + 4] for start in range(0, len(_CODE), 4)]
     tokens = cycle(words) if kind == "prose" else chain(["```python\n"], cycle(code))
-    for number in count(1):
-        yield _round(number, list(islice(tokens, TOKENS_PER_ROUND)))
+    for r in count(1):
+        texts = list(islice(tokens, TOKENS_PER_ROUND))
+        drafted = enumerate([*texts[:-1], " or", " else"])
+        nodes = tuple(DraftNode(n + 1, n, n, text, 0.8, "suffix") for n, text in drafted)
+        emit = [EmittedToken(n, text, "accepted", 0.9, 0.8) for n, text in enumerate(texts)]
+        emit[-1] = EmittedToken(len(texts) - 1, texts[-1], "corrected", 0.7)
+        path = tuple(range(1, len(texts)))
+        yield [
+            DraftProposed(r, 0.02 * r, 0, nodes, 2.0),
+            DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, 2, 4 * r),
+        ]
 
 
 def conversation(num_messages: int) -> list[Event]:
@@ -77,18 +84,3 @@ class FedSession(ReadOnly):
     def drain(self) -> list[AnyEvent | ChatState]:
         news, self.news = self.news, []
         return news
-
-
-def _round(r: int, texts: list[str]) -> list[Event]:
-    nodes = [
-        DraftNode(index + 1, index, index, text, 0.8, "suffix")
-        for index, text in enumerate([*texts[:-1], " or", " else"])
-    ]
-    accepted = len(texts) - 1
-    emit = [EmittedToken(index, text, "accepted", 0.9, 0.8) for index, text in enumerate(texts)]
-    emit[-1] = EmittedToken(accepted, texts[-1], "corrected", 0.7)
-    path = tuple(range(1, accepted + 1))
-    return [
-        DraftProposed(r, 0.02 * r, 0, tuple(nodes), 2.0),
-        DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, 2, 4 * r),
-    ]

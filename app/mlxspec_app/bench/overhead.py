@@ -1,11 +1,8 @@
 """What the app costs the engine: `python -m mlxspec_app.bench.overhead [arguments of mlxspec]`.
 
-Three arms answer the same prompts in turn: `mlxspec generate`, the app in the calm view, and the
-app in the X-ray. Each runs in a new process with new user data, so none has learned more than
-another. The order rotates with every prompt, so a machine that slows down affects all equally.
-First output is the first frame of the app, and the first text of `generate`. Tokens/s are those of
-the trace, without the prefill. Ratios are of the arms of one prompt. The last line is one JSON
-document.
+Three arms answer the same prompts in rotating order: `mlxspec generate`, the app in the calm view,
+and the app in the X-ray, each in a new process with new user data. Tokens/s are those of the trace,
+without the prefill; ratios are of the arms of one prompt. The last line is one JSON document.
 """
 
 import argparse
@@ -91,8 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = ["--temp", "0", "--max-tokens", "96", *given]
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in ARMS}
     for number, prompt in enumerate(PROMPTS[: own.prompts]):
-        names = [*ARMS]
-        for name in names[number % 3 :] + names[: number % 3]:
+        for name in [*ARMS][number % 3 :] + [*ARMS][: number % 3]:
             with TemporaryDirectory() as folder:
                 trace = Path(folder) / "trace.jsonl"
                 first_output_s = ARMS[name](prompt, given, trace)

@@ -1,9 +1,7 @@
 """The time of a command to its first painted frame: `python -m mlxspec_app.bench.startup`.
 
-Each run is a new process on its own terminal, which is killed after its first frame: the time
-excludes everything later, such as loading a model. Processor time shows how much a busy machine
-added. The arguments are those of mlxspec; the default is a chat with its store in a temporary
-folder. The last line is one JSON document.
+Each run is a new process on its own terminal, which is killed after its first frame. Processor time
+shows how much a busy machine added. The last line is one JSON document.
 """
 
 import json
@@ -19,7 +17,7 @@ _TIMEOUT_S = 30.0
 
 
 def start(arguments: Sequence[str]) -> tuple[float, float]:
-    """Start mlxspec and kill it after its first frame; return seconds, and processor seconds."""
+    """Return seconds of mlxspec to its first frame, and processor seconds."""
     terminal = Terminal(["mlxspec", *arguments], {})
     try:
         terminal.wait_for_frame(_TIMEOUT_S)
@@ -29,7 +27,7 @@ def start(arguments: Sequence[str]) -> tuple[float, float]:
 
 
 def figures(arguments: Sequence[str] = ()) -> dict[str, float]:
-    """Return the figures of several starts, of a chat with a store of its own by default."""
+    """Return the figures of several starts, of a chat in a temporary folder by default."""
     with TemporaryDirectory() as folder:
         arguments = arguments or ["chat", "--data-dir", folder]
         start(arguments)  # loads files into the page cache

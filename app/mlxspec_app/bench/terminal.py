@@ -18,17 +18,12 @@ _ENDS_IN_S = 60.0
 
 
 class Terminal:
-    """A process; a thread reads and discards what it draws.
-
-    Attributes:
-        first_frame_s: Seconds from the start to the first frame: the app's name on the alternate
-            screen. 0 until then.
-        processor_s: Processor seconds that the process used, once it has ended.
-    """
+    """A process; a thread reads and discards what it draws."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start `python -m` with some arguments; `environment` is added to that of this process."""
-        self.first_frame_s = self.processor_s = 0.0
+        self.first_frame_s = 0.0  # seconds to the app's name on the alternate screen
+        self.processor_s = 0.0  # that the process used, once it has ended
         self._drawn = b""
         self._is_painted = Event()
         self._began = time.monotonic()

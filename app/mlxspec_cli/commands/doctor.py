@@ -171,13 +171,13 @@ def measure(speeds: Mapping[str, float]) -> str:
     from mlxspec.decoder.decoder import Decoder
     from mlxspec.device.speed import measure_bandwidth
     from mlxspec.loading import load_model
-    from mlxspec.measure.cost import CONTEXT, Roofline, cost_table
+    from mlxspec.measure.cost import CONTEXT, cost_table, roofline_text
 
     model = load_model().model
     decoder = Decoder(model)
     decoder.observe([0] * CONTEXT)
     curve = cost_curve(verify_forward(decoder))
-    roofline = Roofline(measure_bandwidth(), model.nbytes).describe(speeds)
+    roofline = roofline_text(measure_bandwidth(), model.nbytes, speeds)
     return (
         f"one forward of the default model over {CONTEXT} tokens, by rows verified:\n"
         f"{cost_table(curve)}\n\n{textwrap.fill(roofline, 96)}"
