@@ -1,9 +1,4 @@
-"""The standard streams: made usable, checked for a terminal, and written to safely.
-
-The next opened file takes the descriptor of a closed stream, and prints would go into that file,
-for example the chat store. The encoding of a stream may lack characters of a reply, or not fit the
-typed bytes: neither may end a chat. Text of a model can hold escape sequences.
-"""
+"""The standard streams: made usable, checked for a terminal, and written to safely."""
 
 import io
 import os
@@ -11,14 +6,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from mlxspec.trace.events import DrafterFailed, GenerationFinished
 from mlxspec_app.text.safe_text import safe_text
-
-REPEATING = "stopped: repeating"
-"""Note on a reply that was stopped because it repeated itself."""
 
 
 def mend_streams() -> None:
-    """Open closed streams as the null device, and replace characters that cannot be encoded."""
+    """Open closed streams as the null device, and replace characters that cannot be encoded.
+
+    Else the next opened file, such as the chat store, takes the place of a closed stream.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -55,6 +51,19 @@ def for_output(text: str) -> str:
 def say(line: str) -> None:
     """Print a notice of mlxspec on standard error."""
     print(f"mlxspec: {harmless(line)}", file=sys.stderr, flush=True)
+
+
+def tell_drafter_failure(event: DrafterFailed) -> None:
+    """Print why the drafter failed, and that the reply goes on."""
+    why = f"failed, so the model continues without it: {event.message}"
+    say(f"the drafter {event.drafter} {why}")
+
+
+def tell_end(event: GenerationFinished, drafter: str) -> None:
+    """Print why a reply was stopped, and its figures, on standard error."""
+    if event.reason == "repeating":
+        say("stopped: repeating")
+    print(summary_line(event.stats, drafter=drafter), file=sys.stderr)
 
 
 def summary_line(stats: Mapping[str, Any], *, drafter: str) -> str:

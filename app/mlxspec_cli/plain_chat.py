@@ -1,8 +1,7 @@
 """The chat of `mlxspec chat --plain`: reads a line, streams the reply as plain text.
 
-It suits pipes, screen readers and simple terminals: no colour, no cursor movement. Standard output
-has only the replies, broken between words on a terminal and exact in a pipe; all else goes to
-standard error. In a pipe the exit code is 1 if a reply failed, and 130 after Ctrl-C.
+Standard output has only the replies, broken between words on a terminal and exact in a pipe. In a
+pipe the exit code is 1 if a reply failed, and 130 after Ctrl-C.
 """
 
 import signal
@@ -26,12 +25,13 @@ from mlxspec.trace.events import (
     GenerationFinished,
     GenerationStarted,
     PlainDecoded,
+    text_of,
 )
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.sessions.reply_settings import ReplySettings
 from mlxspec_app.text.word_wrap import WordWrapper
 from mlxspec_cli.arguments import given_words, options
-from mlxspec_cli.output import REPEATING, harmless, say, summary_line
+from mlxspec_cli.output import harmless, say, tell_drafter_failure, tell_end
 
 _HELP = """\
 Type a message and press Enter. Ctrl-C stops a reply, Ctrl-D ends the chat.
@@ -50,8 +50,7 @@ def run_plain(args: Namespace, params: GenerationParams) -> int:
     settings = ReplySettings(params, given_words(args))
     settings.suggest(prepared.sampling)
     chat = _PlainChat(Conversation(prepared.engine, args.system, say=say), settings)
-    choice = prepared.choice
-    name = harmless(prepared.engine.name)
+    name, choice = harmless(prepared.engine.name), prepared.choice
     _tell(f"{name}, drafter {choice.drafter}, {choice.reason}. /help for help.")
     with ExitStack() as stack:
         if args.trace:
@@ -69,12 +68,10 @@ def _tell(line: str = "", end: str = "\n") -> None:
 class _PlainChat:
     def __init__(self, conversation: Conversation, settings: ReplySettings) -> None:
         self.trace: TraceWriter | None = None
-        self.has_failed = False
+        self.has_failed = self._stop = False
         is_terminal = sys.stdout.isatty()
         self._wrapper = WordWrapper(get_terminal_size().columns) if is_terminal else None
-        self._conversation = conversation
-        self._settings = settings
-        self._stop = False
+        self._conversation, self._settings = conversation, settings
 
     def turn(self) -> bool:
         """Read one line and answer it; return False at the end of the chat."""
@@ -162,17 +159,14 @@ class _PlainChat:
             case GenerationStarted():
                 self._drafter = event.drafter
             case DraftVerified() | PlainDecoded():
-                self._write("".join(token.text for token in event.emit))
+                self._write(text_of(event))
             case DrafterFailed():
-                why = f"failed, so the model continues without it: {event.message}"
-                say(f"the drafter {event.drafter} {why}")
+                tell_drafter_failure(event)
             case GenerationFinished():
                 self._write(event.text)
                 self._write_rest()
                 print()
-                if event.reason == "repeating":
-                    say(REPEATING)
-                print(summary_line(event.stats, drafter=self._drafter), file=sys.stderr)
+                tell_end(event, self._drafter)
 
 
 def _read_line() -> str:

@@ -43,7 +43,7 @@ from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
 
 _NUM_TEXTS = 2  # replies whose rows are measured for drift
-_LENGTHS, _MAX_PREFIXES = (0, 8), 16  # samples start after so many tokens of a plain reply
+_LENGTHS, _MAX_PREFIXES = (0, 8), 16  # of plain replies, after which samples start
 _GRAMMARS: dict[GrammarKind, str] = {
     "json-schema": "a JSON schema",
     "regex": "a regular expression",

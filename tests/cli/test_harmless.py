@@ -38,7 +38,7 @@ class Harmful:
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys, is_terminal):
-    monkeypatch.setattr("mlxspec_cli.plain_chat.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("mlxspec_cli.output.summary_line", lambda *_, **__: "")
     monkeypatch.setattr("builtins.input", lambda *_: "hello")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     monkeypatch.setenv("COLUMNS", "200")
@@ -57,7 +57,7 @@ def test_a_plain_chat_prints_nothing_that_a_terminal_obeys(monkeypatch, capsys, 
 def test_a_terminal_gets_a_harmless_text_and_a_file_the_very_text(
     monkeypatch, capsys, is_terminal, as_json
 ):
-    monkeypatch.setattr("mlxspec_cli.commands.generate.summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("mlxspec_cli.output.summary_line", lambda *_, **__: "")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     choice = type("Choice", (), {"drafter": "none", "speeds": {}, "as_dict": lambda self: {}})()
     printer = _Printer(choice, as_json=as_json)

@@ -158,7 +158,7 @@ def test_on_a_terminal_a_reply_breaks_between_words(monkeypatch, capsys):
                 yield PlainDecoded(number, 0.1, (EmittedToken(number, piece, "plain"),), 1.0, 1)
             yield GenerationFinished(1.0, "stop", "o", {})
 
-    monkeypatch.setattr(plain_chat, "summary_line", lambda *_, **__: "")
+    monkeypatch.setattr("mlxspec_cli.output.summary_line", lambda *_, **__: "")
     monkeypatch.setattr("builtins.input", lambda *_: "hi")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "9")

@@ -175,7 +175,7 @@ def test_a_recipe_for_another_kind_is_refused(workshop, capsys):
     path = workshop / "other.toml"
     path.write_text(RECIPE.format(kind="medusa"))
     assert train(workshop, "exit", "--recipe", path) == 2
-    assert "recipe for 'medusa': run `mlxspec train medusa`" in capsys.readouterr().err
+    assert "is a recipe for 'medusa': give one for 'exit'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

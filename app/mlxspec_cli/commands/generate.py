@@ -3,7 +3,7 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,6 @@ from tqdm import tqdm
 from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
-from mlxspec.engine.engine import Engine
-from mlxspec.params import GenerationParams
 from mlxspec.text_files import NotTextError, decoded
 from mlxspec.trace.events import (
     DrafterFailed,
@@ -29,7 +27,7 @@ from mlxspec.trace.events import (
 from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec_cli.arguments import generation_params, options, read_file
-from mlxspec_cli.output import REPEATING, for_output, say, summary_line
+from mlxspec_cli.output import for_output, say, tell_drafter_failure, tell_end
 
 _LONG_PROMPT = 1024  # tokens
 
@@ -47,10 +45,14 @@ def run(args: Namespace) -> int:
             "of them out"
         )
     prepared = api.prepare(args.model or None, options(args), say=say)
-    printer = _Printer(prepared.choice, as_json=args.json)
+    printer, engine = _Printer(prepared.choice, as_json=args.json), prepared.engine
+    if args.raw or not engine.tokenizer.has_chat_template:
+        events = engine.generate(prompt, params)
+    else:
+        events = Conversation(engine, args.system, say=say).reply(prompt, params)
     with ExitStack() as stack:
         trace = stack.enter_context(TraceWriter(args.trace)) if args.trace else None
-        for event in _events(prepared.engine, prompt, params, args):
+        for event in events:
             if trace:
                 trace.write(event)
             printer.show(event)
@@ -82,33 +84,19 @@ def _piped_and_typed(words: Sequence[str]) -> str:
                 "text through a pipe"
             )
         return typed
-    piped = _text_of_pipe()
-    return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
-
-
-def _text_of_pipe() -> str:
     try:
-        return decoded(sys.stdin.read().encode(errors="surrogateescape"))
+        piped = decoded(sys.stdin.read().encode(errors="surrogateescape"))
     except NotTextError as error:
         raise ValueError(f"the text on standard input is {error}") from error
-
-
-def _events(
-    engine: Engine, prompt: str, params: GenerationParams, args: Namespace
-) -> Iterator[Event]:
-    if args.raw or not engine.tokenizer.has_chat_template:
-        return engine.generate(prompt, params)
-    return Conversation(engine, args.system, say=say).reply(prompt, params)
+    return f"{piped.rstrip()}\n\n{typed}" if typed and piped.strip() else piped or typed
 
 
 class _Printer:
     """Streams a reply, or collects it for one JSON document."""
 
     def __init__(self, choice: Choice, *, as_json: bool) -> None:
-        self._choice = choice
-        self._as_json = as_json
-        self._tokens: list[int] = []
-        self._text = ReplyText()
+        self._choice, self._as_json = choice, as_json
+        self._tokens, self._text = list[int](), ReplyText()
         self._started: GenerationStarted | None = None
         self._bar: tqdm[None] | None = None
 
@@ -122,8 +110,7 @@ class _Printer:
                 self._tokens += [token.token for token in event.emit]
                 self._write(event)
             case DrafterFailed():
-                why = f"failed, so the model continues without it: {event.message}"
-                say(f"the drafter {event.drafter} {why}")
+                tell_drafter_failure(event)
             case GenerationFinished():
                 self._finish(event)
 
@@ -148,12 +135,11 @@ class _Printer:
         about = self._started
         if not self._as_json:
             print()
-            if event.reason == "repeating":
-                say(REPEATING)
-            print(summary_line(event.stats, drafter=self._choice.drafter), file=sys.stderr)
+            tell_end(event, self._choice.drafter)
             if self._choice.speeds:
                 print(f"{self._choice.drafter} was {self._choice.reason}", file=sys.stderr)
             return
+        names = ("weights", "drafter", "cache", "drafts", "sampling", "seed", "device", "blas")
         document = {
             "text": self._text.text,
             "reasoning": self._text.reasoning,
@@ -163,15 +149,8 @@ class _Printer:
             "stats": {
                 **event.stats,
                 "model": about.target,
-                "weights": about.weights,
-                "drafter": about.drafter,
+                **{name: getattr(about, name) for name in names},
                 "drafter_choice": self._choice.as_dict(),
-                "cache": about.cache,
-                "drafts": about.drafts,
-                "sampling": about.sampling,
-                "seed": about.seed,
-                "device": about.device,
-                "blas": about.blas,
             },
         }
         print(json.dumps(document, ensure_ascii=sys.stdout.isatty()))

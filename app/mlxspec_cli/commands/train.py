@@ -1,7 +1,6 @@
 """`mlxspec train`: train a drafter for a model on the model's own text, step by step.
 
-Each step writes its files into one folder per model, for the next step. After an interrupt, a step
-resumes where it stopped. `--drafter` and `--drafter auto` find a trained drafter.
+Each step writes its files into one folder per model, for the next step.
 """
 
 import hashlib
@@ -10,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -55,14 +55,12 @@ def _data(args: Namespace, loaded: LoadedModel, root: Path) -> None:
         num_tokens=args.tokens, batch_size=args.batch_size, seed=args.seed, prompts=args.prompts
     )
     _print_memory(estimate_memory(loaded, settings) / backend.GB)
-    with tqdm(total=args.tokens, unit="tok", unit_scale=True, desc="writing", disable=None) as bar:
+    with _bar(args.tokens, "writing") as bar:
 
         def show(progress: DataProgress) -> None:
-            bar.set_postfix(
-                conversations=progress.num_conversations,
-                dropped=sum(progress.dropped.values()),
-                refresh=False,
-            )
+            dropped = sum(progress.dropped.values())
+            text = f"conversations={progress.num_conversations}, dropped={dropped}"
+            bar.set_postfix_str(text, refresh=False)
             bar.update(progress.num_tokens - bar.n)
 
         made = make_corpus(loaded, root / "corpus", settings, show)
@@ -84,7 +82,7 @@ def _features(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     layers = capture_layers(loaded.config.num_hidden_layers)
     row_bytes = 4 * loaded.config.hidden_size * (1 + len(layers))
     _print_memory((loaded.model.nbytes + 3 * row_bytes * max(sizes, default=0)) / backend.GB + 1.0)
-    with tqdm(total=sum(sizes), unit="tok", unit_scale=True, desc="reading", disable=None) as bar:
+    with _bar(sum(sizes), "reading") as bar:
         write_shards(loaded.model, conversations, shards, folder, layers, bar.update)
     print(folder)
 
@@ -111,13 +109,13 @@ def _table(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
     recipe = recipe_of_arguments(args)
     features = args.features or root / "features"
-    folder = root / _run_name(recipe)
+    # a folder per recipe: a changed one must not resume another
+    text = json.dumps(asdict(recipe), sort_keys=True)
+    folder = root / f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     objective = build_objective(loaded, features, recipe, folder)
     _print_memory(memory_gb(loaded, objective))
     out = _out(args, loaded)
-    with tqdm(
-        total=recipe.tokens, unit="tok", unit_scale=True, desc=recipe.kind, disable=None
-    ) as bar:
+    with _bar(recipe.tokens, recipe.kind) as bar:
 
         def show(progress: Progress) -> None:
             bar.set_postfix_str(progress_text(progress), refresh=False)
@@ -163,15 +161,10 @@ STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
 def recipe_of_arguments(args: Namespace) -> Recipe:
     """Return the recipe of a file, or the default one, with the changes of the arguments."""
     recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
-    if recipe.kind not in KINDS:
-        raise ValueError(
-            f"{args.recipe} is a recipe for {recipe.kind!r}, which cannot be trained; choose from "
-            f"{', '.join(KINDS)}"
-        )
     if recipe.kind != args.step:
         raise ValueError(
-            f"{args.recipe} is a recipe for {recipe.kind!r}: run `mlxspec train {recipe.kind}`, or "
-            f"give a recipe for {args.step!r}"
+            f"{args.recipe} is a recipe for {recipe.kind!r}: give one for {args.step!r}, or run "
+            f"another step; choose from {', '.join(KINDS)}"
         )
     changes = {name: getattr(args, name) for name in ("tokens", "seed")}
     return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
@@ -187,12 +180,6 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _run_name(recipe: Recipe) -> str:
-    """Return the checkpoint folder, one per recipe: a changed recipe must not resume another."""
-    text = json.dumps(asdict(recipe), sort_keys=True)
-    return f"{recipe.kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
 def _out(args: Namespace, loaded: LoadedModel) -> Path:
     """Return the file to write; creates its folder."""
     name = fingerprint(loaded.config, loaded.tokenizer)
@@ -205,3 +192,7 @@ def _out(args: Namespace, loaded: LoadedModel) -> Path:
 
 def _print_memory(gb: float) -> None:
     say(f"takes about {gb:.1f} GB of memory; this machine has {backend.memory_gb():.1f} GB")
+
+
+def _bar(tokens: int, doing: str) -> "tqdm[Any]":
+    return tqdm(total=tokens, unit="tok", unit_scale=True, desc=doing, disable=None)
