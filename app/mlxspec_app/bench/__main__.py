@@ -129,8 +129,8 @@ def main(arguments: Sequence[str]) -> int:
     print("CPU ms per update, and by quarter of the reply")
     rows = [_HEAD]
     for one in found:
-        case = (str(one[field.name]) for field in fields(Case))
-        rows.append((*case, *(f"{ms:.2f}" for ms in (one["p50"], one["p99"], *one["quarters"]))))
+        names = (str(one[field.name]) for field in fields(Case))
+        rows.append((*names, *(f"{ms:.2f}" for ms in (one["p50"], one["p99"], *one["quarters"]))))
     for row in rows:
         print("".join(f"{text:>8}" for text in row))
     machine = {"system": platform.platform(), "python": platform.python_version()}
