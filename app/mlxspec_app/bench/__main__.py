@@ -127,10 +127,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     found = [summary(case, measure(case)) for case in CASES]
     print("CPU ms per update, and by quarter of the reply")
-    rows = [_HEAD]
+    rows = [[*_HEAD]]
     for one in found:
         names = (str(one[field.name]) for field in fields(Case))
-        rows.append((*names, *(f"{ms:.2f}" for ms in (one["p50"], one["p99"], *one["quarters"]))))
+        rows.append([*names, *(f"{ms:.2f}" for ms in (one["p50"], one["p99"], *one["quarters"]))])
     for row in rows:
         print("".join(f"{text:>8}" for text in row))
     machine = {"system": platform.platform(), "python": platform.python_version()}
