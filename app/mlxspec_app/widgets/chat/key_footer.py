@@ -5,81 +5,112 @@ text area also binds would jump to the front. If the row is too short, whole key
 its end; the keys that lead to all others are dropped last.
 """
 
+from typing import ClassVar
+
 from rich.cells import cell_len
-from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding
+from textual.content import Content
+from textual.events import Leave, MouseDown, MouseMove
+from textual.reactive import reactive
 from textual.screen import Screen
-from textual.widgets import Footer, Static
-from textual.widgets._footer import FooterKey
+from textual.style import Style
+from textual.widget import Widget
 
 _LEADING = ("app.help", "app.palette", "view.ink")
-_GAPS, _NARROW_GAPS, _MODE_GAP = 3, 2, 3
-"""Cells around a key and its meaning: usually, in a narrow terminal, and for the mode."""
+_MODE = Style(bold=True, reverse=True)
+_MODE_GAP = 3
 
 
-class KeyFooter(Footer):
-    """Shows the keys that can be pressed now.
+class KeyFooter(Widget, can_focus=False):
+    """Shows the keys that can be pressed now; a click presses one.
 
-    The footer recreates its key widgets when the focus moves, and each of them watches `compact`.
-    Textual drops the watchers of removed widgets only when `compact` changes, which never happens.
-    So `compose` triggers that change.
+    One line is drawn at once: a widget for each key, made again whenever the focus moves, would
+    cost more than all else that the screen does then.
     """
 
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"key-footer--{part}" for part in ("key", "meaning", "pointed-at")
+    }
     DEFAULT_CSS = """
-    KeyFooter > .mode {
-        width: auto;
+    KeyFooter {
+        dock: bottom;
         height: 1;
-        padding: 0 1;
-        margin: 0 1 0 0;
-        text-style: bold reverse;
+        text-wrap: nowrap;
+        color: $footer-foreground;
+        background: $footer-background;
+        .key-footer--key {
+            padding: 0 1;
+            color: $footer-key-foreground;
+            background: $footer-key-background;
+            text-style: bold;
+        }
+        .key-footer--meaning {
+            color: $footer-description-foreground;
+            background: $footer-description-background;
+        }
+        .key-footer--pointed-at {
+            color: $footer-key-foreground;
+            background: $block-hover-background;
+        }
     }
     """
+    _active: reactive[list[ActiveBinding]] = reactive(list)
+    _pointed_at: reactive[str] = reactive("")
 
-    def __init__(self) -> None:
-        super().__init__(show_command_palette=False)
-        self._width = 0
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._update)
 
-    def compose(self) -> ComposeResult:
-        self.mutate_reactive(Footer.compact)
-        if not self._bindings_ready:
-            return
+    def _update(self, screen: Screen[object]) -> None:
+        if self.app.app_focus:
+            self._active = shown_bindings(screen)
+            self.refresh()  # the mode may be another one
+
+    def render(self) -> Content:
         mode = str(getattr(self.screen, "mode", ""))
-        shown = self._fitting(shown_bindings(self.screen), mode)
-        self.styles.grid_size_columns = len(shown) + bool(mode)
-        if mode:
-            yield Static(mode, classes="mode")
-        for active in shown:
-            binding = active.binding
-            yield FooterKey(
-                binding.key,
-                self.app.get_key_display(binding),
-                binding.description,
-                binding.action,
-                disabled=not active.enabled,
-                tooltip=active.tooltip,
-            ).data_bind(compact=Footer.compact)
+        parts: list[str | tuple[str, Style]] = [" ", (mode, _MODE), "  "] if mode else []
+        return Content.assemble(*parts, *map(self._drawn, self._fitting(mode)))
 
-    def on_resize(self) -> None:
-        if self._width != self.app.size.width:
-            self.refresh(recompose=True)
+    def on_mouse_move(self, event: MouseMove) -> None:
+        self._pointed_at = event.style.meta.get("key", "")
+        self.tooltip = event.style.meta.get("tooltip")
 
-    def _fitting(self, shown: list[ActiveBinding], mode: str) -> list[ActiveBinding]:
+    def on_leave(self, event: Leave) -> None:
+        self._pointed_at = ""
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        if key := event.style.meta.get("key"):
+            self.app.simulate_key(key)
+
+    def _style(self, part: str) -> Style:
+        return self.get_visual_style(f"key-footer--{part}")
+
+    def _drawn(self, active: ActiveBinding) -> Content:
+        binding = active.binding
+        margin = " " * self.get_component_styles("key-footer--key").padding.left
+        drawn = Content.assemble(
+            (f"{margin}{self.app.get_key_display(binding)} ", self._style("key")),
+            (f"{binding.description} ", self._style("meaning")),
+        )
+        if binding.key == self._pointed_at:
+            drawn = drawn.stylize(self._style("pointed-at"))
+        meta = {"key": binding.key, "tooltip": active.tooltip}
+        return drawn.stylize(Style.from_meta(meta) + Style(dim=not active.enabled or None))
+
+    def _fitting(self, mode: str) -> list[ActiveBinding]:
         """Return the keys that fit next to the mode, in their order."""
-        self._width = self.app.size.width
-        width = sum(map(self._width_of, shown)) + (cell_len(mode) + _MODE_GAP if mode else 0)
-        left, going = list(shown), shown[::-1]
+        width = sum(map(self._width_of, self._active)) + (cell_len(mode) + _MODE_GAP if mode else 0)
+        left, going = list(self._active), self._active[::-1]
         going.sort(key=lambda active: active.binding.id in _LEADING)
         for active in going:
-            if width <= self._width:
+            if width <= self.app.size.width:
                 break
             left.remove(active)
             width -= self._width_of(active)
         return left
 
     def _width_of(self, active: ActiveBinding) -> int:
-        gaps = _NARROW_GAPS if self.screen.has_class("-narrow") else _GAPS
-        key = self.app.get_key_display(active.binding)
-        return cell_len(key) + cell_len(active.binding.description) + gaps
+        return self._drawn(active).cell_length
 
 
 def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
