@@ -10,8 +10,9 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import PackedRows, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
+from tests.support.reference import path_to
 from tests.support.tiny_adapted import adapted, source
-from tests.support.zoo import PARENTS, PATH, TOKENS, build, decoder_at, error, path_to, tree_of
+from tests.support.zoo import PARENTS, PATH, TOKENS, build, decoder_at, error, tree_of
 
 TEXT = [5, 9, 2, 7, 11, 8, 4, 12, 3, 3, 6]
 DRAFTED = [token % 24 for token in TOKENS]
@@ -67,7 +68,7 @@ def test_tokens_and_drafts_over_packed_rows_are_those_of_mlx_lm(kind, bits, atte
         assert off < ONE_CODE[bits]
     drafted = decoder.tree_logits(DraftTree.from_lists(DRAFTED, PARENTS))
     for leaf in (PATH[-1], 4, 5):
-        path = [DRAFTED[node] for node in path_to(leaf, PARENTS)]
+        path = [DRAFTED[node] for node in path_to(PARENTS, leaf)]
         off = error(drafted[leaf], true_logits(plain, [*TEXT, *path], bits))
         assert off < ONE_CODE[bits]
     assert attention

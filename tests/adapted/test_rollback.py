@@ -3,6 +3,8 @@
 The truth is mlx-lm: its model, token by token, over its own cache of the same kind.
 """
 
+from copy import deepcopy
+
 import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_cache
@@ -21,7 +23,6 @@ from tests.support.zoo import (
     TOLERANCE,
     build,
     error,
-    path_to,
     tree_of,
 )
 
@@ -50,10 +51,11 @@ CHAINS = ("llama4",)
 def assert_rollbacks(decoder, module, make_cache, parents, tolerance):
     """Commit a whole path, go back into it at every depth, and to the text before it."""
     path = PATH if parents == PARENTS else list(range(len(parents)))
-    after_text, *by_node = (
-        logits_after(module, make_cache(), [TOKENS[at] for at in to])
-        for to in ([], *(path_to(node, parents) for node in range(len(parents))))
-    )
+    after_text, cache = logits_after(module, make_cache(), TEXT)
+    by_node, caches = [], {-1: cache}
+    for node, parent in enumerate(parents):
+        logits, caches[node] = logits_after(module, deepcopy(caches[parent]), [TOKENS[node]])
+        by_node.append(logits)
     decoder.observe(TEXT)
     for kept in range(len(path), -1, -1):
         drafted = decoder.tree_logits(tree_of(parents))
@@ -66,12 +68,12 @@ def assert_rollbacks(decoder, module, make_cache, parents, tolerance):
         decoder.rollback_to(len(TEXT))
 
 
-def logits_after(module, cache, path):
-    """mlx-lm's logits after the text and a path behind it, read token by token."""
-    for token in [*TEXT, *path]:
+def logits_after(module, cache, tokens):
+    """mlx-lm's logits after tokens that are read one by one, and the cache."""
+    for token in tokens:
         logits = module(mx.array([[token]]), cache=cache)[0, -1]
         mx.eval(logits)
-    return logits
+    return logits, cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +93,7 @@ def test_rounds_of_one_token_say_what_mlx_lm_says(name):
     decoder.observe(TEXT)
     for count, token in enumerate(TOKENS[:3], 1):
         root = DraftTree.from_lists([token], [-1])
-        truth = logits_after(plain, make_prompt_cache(plain), TOKENS[:count])
+        truth = logits_after(plain, make_prompt_cache(plain), [*TEXT, *TOKENS[:count]])[0]
         assert error(decoder.tree_logits(root)[0], truth) < TOLERANCE
         decoder.forward_tree(root)
         decoder.commit([0])

@@ -1,7 +1,5 @@
 """The zoo: trees, chains and texts of every model type equal those of mlx-lm itself."""
 
-from collections import Counter
-
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
@@ -54,13 +52,13 @@ def test_the_zoo_has_at_least_75_types_with_trees_and_95_with_drafts():
 
 def each_type():
     """All types that are run here; slow are those whose row says what another one says."""
-    seen = Counter()
-    for name in SETTINGS:
-        if name not in NOT_RUN:
-            kind = ROWS[name].partition(" | ")[2]
-            seen[kind] += 1
-            is_quick = seen[kind] == 1 or name in WELL_KNOWN
-            yield pytest.param(name, marks=() if is_quick else pytest.mark.slow)
+    kinds = {ROWS[name].partition(" | ")[2]: name for name in SETTINGS if name not in NOT_RUN}
+    kinds |= {ROWS[name].partition(" | ")[2]: name for name in WELL_KNOWN}
+    return [
+        pytest.param(name, marks=() if name in kinds.values() else pytest.mark.slow)
+        for name in SETTINGS
+        if name not in NOT_RUN
+    ]
 
 
 @pytest.mark.parametrize("name", each_type())

@@ -20,7 +20,7 @@ def letters(tokens):
     return "".join(chr(ord("a") + token) for token in tokens)
 
 
-@pytest.mark.parametrize("drafter", ["none", "always right", "pool"])
+@pytest.mark.parametrize("drafter", ["none", "pool"])
 def test_every_reply_ends_in_its_own_way(drafter):
     model = tiny_model(max_position_embeddings=38)
     replies = REPLIES["llama"]
@@ -44,9 +44,9 @@ def test_a_stop_token_ends_the_replies_that_say_it_and_no_others():
     engine = make_engine(MODEL, DRAFTERS["always right"]())
     engine.tokenizer.eos_token_ids = (REPLIES["llama"][2][3],)
     stop = engine.tokenizer.eos_token_ids[0]
-    replies = list(engine.generate_batch(PROMPTS, GenerationParams(max_tokens=24), batch_size=4))
+    replies = list(engine.generate_batch(PROMPTS, GenerationParams(max_tokens=18), batch_size=4))
     for reply, full in zip(replies, REPLIES["llama"], strict=True):
-        end = full.index(stop) + 1 if stop in full else 24
+        end = full.index(stop) + 1 if stop in full else 18
         assert list(reply.tokens) == full[:end]
         assert reply.finish_reason == ("stop" if stop in full else "length")
     assert len({reply.finish_reason for reply in replies}) == 2
@@ -61,13 +61,13 @@ def test_cancelling_one_reply_leaves_the_others_as_they_are(drafter):
         asked.append(index)
         return index == 2 and asked.count(2) > 4
 
-    params = GenerationParams(max_tokens=24, num_draft_tokens=3)
+    params = GenerationParams(max_tokens=18, num_draft_tokens=3)
     replies = list(engine.generate_batch(PROMPTS, params, batch_size=4, should_stop=should_stop))
     assert [reply.finish_reason == "cancelled" for reply in replies] == [i == 2 for i in range(7)]
-    assert 0 < len(replies[2].tokens) < 24
+    assert 0 < len(replies[2].tokens) < 18
     for reply, full in zip(replies, REPLIES["llama"], strict=True):
         assert list(reply.tokens) == full[: len(reply.tokens)]
-        assert reply.index == 2 or len(reply.tokens) == 24
+        assert reply.index == 2 or len(reply.tokens) == 18
 
 
 def test_all_can_be_cancelled_before_they_begin():

@@ -19,16 +19,14 @@ from mlxspec.reply.reply import Reply
 from mlxspec.reply.writer import ReplyWriter
 from tests.engine.test_interrupts import Breaks
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, SAMPLING, one_by_one
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine
-from tests.support.truth import Target
+from tests.support.truth import Computed, Target
 
 LENGTH, NUM_BREAKS = 10, 6
 PROMPTS = [PROMPTS[index] for index in (0, 1, 3, 6)]
 JOINS = {0: 2, 3: 4}  # replies that are there from a step on
-TRUE = {
-    kind: [Target(MODEL, kind).greedy(prompt, LENGTH) for prompt in PROMPTS]
-    for kind in ("full", "rotating")
-}
+TRUE = Computed(lambda kind: [Target(MODEL, kind).greedy(prompt, LENGTH) for prompt in PROMPTS])
 
 
 def params_of(seed=0, **changes):
@@ -87,7 +85,7 @@ def broken_off(drafter, kind, params, seed):
     return found, true
 
 
-@pytest.mark.parametrize("kind", TRUE)
+@pytest.mark.parametrize("kind", ["full", "rotating"])
 @pytest.mark.parametrize("drafter", ["none", "pool", "random trees"])
 @pytest.mark.parametrize("seed", range(2))
 def test_replies_go_on_after_a_step_that_was_broken_off(drafter, kind, seed):
@@ -103,7 +101,7 @@ def test_sampled_replies_go_on_after_a_step_that_was_broken_off(seed):
     assert found == [list(tokens) for tokens, _, _ in alone]
 
 
-METHODS = [
+_METHODS = [
     (BatchWriter, "add"),
     (BatchWriter, "move_to_reader"),
     *((BatchWriter, part) for part in ("propose", "verify", "take", "commit", "update")),
@@ -119,11 +117,12 @@ METHODS = [
     (Reply, "tell"),
     (Continuation, "_emit"),
 ]
+METHODS = {f"{kind.__name__}.{name}": (kind, name) for kind, name in _METHODS}
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("kind", "name"), METHODS, ids=lambda it: getattr(it, "__name__", it))
-def test_replies_go_on_after_an_interrupt_of_any_part_of_a_step(kind, name, is_after, monkeypatch):
+@each_value(method=METHODS, is_after=[False, True])
+def test_replies_go_on_after_an_interrupt_of_any_part_of_a_step(method, is_after, monkeypatch):
+    kind, name = METHODS[method]
     act, calls = getattr(kind, name), []
 
     def interrupted(*args, **named):

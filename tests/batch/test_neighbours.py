@@ -16,7 +16,7 @@ from tests.support.tiny import emitted, make_engine
 
 def test_the_engine_goes_on_with_its_own_conversation():
     engine = make_engine(MODEL, DRAFTERS["pool"]())
-    params = GenerationParams(max_tokens=10)
+    params = GenerationParams(max_tokens=9)
     drafter = engine.drafter
     first = emitted(engine.generate(PROMPTS[0], params))
     history = engine.target.history
@@ -24,8 +24,8 @@ def test_the_engine_goes_on_with_its_own_conversation():
     early = [next(replies)]
     assert engine.target.history == history
     assert engine.drafter is drafter
-    assert emitted(engine.generate([*PROMPTS[0], *first], params)) == REPLIES["llama"][0][10:20]
-    assert tokens_of([*early, *replies]) == [reply[:10] for reply in REPLIES["llama"]]
+    assert emitted(engine.generate([*PROMPTS[0], *first], params)) == REPLIES["llama"][0][9:18]
+    assert tokens_of([*early, *replies]) == [reply[:9] for reply in REPLIES["llama"]]
 
 
 def test_a_drafter_that_breaks_down_costs_its_drafts_alone():
@@ -41,7 +41,7 @@ def test_a_drafter_that_breaks_down_costs_its_drafts_alone():
             return super().propose(root, budget)
 
     engine = make_engine(MODEL, Frail(VOCAB))
-    params = GenerationParams(max_tokens=24, num_draft_tokens=3)
+    params = GenerationParams(max_tokens=18, num_draft_tokens=3)
     replies = list(engine.generate_batch(PROMPTS[:3], params))
     assert tokens_of(replies) == REPLIES["llama"][:3]
     assert [reply.fault for reply in replies] == ["no memory"] * 3

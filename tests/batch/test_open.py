@@ -29,13 +29,13 @@ from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
 from tests.support.truth import Target
 
-LENGTH = 24
+LENGTH = 18
 JOINS = {
     0: [0],
     3: [1, 2],
     4: [3],
-    19: [4],
-    60: [5, 6],
+    14: [4],
+    44: [5, 6],
 }  # prompts by the step before which they come
 
 

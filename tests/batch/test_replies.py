@@ -31,13 +31,13 @@ from tests.support.truth import Target, draw_by_hand
 
 @each_value(drafter=[name for name in DRAFTERS if "always" not in name], family=MODELS)
 def test_greedy_replies_are_those_of_the_target_recomputed(drafter, family):
-    params = GenerationParams(max_tokens=24)
+    params = GenerationParams(max_tokens=18)
     assert tokens_of(batch(drafter, params=params, model=MODELS[family])) == REPLIES[family]
 
 
 @pytest.mark.parametrize("drafter", ["always right", "always wrong"])
 def test_right_and_wrong_drafts_change_the_forwards_alone(drafter):
-    replies = batch(drafter, params=GenerationParams(max_tokens=24), rows_per_round=4 * 6)
+    replies = batch(drafter, params=GenerationParams(max_tokens=18), rows_per_round=4 * 6)
     assert tokens_of(replies) == REPLIES["llama"]
     lengths = {reply.stats["mean_acceptance_length"] for reply in replies[:4]}
     assert lengths == ({6.0} if drafter == "always right" else {1.0})
@@ -53,7 +53,7 @@ def test_any_number_of_prompts_streams_through_any_number_of_places(count, batch
 def sampled(sampling):
     return [
         GenerationParams(
-            max_tokens=6 + 3 * seed, sampling=SAMPLING[sampling], seed=seed, num_draft_tokens=5
+            max_tokens=4 + 2 * seed, sampling=SAMPLING[sampling], seed=seed, num_draft_tokens=5
         )
         for seed in range(len(PROMPTS))
     ]
@@ -65,9 +65,14 @@ def plain_samples(sampling, kind):
 
 
 @pytest.mark.parametrize(
-    ("sampling", "kind"), [("temperature", "int8"), ("filters", "full"), ("penalties", "int4")]
+    ("drafter", "sampling", "kind"),
+    [
+        ("none", "temperature", "int8"),
+        ("pool", "penalties", "int4"),
+        ("random trees", "filters", "full"),
+        ("random trees", "temperature", "int8"),
+    ],
 )
-@pytest.mark.parametrize("drafter", ["none", "pool", "random trees"])
 def test_sampled_replies_are_those_of_one_by_one_decoding_with_the_same_seeds(
     drafter, sampling, kind
 ):
@@ -116,5 +121,5 @@ def test_layers_with_windows_see_their_latest_tokens_alone(windows):
         "qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=full_layers
     )
     assert any(model.config.layer_windows)
-    replies = batch("random trees", params=GenerationParams(max_tokens=16), model=model)
-    assert tokens_of(replies) == [Target(model).greedy(prompt, 16) for prompt in PROMPTS]
+    replies = batch("random trees", params=GenerationParams(max_tokens=10), model=model)
+    assert tokens_of(replies) == [Target(model).greedy(prompt, 10) for prompt in PROMPTS]

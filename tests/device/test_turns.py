@@ -80,8 +80,7 @@ def test_an_asynchronous_server_reads_two_replies_at_once():
     assert asyncio.run(read_all()) == [SHADOWS["full"].greedy(prompt, 12) for prompt in prompts]
 
 
-@each_kind
-@each_drafter
+@each_value(drafter=DRAFTERS, kind=SHADOWS)
 def test_threads_at_once_get_the_replies_that_they_get_alone(drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
     prompts = [PROMPT, PROMPT[::-1], [*PROMPT, 9], PROMPT]

@@ -56,7 +56,7 @@ def test_max_tokens_is_exact(drafter, count):
     assert finish(events).reason == "length"
 
 
-@each_value(place=range(12), drafter=DRAFTERS)
+@each_value(place=range(8), drafter=DRAFTERS)
 def test_a_stop_token_ends_the_reply_wherever_it_stands(drafter, place):
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     engine.tokenizer.eos_token_ids = (REPLY[place],)
@@ -182,14 +182,14 @@ def test_a_cancelled_reply_leaves_an_engine_that_replies_as_new(drafter, kind):
 
 @each_drafter
 def test_an_iteration_left_anywhere_leaves_an_engine_that_replies_as_new(drafter):
-    params = GenerationParams(max_tokens=12, num_draft_tokens=5)
+    params = GenerationParams(max_tokens=8, num_draft_tokens=5)
     engine = make_engine(MODEL, DRAFTERS[drafter]())
-    for count in range(1, 12):
+    for count in range(1, 8):
         events = engine.generate(PROMPT, params)
         for _ in zip(range(count), events, strict=False):
             pass
         events.close()
-        assert emitted(engine.generate(PROMPT, params)) == REPLY[:12]
+        assert emitted(engine.generate(PROMPT, params)) == REPLY[:8]
 
 
 @each_drafter
@@ -222,8 +222,7 @@ def test_a_drafter_that_raises_leaves_an_engine_that_replies_as_new():
 # ---- reuse -----------------------------------------------------------------------------------
 
 
-@each_drafter
-@pytest.mark.parametrize("kind", ["full", "rotating", "int8"])
+@each_value(drafter=DRAFTERS, kind=["full", "rotating", "int8"])
 def test_a_longer_prompt_reads_only_what_is_new(drafter, kind):
     engine = make_engine(MODEL, DRAFTERS[drafter](), kind)
     params = GenerationParams(max_tokens=10, num_draft_tokens=5)

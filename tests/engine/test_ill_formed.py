@@ -27,8 +27,8 @@ VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 KINDS = ("full", "rotating")
 SHADOWS = {kind: Shadow(MODEL, kind) for kind in KINDS}
-REPLIES = {kind: shadow.greedy(PROMPT, 24) for kind, shadow in SHADOWS.items()}
-PARAMS = GenerationParams(max_tokens=16, num_draft_tokens=4)
+REPLIES = {kind: shadow.greedy(PROMPT, 8) for kind, shadow in SHADOWS.items()}
+PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4)
 SAMPLED = replace(PARAMS, sampling=SamplingParams(temperature=1.0))
 
 
@@ -70,10 +70,10 @@ def assert_breaks_and_replies_as_new(drafter, message, kind="full", params=PARAM
     assert len(told) == 1
     assert_holds(engine.target, PROMPT, SHADOWS[kind])
     plain = NoDrafter()
-    assert emitted(engine.generate(PROMPT, PARAMS, drafter=plain)) == REPLIES[kind][:16]
+    assert emitted(engine.generate(PROMPT, PARAMS, drafter=plain)) == REPLIES[kind][:8]
     longer = [*PROMPT, *told, 9, 2]
     said = emitted(engine.generate(longer, PARAMS, drafter=plain))
-    assert said == SHADOWS[kind].greedy(longer, 16)
+    assert said == SHADOWS[kind].greedy(longer, 8)
     return engine
 
 
@@ -253,7 +253,7 @@ def test_a_node_alone_is_plain_decoding_whatever_root_it_names():
             return Draft.empty((root + 1) % VOCAB)
 
     engine = make_engine(MODEL, Lone())
-    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:16]
+    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:8]
 
 
 def test_a_drafter_is_not_asked_where_no_node_fits():
@@ -280,7 +280,7 @@ def test_a_drafter_cannot_write_into_the_law():
             return Draft.empty(root)
 
     params = replace(PARAMS, sampling=SamplingParams(logit_bias={7: 0.0}))
-    assert emitted(make_engine(MODEL, Writer()).generate(PROMPT, params)) == REPLIES["full"][:16]
+    assert emitted(make_engine(MODEL, Writer()).generate(PROMPT, params)) == REPLIES["full"][:8]
     assert params.sampling.logit_bias == {7: 0.0}
 
 
@@ -297,7 +297,7 @@ def test_a_drafters_own_estimates_change_nothing(probs):
     """They are for display; the reply does not depend on them."""
     drafter = Proposes([1, 2], [-1, 0, 0], {"node_probs": mx.array(probs)})
     engine = make_engine(MODEL, drafter)
-    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:16]
+    assert emitted(engine.generate(PROMPT, PARAMS)) == REPLIES["full"][:8]
 
 
 # ---- a target without numbers ----------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_logits_that_are_no_numbers_end_the_reply_and_the_cache(call, value, sam
     assert engine.target.history == ()
     assert engine.target.cache.nbytes == 0
     events = list(engine.generate(PROMPT, PARAMS))
-    assert emitted(events) == REPLIES["full"][:16]
+    assert emitted(events) == REPLIES["full"][:8]
     assert any(isinstance(event, DraftVerified) for event in events)
 
 

@@ -38,11 +38,8 @@ from tests.support.tiny import emitted
 
 PROMPTS = [
     "The capital of France is",
-    "Once upon a time there was a",
     "def fibonacci(n):",
     "1, 2, 3, 4, 5, 6,",
-    "Dear Sir or Madam,",
-    "SELECT name FROM",
 ]
 CACHES = {
     "full": {},

@@ -13,9 +13,9 @@ from tests.support.adversaries import (
     UniformChain,
 )
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.support.truth import Target
+from tests.support.truth import Computed, Target
 
-VOCAB = 24
+VOCAB, LENGTH = 24, 18
 PROMPTS = [
     [int(token) for token in np.random.default_rng(length).integers(0, VOCAB, length)]
     for length in (8, 1, 19, 3, 2, 30, 11)
@@ -23,12 +23,7 @@ PROMPTS = [
 MODELS = {family: tiny_model(family, vocab_size=VOCAB) for family in ("llama", "qwen2")}
 MODEL = MODELS["llama"]
 TARGETS = {family: Target(model) for family, model in MODELS.items()}
-REPLIES = {
-    family: [target.greedy(prompt, 24) for prompt in PROMPTS] for family, target in TARGETS.items()
-}
-FULL = {
-    tuple(prompt): prompt + reply for prompt, reply in zip(PROMPTS, REPLIES["llama"], strict=True)
-}
+REPLIES = Computed(lambda family: [TARGETS[family].greedy(prompt, LENGTH) for prompt in PROMPTS])
 
 
 def for_each_sequence(kind, *args):
@@ -49,7 +44,7 @@ class KnowsReplies:
 
     def start(self, prompt, sampling, key):
         super().start(prompt, sampling, key)
-        self.text = FULL[tuple(prompt)]
+        self.text = [*prompt, *TARGETS["llama"].greedy(prompt, LENGTH)]
 
 
 class Right(KnowsReplies, AlwaysRight):

@@ -1,4 +1,4 @@
-"""Products of axes, sampled: the quick suite has a covering array, the slow one all of the product.
+"""Products of axes, sampled by covering arrays; the slow suite has one that is stronger by one.
 
 A covering array of strength two has every pair of values of two axes in some row (Cohen et al.
 1997, "The AETG system", section 3). The rows are the same in every run.
@@ -11,7 +11,7 @@ import pytest
 
 
 def pairwise(*, indirect=(), **axes):
-    """Parametrise a test with a product; rows are slow that no pair of values needs.
+    """Parametrise a test with every pair of values; rows are slow that triples of values need.
 
     Args:
         indirect: Arguments that are fixtures and take their value as `request.param`.
@@ -21,15 +21,16 @@ def pairwise(*, indirect=(), **axes):
 
 
 def each_value(*, indirect=(), **axes):
-    """Parametrise a test with a product; rows are slow that no value needs."""
+    """Parametrise a test with every value; rows are slow that pairs of values need."""
     return _sampled(axes, indirect, strength=1)
 
 
 def _sampled(axes, indirect, strength):
     columns = [_column(name, values) for name, values in axes.items()]
-    quick = covering([len(column) for column in columns], strength)
+    sizes = [len(column) for column in columns]
+    quick = covering(sizes, strength)
     rows = []
-    for places in product(*(range(len(column)) for column in columns)):
+    for places in sorted(quick | covering(sizes, min(strength + 1, len(sizes)))):
         cells = [column[place] for column, place in zip(columns, places, strict=True)]
         marks = () if places in quick else pytest.mark.slow
         values, ids = zip(*cells, strict=True)

@@ -56,17 +56,22 @@ def tree_masks(model, n_past, parents) -> dict[int | None, mx.array]:
     return masks
 
 
-def reference_logits(model, tokens, visible=None) -> np.ndarray:
-    """(L, V) float64 logits of every position of `tokens`, computed from scratch.
-
-    `visible` is (L, L) bool, True where a query (row) may see a key (column). Without it, every
-    token sees itself and all earlier ones. Windows of the layers apply in both cases.
-    """
-    config = model.config
-    weights = {
+def weights_of(model) -> dict[str, np.ndarray]:
+    """All weights of a model in float64, by name."""
+    return {
         name: np.array(array.astype(mx.float32), np.float64)
         for name, array in tree_flatten(model.parameters())
     }
+
+
+def reference_logits(model, tokens, visible=None, weights=None) -> np.ndarray:
+    """(L, V) float64 logits of every position of `tokens`, computed from scratch.
+
+    `visible` is (L, L) bool, True where a query (row) may see a key (column). Without it, every
+    token sees itself and all earlier ones. Windows of the layers apply in both cases. `weights`
+    are those of `weights_of`, if they are there already.
+    """
+    config, weights = model.config, weights or weights_of(model)
     length = len(tokens)
     if visible is None:
         visible = np.tril(np.ones((length, length), bool))

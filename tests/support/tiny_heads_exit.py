@@ -2,12 +2,12 @@
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
 from mlxspec.engine.engine import Engine
 from tests.support import reference
+from tests.support.reference import weights_of
 from tests.support.tiny import ToyTokenizer, make_cache
 
 
@@ -80,7 +80,7 @@ class ExitTruth:
         return 1 / weights.sum()
 
     def _entering(self, prefix):
-        config, weights = self.model.config, numpy_weights(self.model)
+        config, weights = self.model.config, weights_of(self.model)
         age = np.subtract.outer(np.arange(len(prefix)), np.arange(len(prefix)))
         seen = age >= 0
         if self.ring:
@@ -96,7 +96,7 @@ class ExitTruth:
     def _head_logits(self, hidden):
         is_tied = self.model.config.tie_word_embeddings
         name = "model.embed_tokens.weight" if is_tied else "lm_head.weight"
-        logits = numpy_weights(self.model)[name] @ hidden
+        logits = weights_of(self.model)[name] @ hidden
         if self.head.target_ids is None:
             return logits
         kept = np.array(self.head.target_ids)
@@ -107,7 +107,7 @@ class ExitTruth:
 
 def exit_hidden(head: ExitHead, state: np.ndarray) -> np.ndarray:
     """The network of an exit, one state (D,) at a time."""
-    weights, eps = numpy_weights(head), head.config.rms_norm_eps
+    weights, eps = weights_of(head), head.config.rms_norm_eps
 
     def norm(name, x):
         return x / np.sqrt(np.mean(x * x) + eps) * weights[name]
@@ -118,10 +118,3 @@ def exit_hidden(head: ExitHead, state: np.ndarray) -> np.ndarray:
         gate, up, down = (weights[f"blocks.{j}.{n}_proj.weight"] for n in ("gate", "up", "down"))
         state = state + down @ ((gate @ x) / (1 + np.exp(-(gate @ x))) * (up @ x))
     return norm("norm.weight", state)
-
-
-def numpy_weights(module) -> dict[str, np.ndarray]:
-    return {
-        name: np.array(array.astype(mx.float32), np.float64)
-        for name, array in tree_flatten(module.parameters())
-    }

@@ -1,10 +1,25 @@
 """The target's distribution after a prefix, and a draw from it: the truth of the lossless tests."""
 
+from collections.abc import Callable
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 
 from mlxspec.params import SamplingParams
-from tests.support.reference import ConcatCache, reference_logits
+from tests.support.reference import ConcatCache, reference_logits, weights_of
+
+
+class Computed(dict):
+    """A table whose entries are computed when they are first asked for."""
+
+    def __init__(self, compute: Callable[[Any], Any]):
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key):
+        self[key] = self._compute(key)
+        return self[key]
 
 
 class Target:
@@ -15,6 +30,7 @@ class Target:
         self.model, self.kind = model, kind
         self.ring = ring if "rotating" in kind else None
         self.bits = {"int8": 8, "int4": 4}.get(kind)
+        self._weights = {} if self.bits else weights_of(model)
         self._logits: dict[tuple[int, ...], np.ndarray] = {}
         self._caches: dict[tuple[int, ...], ConcatCache] = {}
 
@@ -43,7 +59,7 @@ class Target:
             age = np.subtract.outer(np.arange(len(prefix)), np.arange(len(prefix)))
             kept = np.arange(len(prefix))[None] < keep
             visible = (age >= 0) & ((age < size - keep) | kept)
-        return reference_logits(self.model, list(prefix), visible)[-1]
+        return reference_logits(self.model, list(prefix), visible, self._weights)[-1]
 
     def _compute_quantised(self, prefix: tuple[int, ...]) -> np.ndarray:
         cache = self._cache_before(prefix)

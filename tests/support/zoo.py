@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import random
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,6 @@ def text_of(length: int) -> list[int]:
     return [rng.randrange(2, 32) for _ in range(length)]
 
 
-def path_to(node: int, parents: list[int]) -> list[int]:
-    """Return the nodes from the root to `node`."""
-    path = [node]
-    while parents[path[-1]] >= 0:
-        path.append(parents[path[-1]])
-    return path[::-1]
-
-
 def true_logits(
     model: nn.Module, prompt: list[int], parents: list[int], after: list[int] | None = None
 ) -> mx.array:
@@ -85,18 +78,16 @@ def true_logits(
 
     The prompt is read in one piece, the tokens `after` it one by one.
     """
-    logits: dict[int, mx.array] = {}
-    for node in range(len(parents) - 1, -1, -1):  # leaves first: a path gives all of its nodes
-        if node in logits:
-            continue
-        cache = make_prompt_cache(model)
-        model(mx.array([prompt]), cache=cache)
-        for token in after or []:
-            model(mx.array([[token]]), cache=cache)
-        for at in path_to(node, parents):
-            logits[at] = model(mx.array([[TOKENS[at]]]), cache=cache)[0, -1]
-        mx.eval(logits)
-    return mx.stack([logits[node] for node in range(len(parents))]).astype(mx.float32)
+    cache = make_prompt_cache(model)
+    mx.eval(model(mx.array([prompt]), cache=cache))
+    for token in after or []:
+        mx.eval(model(mx.array([[token]]), cache=cache))
+    logits, caches = [], {-1: cache}
+    for node, parent in enumerate(parents):
+        caches[node] = deepcopy(caches[parent])
+        logits.append(model(mx.array([[TOKENS[node]]]), cache=caches[node])[0, -1])
+        mx.eval(logits[-1])
+    return mx.stack(logits).astype(mx.float32)
 
 
 def error(logits: mx.array, truth: mx.array) -> float:

@@ -56,7 +56,7 @@ def engine_with(make_drafter, kind="full"):
 def texts(engine, sampling, *, budget, exact_seed=False, seed=5):
     """Two turns of a chat, the second on what the first left in the cache."""
     params = GenerationParams(
-        max_tokens=12, sampling=sampling, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
+        max_tokens=9, sampling=sampling, seed=seed, num_draft_tokens=budget, exact_seed=exact_seed
     )
     first = emitted(engine.generate(PROMPT, params))
     second = emitted(engine.generate([*PROMPT, *first, 9, 2], params))
@@ -83,10 +83,11 @@ def plain_texts(sampling, kind="full"):
     return texts(engine_with(CHOOSING["none"], kind), SAMPLING[sampling], budget=6)
 
 
-@pytest.mark.parametrize(
-    ("sampling", "kind"), [("temperature", "full"), ("filters", "rotating"), ("penalties", "full")]
+@each_value(
+    drafter=[name for name in CHOOSING if name != "none"],
+    sampling=SAMPLING,
+    kind=["full", "rotating"],
 )
-@pytest.mark.parametrize("drafter", [name for name in CHOOSING if name != "none"])
 def test_drafts_that_are_chosen_leave_the_text_of_the_seed(drafter, sampling, kind):
     engine = engine_with(CHOOSING[drafter], kind)
     assert texts(engine, SAMPLING[sampling], budget=6) == plain_texts(sampling, kind)
@@ -108,7 +109,7 @@ def test_without_it_they_need_not(sampling):
 def rates(make_drafter):
     """Accepted and drafted tokens of some replies."""
     engine, accepted, drafted = engine_with(make_drafter), 0, 0
-    for seed in range(4):
+    for seed in range(2):
         params = GenerationParams(
             max_tokens=21,
             sampling=SamplingParams(temperature=1.0),
@@ -124,7 +125,7 @@ def rates(make_drafter):
 
 def test_a_draft_model_equal_to_the_target_is_always_right_with_the_shared_noise():
     accepted, drafted = rates(DRAWING["the target itself"])
-    assert accepted == drafted > 40
+    assert accepted == drafted > 20
 
 
 @pytest.mark.parametrize("drafter", ["model", "exit", "eagle3"])
