@@ -15,35 +15,22 @@ from mlxspec.models.weights import Quantization
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a model's file or folder.
+    """The content of a model's file or folder."""
 
-    Attributes:
-        config: The content of `config.json`.
-        tensors: Arrays by their Hugging Face name; a quantised one is `weight`, `scales` and
-            usually `biases`.
-        quantization: The format of the quantised tensors; None if no tensor is quantised.
-    """
-
-    config: dict[str, Any] = field(repr=False)
+    config: dict[str, Any] = field(repr=False)  # the content of `config.json`
+    # By Hugging Face's name; a quantised one is `weight`, `scales` and usually `biases`.
     tensors: dict[str, mx.array] = field(repr=False)
     tokenizer: PreTrainedTokenizerFast = field(repr=False)
-    quantization: Quantization | None = None
+    quantization: Quantization | None = None  # None if no tensor is quantised
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes to a stored model, and which stored version is loaded.
+    """Changes to a stored model, and which stored version is loaded."""
 
-    Attributes:
-        config: Entries that replace those of config.json.
-        tokenizer: Arguments of the tokenizer of transformers, such as `eos_token`; they replace
-            those of tokenizer_config.json.
-        revision: Branch, tag or commit of a hub model; None for the cached or newest one.
-    """
-
-    config: Mapping[str, Any] = field(default_factory=dict)
-    tokenizer: Mapping[str, Any] = field(default_factory=dict)
-    revision: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)  # replaces entries of config.json
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)  # and of tokenizer_config.json
+    revision: str | None = None  # branch, tag or commit; None for the cached or newest one
 
     def check_source(self, path: Path) -> None:
         """Raise UnsupportedOperationError if the tokenizer of such a file cannot be changed."""
@@ -59,18 +46,13 @@ UNCHANGED = Changes()
 
 @dataclass(frozen=True)
 class Sharing:
-    """How one process loads a model that it shares with others.
+    """How one process loads a model that it shares with others."""
 
-    Attributes:
-        size: Number of processes.
-        cut: Removes the parts that other processes keep, while the weights are lazy; returns how
-            the model is shared, for display.
-        agree: Returns the value of the first process in all of them; every process calls it in the
-            same order.
-    """
-
-    size: int = 1
+    size: int = 1  # number of processes
+    # Removes the parts that other processes keep, while the weights are lazy; returns how the model
+    # is shared, for display.
     cut: Callable[[nn.Module], str] = lambda module: ""
+    # Returns the value of the first process in all of them; each calls it in the same order.
     agree: Callable[[Any], Any] = lambda value: value
 
 

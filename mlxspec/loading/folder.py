@@ -6,7 +6,7 @@ not applied: a reply without settings is greedy, and a chat starts with them.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
 from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.params.table import SAMPLING
+from mlxspec.progress import Say
 from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
@@ -61,13 +62,8 @@ def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
     return config | dict(changes.config)
 
 
-def generation_config(
-    folder: Path, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
-    """Return what `generation_config.json` states; {} if it is missing or damaged.
-
-    `say` is called with one line about a file that is ignored.
-    """
+def generation_config(folder: Path, say: Say = lambda line: None) -> dict[str, Any]:
+    """Return what `generation_config.json` states; {} if it is missing or damaged."""
     path = folder / GENERATION_CONFIG
     if not path.is_file():
         return {}
@@ -78,14 +74,12 @@ def generation_config(
         return {}
 
 
-def recommended_sampling(
-    path: Path, say: Callable[[str], None] = lambda line: None
-) -> dict[str, float]:
+def recommended_sampling(path: Path, say: Say = lambda line: None) -> dict[str, float]:
     """Return the recommended sampling params of a model by name; {} if none are stated.
 
     A file that turns sampling off recommends temperature 0. A file that states only filters has
     temperature 1, as in Hugging Face. A value that is out of range is left out. A GGUF file states
-    none. `say` is called with one line about a file that cannot be read.
+    none.
     """
     stated = generation_config(path, say)
     if stated.get("do_sample") is False:
@@ -96,11 +90,9 @@ def recommended_sampling(
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a config that states whether the embedding is also the output head.
+    """Return a config that states a tied head if it states none and no tensor of `names` is one.
 
-    If the config does not state it and there is no head among the tensors `names`, the model is
-    tied. With a head, the family decides, as in Hugging Face. A head that the config states but the
-    files lack is reported later.
+    With a head, the family decides, as in Hugging Face.
     """
     is_open = config.get("tie_word_embeddings") is None
     if not is_open or any(name.startswith("lm_head.") for name in names):

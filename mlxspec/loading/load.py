@@ -16,7 +16,7 @@ from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading.checkpoint import ALONE, UNCHANGED, Changes, Checkpoint, Sharing
+from mlxspec.loading.checkpoint import ALONE, UNCHANGED, Changes, Sharing
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
     as_list,
@@ -31,8 +31,8 @@ from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.heads.file import read_drafter_file
 from mlxspec.loading.ports import is_ours
 from mlxspec.loading.precision import dtype_for, widen
+from mlxspec.loading.profile import check_size
 from mlxspec.loading.room import Room, check_room
-from mlxspec.loading.sizes import check_size
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
 from mlxspec.models.families import FAMILIES
@@ -46,28 +46,21 @@ _DRAFT_MODEL = "draft-model"
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that is ready to run, with its config and tokenizer.
+    """A model that is ready to run, with its tokenizer."""
 
-    Attributes:
-        model: The network; its weights are evaluated.
-        weights: Weight type for display, such as "4-bit" or "float32 from 4-bit".
-        revision: Commit of a hub model or SHA-256 of the default model; "" if unknown.
-        sampling: The sampling params that its authors recommend, by name; may be empty.
-        shared: How several processes share it, for display; "" for a whole model.
-        make_decoder: Returns a decoder of the model with an empty cache.
-        free: Makes the other processes free their parts of the model.
-    """
-
-    model: TargetModel
-    config: TargetConfig
+    model: TargetModel  # its weights are evaluated
     tokenizer: Tokenizer
     name: str
-    weights: str
-    revision: str = ""
-    sampling: Mapping[str, float] = field(default_factory=dict)
-    shared: str = ""
-    make_decoder: Callable[[Any, Cache], Decoder] = Decoder
-    free: Callable[[], None] = lambda: None
+    weights: str  # their type for display, such as "4-bit" or "float32 from 4-bit"
+    revision: str = ""  # commit of a hub model or SHA-256 of the default model; "" if unknown
+    sampling: Mapping[str, float] = field(default_factory=dict)  # what its authors recommend
+    shared: str = ""  # how several processes share it, for display; "" for a whole model
+    make_decoder: Callable[[Any, Cache], Decoder] = Decoder  # with an empty cache
+    free: Callable[[], None] = lambda: None  # makes other processes free their parts
+
+    @property
+    def config(self) -> TargetConfig:
+        return self.model.config
 
     @property
     def own(self) -> Model:
@@ -121,21 +114,21 @@ def load_model(
         check_room(found.path, found.name, dtype, room, say)
         header = None if found.path.is_dir() else read_header(found.path)
         config = gguf_config(found.path, header, {}) if header else read_config(found.path)
-        stored = _Stored(found, changes, header, {**config, **changes.config})
-        if port == "mlx-lm" or (port == "auto" and (adapter or not is_ours(stored.config))):
-            loaded = _load_adapted(stored, dtype, adapter, sharing, say)
+        config |= changes.config
+        if port == "mlx-lm" or (port == "auto" and (adapter or not is_ours(config))):
+            loaded = _load_adapted(
+                *(found, header, changes), dtype=dtype, adapter=adapter, sharing=sharing, say=say
+            )
         else:
-            loaded = _load_own(stored, dtype, sharing)
+            ModelConfig.from_dict(config)  # refuses an unknown type before weights are read
+            loaded = _load_own(found, header, changes, dtype, sharing)
         memory.give_back_memory()  # buffers of the conversion take a fifth of a small model
-    return replace(loaded, sampling=recommended_sampling(found.path, say))
+    words = f"{loaded.weights}, {loaded.shared}" if loaded.shared else loaded.weights
+    return replace(loaded, weights=words, sampling=recommended_sampling(found.path, say))
 
 
 def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> LoadedModel:
-    """Return the draft model of a file, ready to run; the tokenizer is the target's.
-
-    A small language model that was distilled for one target needs no tokenizer of its own, so its
-    file has the format of the other trained drafters.
-    """
+    """Return the draft model that was distilled for one target, whose tokenizer is `tokenizer`."""
     file = read_drafter_file(Path(path))
     if file is None or file.kind != _DRAFT_MODEL:
         found = "no drafter of mlxspec" if file is None else f"a drafter of the kind {file.kind!r}"
@@ -150,7 +143,7 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
     dtype = dtype_for("auto", config, tensors)
     stored = load_weights(model, tensors, file.config.get("quantization"), dtype)
     widen(model, tokenizer)
-    return LoadedModel(model, config, tokenizer, Path(path).stem, words_of_loaded(stored))
+    return LoadedModel(model, tokenizer, Path(path).stem, words_of_loaded(stored))
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
@@ -161,7 +154,7 @@ def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> 
     mlx_lm = import_module("mlxspec.loading.mlx_lm")
     with building_turn():
         model = mlx_lm.admitted(module, tokenizer, say)
-    return LoadedModel(model, model.config, tokenizer, name, mlx_lm.stored_words(module))
+    return LoadedModel(model, tokenizer, name, mlx_lm.stored_words(module))
 
 
 def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
@@ -178,57 +171,41 @@ def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
     return Tokenizer(inner, [ends] if isinstance(ends, int) else ends or ())
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The facts of a source that are known before its weights are read.
-
-    The config includes the changes; a folder has no header.
-    """
-
-    found: Source
-    changes: Changes
-    header: GgufHeader | None
-    config: dict[str, Any]
-
-    def checkpoint(self) -> Checkpoint:
-        if self.header is None:
-            return read_folder(self.found.path, self.changes)
-        stored = read_gguf(self.found.path, self.header)
-        return replace(stored, config={**stored.config, **self.changes.config})
-
-    def loaded(
-        self, model: TargetModel, tokenizer: Tokenizer, weights: str, shared: str
-    ) -> LoadedModel:
-        words = f"{weights}, {shared}" if shared else weights
-        name, revision = self.found.name, self.found.revision
-        return LoadedModel(model, model.config, tokenizer, name, words, revision, shared=shared)
-
-
 def _load_adapted(
-    stored: _Stored, dtype: str, adapter: str | PathLike[str] | None, sharing: Sharing, say: Say
+    found: Source,
+    header: GgufHeader | None,
+    changes: Changes,
+    *,
+    dtype: str,
+    adapter: str | PathLike[str] | None,
+    sharing: Sharing,
+    say: Say,
 ) -> LoadedModel:
     mlx_lm = import_module("mlxspec.loading.mlx_lm")  # our own models do not need mlx-lm
-    place = stored.found.path
-    if stored.header is None:
-        wrapped = read_tokenizer(place, stored.changes)
-        module = mlx_lm.load_module(place, stored.changes.config)
+    if header is None:
+        wrapped, config = read_tokenizer(found.path, changes), read_config(found.path, changes)
+        module = mlx_lm.load_module(found.path, changes.config)
     else:
-        checkpoint = stored.checkpoint()
-        wrapped = checkpoint.tokenizer
+        checkpoint = read_gguf(found.path, header, changes.config)
+        wrapped, config = checkpoint.tokenizer, checkpoint.config
         module = mlx_lm.build_module(checkpoint)
         del checkpoint  # else the stored and the converted weights are in memory together
     module = mlx_lm.with_adapter(module, adapter)
     weights = words_of_loaded(mlx_lm.stored_words(module), dtype)
     module, shared = mlx_lm.evaluated(module, dtype, sharing)
-    tokenizer = Tokenizer(wrapped, as_list(stored.config.get("eos_token_id")))
+    tokenizer = Tokenizer(wrapped, as_list(config.get("eos_token_id")))
     memory.give_back_memory()  # before the examination takes some
-    model = mlx_lm.admitted(module, tokenizer, say, place, sharing=sharing, shared=shared)
-    return stored.loaded(model, tokenizer, weights, shared)
+    model = mlx_lm.admitted(module, tokenizer, say, found.path, sharing=sharing, shared=shared)
+    return LoadedModel(model, tokenizer, found.name, weights, found.revision, shared=shared)
 
 
-def _load_own(stored: _Stored, dtype: str, sharing: Sharing) -> LoadedModel:
-    ModelConfig.from_dict(stored.config)  # refuses an unknown type before weights are read
-    checkpoint = stored.checkpoint()
+def _load_own(
+    found: Source, header: GgufHeader | None, changes: Changes, dtype: str, sharing: Sharing
+) -> LoadedModel:
+    if header is None:
+        checkpoint = read_folder(found.path, changes)
+    else:
+        checkpoint = read_gguf(found.path, header, changes.config)
     config = ModelConfig.from_dict(checkpoint.config)
     tokenizer = Tokenizer(checkpoint.tokenizer, config.eos_token_ids)
     tensors, quantization = checkpoint.tensors, checkpoint.quantization
@@ -236,10 +213,11 @@ def _load_own(stored: _Stored, dtype: str, sharing: Sharing) -> LoadedModel:
     model = build_model(config)
     shared: list[str] = []
     computed = dtype_for(dtype, config, tensors)
-    weights = load_weights(
+    stored = load_weights(
         model, tensors, quantization, computed, lambda: shared.append(sharing.cut(model))
     )
     del checkpoint, tensors  # else the stored and the converted weights are in memory together
     if dtype == "auto":
         widen(model, tokenizer)
-    return stored.loaded(model, tokenizer, words_of_loaded(weights, dtype), shared[0])
+    weights = words_of_loaded(stored, dtype)
+    return LoadedModel(model, tokenizer, found.name, weights, found.revision, shared=shared[0])

@@ -10,7 +10,6 @@ import inspect
 import io
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
@@ -33,7 +32,7 @@ from mlxspec.loading import admissions
 from mlxspec.loading.checkpoint import ALONE, Checkpoint, Sharing
 from mlxspec.loading.folder import read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
-from mlxspec.models.weights import Quantization
+from mlxspec.models.weights import quantize, stored_type
 from mlxspec.progress import Say
 from mlxspec.tokenizer import Tokenizer
 
@@ -41,58 +40,51 @@ _EVERY_S = 2.0  # between two lines about the progress of an examination
 
 
 def load_module(folder: Path, config: Mapping[str, Any]) -> nn.Module:
-    """Return a model as mlx-lm loads it; its weights are lazy.
+    """Return a model as mlx-lm loads it from a folder; its weights are lazy.
 
-    The folder holds config.json and safetensors files. Entries of `config` replace those of
-    config.json.
+    Entries of `config` replace those of config.json.
     """
+    weight_files(folder)  # names a part that is missing
     module: nn.Module
-    try:
-        with _words_of_the_end():
-            module, _ = import_module("mlx_lm.utils").load_model(
-                folder, lazy=True, model_config=dict(config), trust_remote_code=False
-            )
-    except Exception as error:  # a third-party model file can raise anything
-        weight_files(folder)  # names a part that is missing
-        stated = read_config(folder)
-        raise UnsupportedModelError(
-            f"{folder.name}: {_why_not_ours(stated)}mlx-lm cannot load it as a model of the "
-            f"type {stated.get('model_type')!r}: {error}; it needs a complete checkpoint of a "
-            f"type that mlx-lm {version('mlx-lm')} has"
-        ) from error
+    with _by_mlx_lm(folder.name, read_config(folder)):
+        module, _ = import_module("mlx_lm.utils").load_model(
+            folder, lazy=True, model_config=dict(config), trust_remote_code=False
+        )
     return module
 
 
 def build_module(checkpoint: Checkpoint) -> nn.Module:
     """Return mlx-lm's model of a checkpoint in memory."""
-    utils, kind = import_module("mlx_lm.utils"), str(checkpoint.config["model_type"])
-    try:
-        with _words_of_the_end():
-            source = import_module(f"mlx_lm.models.{utils.MODEL_REMAPPING.get(kind, kind)}")
-            module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
-            sanitize = getattr(module, "sanitize", lambda tensors: tensors)
-            tensors = sanitize(dict(checkpoint.tensors))
-            if checkpoint.quantization is not None:
-                _pack(module, checkpoint.quantization, tensors)
-            module.load_weights(list(tensors.items()), strict=True)
-    except Exception as error:  # as in `load_module`
-        raise UnsupportedModelError(
-            f"{_why_not_ours(checkpoint.config)}a {kind} model cannot be built: {error}"
-        ) from error
+    kind, packing = str(checkpoint.config["model_type"]), checkpoint.quantization
+    with _by_mlx_lm("the checkpoint", checkpoint.config):
+        known = import_module("mlx_lm.utils").MODEL_REMAPPING
+        source = import_module(f"mlx_lm.models.{known.get(kind, kind)}")
+        module: nn.Module = source.Model(source.ModelArgs.from_dict(checkpoint.config))
+        sanitize = getattr(module, "sanitize", lambda tensors: tensors)
+        tensors = sanitize(dict(checkpoint.tensors))
+        if packing is not None:
+            quantize(module, tensors, packing)
+        module.load_weights(list(tensors.items()), strict=True)
     return module
 
 
 @contextmanager
-def _words_of_the_end() -> Iterator[None]:
-    """Turn the end of the process into an error, with what a model file printed before it."""
+def _by_mlx_lm(name: str, config: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what a third-party model file raises, or the end of the process, into an error."""
     said = io.StringIO()
     try:
         with redirect_stdout(said):
             yield
-    except SystemExit as error:
-        lines = said.getvalue().strip().splitlines()
-        reason = lines[-1] if lines else f"its code ends the process ({error.code})"
-        raise ImportError(reason) from error
+    except (Exception, SystemExit) as error:
+        reason, ours = str(error), why_not_ours(config)
+        if isinstance(error, SystemExit):
+            lines = said.getvalue().strip().splitlines()
+            reason = lines[-1] if lines else f"its code ends the process ({error.code})"
+        raise UnsupportedModelError(
+            f"{name}: {f'{ours}; ' if ours else ''}mlx-lm cannot load it as a model of the type "
+            f"{config.get('model_type')!r}: {reason}; it needs a complete checkpoint of a type "
+            f"that mlx-lm {version('mlx-lm')} has"
+        ) from error
 
 
 def with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.Module:
@@ -116,28 +108,10 @@ def with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.M
     return adapted
 
 
-def _why_not_ours(config: Mapping[str, Any]) -> str:
-    """Return the start of a message about a model that our own port cannot run either."""
-    ours = why_not_ours(config)
-    return f"{ours}; " if ours else ""
-
-
-def _pack(module: nn.Module, packing: Quantization, tensors: Mapping[str, mx.array]) -> None:
-    def packing_of(path: str, part: nn.Module) -> bool | dict[str, Any]:
-        if not hasattr(part, "to_quantized") or f"{path}.scales" not in tensors:
-            return False
-        own: bool | dict[str, Any] = packing.get(path, True)
-        return own
-
-    nn.quantize(module, packing["group_size"], packing["bits"], class_predicate=packing_of)
-
-
 def evaluated(module: nn.Module, dtype: str, sharing: Sharing) -> tuple[nn.Module, str]:
-    """Evaluate the weights of a model in the type to compute in.
+    """Return the model, its weights evaluated in a type, and how it is shared, for display.
 
-    The model is changed in place, or replaced by one without quantised weights. `dtype` is a word
-    of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type. Also returns how the
-    model is shared, for display.
+    `dtype` is a word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
     """
     if dtype == "auto" and not backend.keeps_weights_as_stored():
         # A CPU multiplies plain float32 weights faster than packed ones. The type comes first,
@@ -163,10 +137,8 @@ def admitted(
 ) -> AdaptedModel:
     """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
 
-    A model whose results over our caches differ from those over mlx-lm's is refused. `say` is
-    called with one line before an examination, some during a long one and one after it; later with
-    one line if not all drafts are verified. `place` is the folder or file from which the model was
-    loaded, or None if that is not known. `shared` says how several processes share it, for display.
+    A model whose results over our caches differ from those over mlx-lm's is refused. `place` is the
+    folder or file from which it was loaded, if that is known.
     """
     try:
         mx.eval(module.parameters())
@@ -205,24 +177,19 @@ def _stored_or_examined(
     often = "once" if key else "at each load, since its source cannot be read"
     say(f"comparing drafts of {kind} with mlx-lm's plain decoding, {often}")
     model.refused_caches = {}  # an earlier admission must not affect the examination
-    admission = examine(model, _Progress(say), sharing.agree)
+    said = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal said
+        if done < total and time.monotonic() - said >= _EVERY_S:
+            say(f"comparing drafts: {done} of {total} texts")
+            said = time.monotonic()
+
+    admission = examine(model, report, sharing.agree)
     if key:
         admissions.store(key, admission)
     say(f"compared in {admission.seconds:.1f} s: {admission.words}")
     return admission
-
-
-class _Progress:
-    """Reports the progress of an examination, in lines with a minimum interval."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._said = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if done < total and time.monotonic() - self._said >= _EVERY_S:
-            self._say(f"comparing drafts: {done} of {total} texts")
-            self._said = time.monotonic()
 
 
 def _key(module: nn.Module, shared: str = "") -> str | None:
@@ -262,8 +229,4 @@ def stored_words(module: nn.Module) -> str:
     bits = [part.bits for part in module.modules() if isinstance(part, nn.QuantizedLinear)]
     if bits:
         return f"{max(set(bits), key=bits.count)}-bit"
-    sizes: Counter[str] = Counter()
-    flat: Any = tree_flatten(module.parameters())
-    for _, array in flat:
-        sizes[str(array.dtype).removeprefix("mlx.core.")] += array.size
-    return max(sizes, key=lambda name: sizes[name], default="")
+    return stored_type(dict(tree_flatten(module.parameters())))

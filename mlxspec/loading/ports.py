@@ -72,9 +72,8 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 def why_not_ours(config: Mapping[str, Any]) -> str:
     """Return why our port of a type cannot run a model that mlx-lm's code may run, or "".
 
-    Our port refuses a config with a wrong value itself. It also gets configs that mlx-lm reads
-    differently from Hugging Face: its files of these types do not know `rope_parameters`, and they
-    drop the head if `tie_word_embeddings` is not stated.
+    Our port also gets configs that mlx-lm reads differently from Hugging Face: its files of these
+    types do not know `rope_parameters`, and drop the head if `tie_word_embeddings` is not stated.
     """
     is_clear = config.get("tie_word_embeddings") is not None and not config.get("rope_parameters")
     if not is_clear or not is_in_mlx_lm(config["model_type"]):

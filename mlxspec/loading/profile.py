@@ -1,4 +1,8 @@
-"""The profile of a model before it is loaded, from its config and headers without weights."""
+"""The profile of a model before it is loaded, from its config and headers without weights.
+
+A config is a small text and can state any size. Every weight takes at least one bit, so a config
+with more weights than its files have bits is refused.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,8 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from mlxspec.device import backend
+from mlxspec.device.packed import Quantization as RowPacking
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.kv.storage import GROWTH
+from mlxspec.kv.windows import USUAL_EVICTION
 from mlxspec.loading.folder import (
     is_model_folder,
     read_config,
@@ -22,9 +31,8 @@ from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
 from mlxspec.loading.ports import StatedConfig, is_ours, read_quantization, stated_config
-from mlxspec.loading.sizes import num_weights, row_bytes
 from mlxspec.loading.tensor_files import StoredTensors, stored_tensors
-from mlxspec.models import ModelConfig
+from mlxspec.models import ModelConfig, TargetConfig
 from mlxspec.models.weights import Quantization
 from mlxspec.tokenizer import Tokenizer
 
@@ -41,27 +49,16 @@ _NOT_TEXT = frozenset(
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """What the config and the headers of a model state; sizes are those of arrays of MLX.
-
-    Attributes:
-        packing: Type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16".
-        weights: The same type as `load_weights` calls it, without the names of GGUF.
-        packed_bytes: Bytes of quantised weights, which are packed in integers.
-        num_floats: Floating-point numbers, including scales and biases of quantised weights.
-        float_bytes: Bytes of these in their stored type.
-        dtype: Type of the embedding or of its scales, such as "float16"; "" for other types.
-        num_weights: Numbers in all weights once they are unpacked.
-        has_chat_template: Whether it can chat.
-    """
+    """What the config and the headers of a model state; sizes are those of arrays of MLX."""
 
     config: StatedConfig
-    packing: str
-    weights: str
-    packed_bytes: int
-    num_floats: int
-    float_bytes: int
-    dtype: str
-    num_weights: int
+    packing: str  # type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16"
+    weights: str  # the same type as `load_weights` calls it, without the names of GGUF
+    packed_bytes: int  # of quantised weights, which are packed in integers
+    num_floats: int  # including scales and biases of quantised weights
+    float_bytes: int  # of these in their stored type
+    dtype: str  # of the embedding or of its scales, such as "float16"; "" for other types
+    num_weights: int  # once they are unpacked
     has_chat_template: bool
 
     @property
@@ -70,10 +67,7 @@ class ModelProfile:
         return isinstance(self.config, ModelConfig)
 
     def computes_in(self, dtype: str = "auto") -> str:
-        """Return the floating-point type of its computation here; "" if that is unknown.
-
-        `dtype` is a word of `options.DTYPES`.
-        """
+        """Return the floating-point type of its computation here; "" if that is unknown."""
         if dtype != "auto":
             return dtype
         return self.dtype if backend.keeps_weights_as_stored() else "float32"
@@ -95,9 +89,8 @@ class ModelProfile:
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
         """Return the bytes of its weights here, plus keys and values of `num_tokens` tokens.
 
-        Keys and values whose size the config does not state are left out. `kv_bits` is 8 or 4, or
-        None for keys and values that are not quantised; heads that cannot be quantised raise
-        UnsupportedOperationError.
+        Keys and values whose size the config does not state are left out. `kv_bits` is as in
+        `row_bytes`.
         """
         if not self.config.kv_numbers:
             return self.weight_bytes(dtype)
@@ -180,48 +173,30 @@ def _as_arrays(header: GgufHeader) -> tuple[StoredTensors, Quantization]:
 
 
 def _profile(
-    values: Mapping[str, Any],
+    values: Mapping[str, Any],  # the content of config.json
     stored: StoredTensors,
     quantization: Quantization,
     packing: str,
     *,
     chats: bool,
 ) -> ModelProfile:
-    """Return the profile; `values` is the content of config.json."""
-    types: Counter[str] = Counter()
-    for name, (dtype, n_bytes) in stored.items():
-        path = name.rpartition(".")[0]
-        is_packed = quantization and f"{path}.scales" in stored
-        word = f"{_bits(path, quantization)}-bit" if is_packed else _FLOATS.get(dtype, dtype)
-        types[word] += n_bytes
-    weights = _most(types, [word for word in types if word.endswith("-bit")])
-    config = stated_config(values)
-    sizes = _sizes(stored, values, quantization, config)
-    return ModelProfile(config, packing or weights, weights, *sizes, chats)
+    """Return the profile; tensors that no text model keeps are left out and all others count.
 
-
-def _sizes(
-    stored: StoredTensors,
-    values: Mapping[str, Any],
-    quantization: Quantization,
-    config: StatedConfig,
-) -> tuple[int, int, int, str, int]:
-    """Return the five sizes of a profile.
-
-    Tensors that no text model keeps are left out and all others count. So the sizes of a model that
-    mlx-lm runs are exact or slightly too large; a config of ours states the number of its weights.
+    So the sizes of a model that mlx-lm runs are exact or slightly too large; a config of ours
+    states the number of its weights.
     """
+    config = stated_config(values)
     own = config if isinstance(config, ModelConfig) else None
     is_tied = own.tie_word_embeddings if own else values.get("tie_word_embeddings") is True
     packed = floats = float_bytes = weights = 0
     dtypes: Counter[str] = Counter()
     for name, (dtype, n_bytes) in stored.items():
+        path, _, kind = name.rpartition(".")
+        has_scales = f"{path}.scales" in stored
         parts = name.split(".")
         is_unused = "inv_freq" in parts or not _NOT_TEXT.isdisjoint(parts)
         if is_unused or (is_tied and "lm_head" in parts):
             continue
-        path, _, kind = name.rpartition(".")
-        has_scales = f"{path}.scales" in stored
         size = 1 if dtype in _EIGHT_BITS else _SIZES.get(_FLOATS.get(dtype, ""), 0)
         count = n_bytes // size if size else 0
         floats, float_bytes = floats + count, float_bytes + count * max(2, size)
@@ -233,11 +208,23 @@ def _sizes(
             weights += 2 * n_bytes
         if not has_scales or kind == "bias":
             weights += count
-    if own is None:
-        return packed, floats, float_bytes, _most(dtypes), weights
-    embedding = "model.embed_tokens."
-    found = stored.get(f"{embedding}scales", stored.get(f"{embedding}weight", ("", 0)))
-    return packed, floats, float_bytes, _FLOATS.get(found[0], ""), num_weights(own)
+    word, dtype = _weight_type(stored, quantization), _most(dtypes)
+    if own is not None:
+        scales = stored.get("model.embed_tokens.scales")
+        dtype, _ = scales or stored.get("model.embed_tokens.weight", ("", 0))
+        dtype, weights = _FLOATS.get(dtype, ""), num_weights(own)
+    sizes = packed, floats, float_bytes, dtype, weights
+    return ModelProfile(config, packing or word, word, *sizes, chats)
+
+
+def _weight_type(stored: StoredTensors, quantization: Quantization) -> str:
+    types: Counter[str] = Counter()
+    for name, (dtype, n_bytes) in stored.items():
+        path = name.rpartition(".")[0]
+        is_packed = quantization and f"{path}.scales" in stored
+        word = f"{_bits(path, quantization)}-bit" if is_packed else _FLOATS.get(dtype, dtype)
+        types[word] += n_bytes
+    return _most(types, [word for word in types if word.endswith("-bit")])
 
 
 def _bits(path: str, quantization: Quantization) -> int:
@@ -249,3 +236,64 @@ def _bits(path: str, quantization: Quantization) -> int:
 def _most(sizes: Counter[str], names: Iterable[str] = ()) -> str:
     """Return the type with the most bytes, of the names that are preferred or of all."""
     return max(list(names) or sizes, key=lambda name: sizes[name], default="float32")
+
+
+# ---- sizes that a config states --------------------------------------------------------------
+
+
+def num_weights(config: ModelConfig) -> int:
+    """Return the number of weights of a model with this config."""
+    width, inner = config.hidden_size, config.intermediate_size
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    layer = 2 * width * (queries + keys) + 3 * width * inner + 2 * width
+    layer += (queries + 2 * keys) * config.attention_bias + width * config.output_bias
+    layer += (2 * inner + width) * config.mlp_bias
+    tables = config.vocab_size * width * (1 if config.tie_word_embeddings else 2)
+    return config.num_hidden_layers * layer + tables + width
+
+
+def is_possible(config: ModelConfig, stored_bytes: int) -> bool:
+    """Return whether `stored_bytes` can hold the weights of a config at one bit or more each."""
+    return num_weights(config) <= 8 * stored_bytes
+
+
+def check_size(config: ModelConfig, tensors: Mapping[str, mx.array]) -> None:
+    """Raise UnsupportedModelError if the tensors are too small for the weights of the config."""
+    stored = sum(array.nbytes for array in tensors.values())
+    if not is_possible(config, stored):
+        raise UnsupportedModelError(
+            f"config.json states a model of {num_weights(config)} weights, and its files hold "
+            f"{stored} bytes: they belong to different models, or are incomplete"
+        )
+
+
+def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) -> int:
+    """Return the bytes of the keys and values of one token in all layers.
+
+    `item_size` is the bytes of one number of the computation. `kv_bits` is 8 or 4, or None for keys
+    and values that are not quantised; heads that cannot be quantised raise
+    UnsupportedOperationError.
+    """
+    return _bytes(config.kv_numbers, config, item_size, kv_bits)
+
+
+def cache_bytes(
+    config: TargetConfig, num_tokens: int, item_size: int, kv_bits: int | None = None
+) -> int:
+    """Return the bytes of the keys and values of some tokens of a model that is built.
+
+    A window keeps only the last. The rest is as in `row_bytes`.
+    """
+    numbers = 0
+    for window, own in zip(config.row_windows, config.row_numbers, strict=True):
+        most = num_tokens if window is None else USUAL_EVICTION.most_held(window) + GROWTH
+        numbers += own * min(num_tokens, most)
+    return _bytes(numbers, config, item_size, kv_bits)
+
+
+def _bytes(numbers: int, config: TargetConfig, item_size: int, kv_bits: int | None) -> int:
+    if kv_bits is None:
+        return numbers * item_size
+    groups = numbers // RowPacking.for_head_dim(kv_bits, config.head_dim).group_size
+    return numbers * kv_bits // 8 + 2 * groups * item_size

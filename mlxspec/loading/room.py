@@ -12,8 +12,7 @@ from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.ports import StatedConfig
-from mlxspec.loading.profile import ModelProfile, read_profile
-from mlxspec.loading.sizes import cache_bytes, is_possible
+from mlxspec.loading.profile import ModelProfile, cache_bytes, is_possible, read_profile
 from mlxspec.models import ModelConfig, TargetModel
 from mlxspec.progress import Say
 
@@ -25,19 +24,12 @@ MEMORY_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Room:
-    """The other contents of the memory: the cache of a model, and other models.
+    """The other contents of the memory: the cache of a model, and other models."""
 
-    Attributes:
-        max_kv_size: Rows of a rotating cache; None for a full cache.
-        kv_bits: 8 or 4 for quantised keys and values; None otherwise.
-        beside: Bytes of other models that stay loaded.
-        ranks: Number of processes that share the model.
-    """
-
-    max_kv_size: int | None = None
-    kv_bits: int | None = None
-    beside: int = 0
-    ranks: int = 1
+    max_kv_size: int | None = None  # rows of a rotating cache; None for a full cache
+    kv_bits: int | None = None  # 8 or 4 for quantised keys and values
+    beside: int = 0  # bytes of other models that stay loaded
+    ranks: int = 1  # processes that share the model
 
 
 def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:

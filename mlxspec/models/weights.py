@@ -5,6 +5,7 @@ Quantised weights stay quantised, or are unpacked if the device multiplies faste
 that nothing is promoted later; `precision.py` chooses it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,7 +62,7 @@ def load_weights(
     weights = unpacked(kept, quantization, dtype)
     _check_names(wanted, weights, fault)  # still lazy; only a CPU computes these
     if quantization is not None and backend.keeps_weights_as_stored():
-        _quantize(model, kept, quantization)
+        quantize(model, kept, quantization)
         weights = {name: _in_dtype(array, dtype) for name, array in kept.items()}
         _check_names(dict(tree_flatten(model.parameters())), weights, fault)
     model.load_weights(list(weights.items()))
@@ -126,16 +127,19 @@ def _settings(quantization: Quantization | None, path: str) -> dict[str, Any]:
 
 
 def _stored_words(tensors: Mapping[str, mx.array], quantization: Quantization | None) -> str:
-    sizes: dict[str, int] = {}
+    sizes: Counter[str] = Counter()
     for path in _triples(tensors):
         bits = _settings(quantization, path).get("bits", 4)
-        key = f"{bits}-bit"
-        sizes[key] = sizes.get(key, 0) + tensors[f"{path}.weight"].nbytes
-    if not sizes:
-        for array in tensors.values():
-            key = str(array.dtype).removeprefix("mlx.core.")
-            sizes[key] = sizes.get(key, 0) + array.nbytes
-    return max(sizes, key=lambda key: sizes[key], default="float32")
+        sizes[f"{bits}-bit"] += tensors[f"{path}.weight"].nbytes
+    return max(sizes, key=lambda key: sizes[key], default="") or stored_type(tensors)
+
+
+def stored_type(tensors: Mapping[str, mx.array]) -> str:
+    """Return the type of most numbers, such as "bfloat16"."""
+    sizes: Counter[str] = Counter()
+    for array in tensors.values():
+        sizes[str(array.dtype).removeprefix("mlx.core.")] += array.nbytes
+    return max(sizes, key=lambda name: sizes[name], default="float32")
 
 
 def _dequantize(path: str, tensors: Mapping[str, mx.array], settings: Any) -> mx.array:
@@ -153,9 +157,8 @@ def _dequantize(path: str, tensors: Mapping[str, mx.array], settings: Any) -> mx
     return weight.astype(mx.float32)
 
 
-def _quantize(
-    model: nn.Module, tensors: Mapping[str, mx.array], quantization: Quantization
-) -> None:
+def quantize(model: nn.Module, tensors: Mapping[str, mx.array], quantization: Quantization) -> None:
+    """Make the modules of a model quantised whose tensors are."""
     quantized = set(_triples(tensors))
 
     def settings(path: str, module: nn.Module) -> bool | dict[str, Any]:

@@ -60,7 +60,7 @@ PORT = tiny_model(vocab_size=VOCAB)
 
 
 def loaded_from(model, name="tiny"):
-    return LoadedModel(model, model.config, byte_tokenizer(CHATML), name, "float32")
+    return LoadedModel(model, byte_tokenizer(CHATML), name, "float32")
 
 
 def begin(loaded, kind, folder, **options):
@@ -138,7 +138,7 @@ def test_the_text_to_train_on_is_what_mlx_lm_would_say(name, tmp_path):
     model.supports_batches = name != "gemma2"  # as its examination says: mlx-lm's code cannot
     plain_logits = model.logits
     model.logits = lambda hidden: plain_logits(hidden) + mx.array(BIAS)  # makes short turns
-    target = LoadedModel(model, model.config, ToyChat(), "toy", "float32")
+    target = LoadedModel(model, ToyChat(), "toy", "float32")
     settings = DataSettings(num_tokens=100, batch_size=4, max_answer_tokens=8, max_prompt_tokens=10)
     make_corpus(target, tmp_path, replace(settings, tries_per_shard=16, temperatures=(1.5,)))
     truth, count = source(name, **TARGETS[name]), 0

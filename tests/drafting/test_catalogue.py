@@ -16,8 +16,7 @@ from mlxspec.drafting.laps import Evidence
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import default_model_path
 from mlxspec.loading.heads.file import fingerprint
-from mlxspec.loading.profile import read_profile
-from mlxspec.loading.sizes import num_weights
+from mlxspec.loading.profile import num_weights, read_profile
 from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import Options
 from mlxspec_cli.main import main

@@ -29,7 +29,7 @@ def tiny_default(monkeypatch):
     """Let `load` return an engine of a tiny model; its arguments have to be those that it takes."""
     tokenizer = byte_tokenizer(CHATML)
     model = tiny_model(vocab_size=tokenizer.vocab_size, max_position_embeddings=2048)
-    target = LoadedModel(model, model.config, tokenizer, "tiny", "float32")
+    target = LoadedModel(model, tokenizer, "tiny", "float32")
     signature = inspect.signature(api.load)
 
     def load(*args, **settings):

@@ -17,8 +17,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.loading import LocalModel, Room, load, load_model, mlx_lm, room
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.ports import is_runnable, stated_config
-from mlxspec.loading.profile import read_profile
-from mlxspec.loading.sizes import cache_bytes, row_bytes
+from mlxspec.loading.profile import cache_bytes, read_profile, row_bytes
 from mlxspec_cli.commands import models
 from tests.support import zoo
 from tests.support.gguf_models import BASE, write

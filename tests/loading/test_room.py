@@ -12,8 +12,7 @@ from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import LocalModel, Room, load_model
-from mlxspec.loading.profile import read_profile
-from mlxspec.loading.sizes import row_bytes
+from mlxspec.loading.profile import read_profile, row_bytes
 from tests.support.gguf_files import (
     Q4_0,
     Q4_1,

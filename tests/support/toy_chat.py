@@ -74,7 +74,7 @@ def toy_target(**config) -> LoadedModel:
     model = tiny_model(vocab_size=24, **config)
     plain_logits, bias = model.logits, mx.array(BIAS)
     model.logits = lambda hidden: plain_logits(hidden) + bias
-    return LoadedModel(model, model.config, ToyChat(), "toy", "float32")
+    return LoadedModel(model, ToyChat(), "toy", "float32")
 
 
 def byte_tokenizer(template: str) -> Tokenizer:

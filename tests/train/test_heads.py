@@ -46,7 +46,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def loaded(model):
-    return LoadedModel(model, model.config, byte_tokenizer(CHATML), "tiny", "float32")
+    return LoadedModel(model, byte_tokenizer(CHATML), "tiny", "float32")
 
 
 def test_the_taps_are_low_middle_and_high():
@@ -140,7 +140,7 @@ def test_a_file_names_its_start_and_no_folder(loaded, shards, made, tmp_path):
 
 def test_a_file_of_another_training_is_no_beginning(loaded, shards, made, tmp_path):
     other = tiny_model(**SIZES | {"intermediate_size": 96})
-    stranger = LoadedModel(other, other.config, loaded.tokenizer, "stranger", "float32")
+    stranger = LoadedModel(other, loaded.tokenizer, "stranger", "float32")
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(b"half")
     medusa = recipe_for("medusa", start=str(made["medusa"][0]))
@@ -182,7 +182,7 @@ def test_a_layer_that_the_features_do_not_hold_is_refused(loaded, shards):
 
 def test_features_of_a_target_of_another_width_are_refused(loaded, shards):
     wide = tiny_model(**SIZES | {"hidden_size": 128})
-    stranger = LoadedModel(wide, wide.config, loaded.tokenizer, "wide", "float32")
+    stranger = LoadedModel(wide, loaded.tokenizer, "wide", "float32")
     with pytest.raises(MlxspecError, match="those of wide have 128"):
         begin(stranger, shards, recipe_for("medusa"))
 

@@ -6,7 +6,7 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlxspec.adapted.admitted import Admission
 from mlxspec.device import backend
@@ -15,31 +15,20 @@ from mlxspec.loading import admissions
 from mlxspec.loading.fetch.sources import local_places
 from mlxspec.loading.profile import ModelProfile, read_profile
 
-_FLOAT_GB = 4.0
-"""GB of a billion weights that are unpacked to float32."""
+_FLOAT_GB = 4.0  # of a billion weights that are unpacked to float32
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model on this disk.
+    """A model on this disk."""
 
-    Attributes:
-        source: The `source` for `load_model`.
-        size_gb: Size on the disk in GB.
-        problem: The reason why it cannot be run, or "".
-        path: The folder or GGUF file.
-        profile: The profile from its headers, or None if it cannot be run.
-        admission: The result of its examination on this machine; None if it was not examined, or
-            needs no examination.
-    """
-
-    source: str
-    size_gb: float
-    problem: str = ""
+    source: str  # for `load_model`
+    size_gb: float  # on the disk
+    problem: str = ""  # why it cannot be run
     name: str = ""
-    path: Path = Path()
-    profile: ModelProfile | None = field(default=None, repr=False)
-    admission: Admission | None = None
+    path: Path = Path()  # a folder or a GGUF file
+    profile: ModelProfile | None = field(default=None, repr=False)  # None if it cannot be run
+    admission: Admission | None = None  # None if it was not examined, or needs no examination
 
 
 def list_local_models() -> list[LocalModel]:
@@ -64,19 +53,13 @@ def describe_model(path: Path, source: str, name: str) -> LocalModel:
 
 @dataclass(frozen=True)
 class Offer:
-    """A model on the hub.
-
-    Attributes:
-        licence: Its licence, in one or two words.
-        weights: Number of its weights, in billions.
-        active: The weights that one token reads, in billions.
-    """
+    """A model on the hub."""
 
     repository: str
-    licence: str
+    licence: str  # in one or two words
     download_gb: float
-    weights: float
-    active: float
+    weights: float  # in billions
+    active: float  # those that one token reads, in billions
 
     @property
     def memory_gb(self) -> float:
@@ -100,8 +83,7 @@ def offers() -> tuple[Offer, ...]:
 
 def offers_date() -> date:
     """Return the day of the last review of the list."""
-    day: date = _content()["date"]
-    return day
+    return cast(date, _content()["date"])
 
 
 def _content() -> dict[str, Any]:

@@ -38,19 +38,12 @@ _NO_MODEL = re.compile(r"mmproj.*|.*-0000[2-9]-of-\d+|.*-00[1-9]\d+-of-\d+|ggml-
 
 @dataclass(frozen=True)
 class Source:
-    """The location of a model.
+    """The location of a model."""
 
-    Attributes:
-        path: The folder or GGUF file.
-        name: Name for messages and screens; that of a model on this disk also works as a source.
-        revision: Its commit or SHA-256, or "" if that is unknown.
-        source: The `source` for `load_model`; only models that `local_places` yields state it.
-    """
-
-    path: Path
-    name: str
-    revision: str = ""
-    source: str = ""
+    path: Path  # a folder or a GGUF file
+    name: str  # for messages and screens; that of a model on this disk also works as a source
+    revision: str = ""  # its commit or SHA-256, if that is known
+    source: str = ""  # for `load_model`; only models that `local_places` yields state it
 
 
 def find_source(
@@ -60,9 +53,7 @@ def find_source(
 ) -> Source:
     """Return the location of a model; download the default model or a hub model if necessary.
 
-    The source is a folder, a GGUF file or a hub id; None for the default model. `on_progress` is
-    called with the downloaded bytes and all bytes. `revision` is a branch, tag or commit of a hub
-    model; None for the cached or newest one.
+    `revision` is a branch, tag or commit of a hub model; None for the cached or newest one.
     """
     text = _word_of(source)
     if revision is not None and not _is_hub_id(text):
@@ -130,7 +121,9 @@ def _is_hub_id(text: str) -> bool:
 def local_places() -> Iterator[Source]:
     """Yield the locations of models on this disk, the default model first; reads no headers."""
     seen = set()
-    for place in chain(_default(), _hub(), _lm_studio(), _ollama(), _usual()):
+    default = Source(default_model.default_model_path(), DEFAULT_MODEL, source="default")
+    lm_studio = chain(*(_folders((Path.home() / root).glob("*/*")) for root in _LM_STUDIO))
+    for place in chain([default], _hub(), lm_studio, _ollama(), _usual()):
         try:
             facts = place.path.stat()
         except OSError:
@@ -140,12 +133,6 @@ def local_places() -> Iterator[Source]:
         if file not in seen:
             seen.add(file)
             yield place
-
-
-def _default() -> Iterator[Source]:
-    path = default_model.default_model_path()
-    if path.is_file():
-        yield Source(path, DEFAULT_MODEL, source="default")
 
 
 def _hub() -> Iterator[Source]:
@@ -160,12 +147,6 @@ def _hub() -> Iterator[Source]:
             yield from _files(folder.glob("*.gguf")) or [
                 Source(folder, repo.repo_id, source=repo.repo_id)
             ]
-
-
-def _lm_studio() -> Iterator[Source]:
-    for root in (Path.home() / folder for folder in _LM_STUDIO):
-        for folder in _sorted(root.glob("*/*")):
-            yield from _in_folder(folder)
 
 
 def _ollama() -> Iterator[Source]:
@@ -192,15 +173,16 @@ def _weights_of(manifest: Path) -> str:
 def _usual() -> Iterator[Source]:
     for root in (Path.home() / folder for folder in _USUAL):
         yield from _files(root.glob("*.gguf"))
-        for folder in _sorted(root.glob("*/")):
-            yield from _in_folder(folder)
+        yield from _folders(root.glob("*/"))
 
 
-def _in_folder(folder: Path) -> list[Source]:
-    """Return the GGUF files of a folder, or the folder itself if it is a model."""
-    if (folder / CONFIG).is_file():
-        return [Source(folder, folder.name, source=str(folder))]
-    return _files(folder.glob("*.gguf"))
+def _folders(paths: Iterator[Path]) -> Iterator[Source]:
+    """Yield the GGUF files in folders, or a folder itself if it is a model."""
+    for folder in _sorted(paths):
+        if (folder / CONFIG).is_file():
+            yield Source(folder, folder.name, source=str(folder))
+        else:
+            yield from _files(folder.glob("*.gguf"))
 
 
 def _files(paths: Iterator[Path]) -> list[Source]:

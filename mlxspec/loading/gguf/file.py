@@ -11,9 +11,10 @@ its header.)
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -41,8 +42,10 @@ _Part = TypeVar("_Part")
 _PLAIN = {"F32": "<f4", "F16": "<f2"}
 
 
-def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
-    """Return the checkpoint in a GGUF file; a header that was read before is not read again."""
+def read_gguf(
+    path: Path, header: GgufHeader | None = None, changes: Mapping[str, Any] = MappingProxyType({})
+) -> Checkpoint:
+    """Return the checkpoint in a GGUF file; `changes` replace entries of its config."""
     header = header or read_header(path)
     architecture = ARCHITECTURES[check_architecture(path, header)]
     tokenizer = tokenizer_from_gguf(path, header.metadata)
@@ -62,7 +65,7 @@ def read_gguf(path: Path, header: GgufHeader | None = None) -> Checkpoint:
             tensors[name] = array - 1
         elif name.endswith("shared_expert_gate.weight"):  # some files hold its one row as a vector
             tensors[name] = array.reshape(1, -1)
-    return Checkpoint(config, tensors, tokenizer, _quantization(tensors))
+    return Checkpoint({**config, **changes}, tensors, tokenizer, _quantization(tensors))
 
 
 def _rope_factors(header: GgufHeader) -> Factors:

@@ -60,25 +60,18 @@ class DrafterFile:
 class HeadCheckpoint:
     """A trained head as it was stored; the drafter of its kind builds a network from it.
 
-    Attributes:
-        kind: One of `HEADS`.
-        config: Its numbers, with the same names for every layout. If the config of an EAGLE-3 head
-            can mean two lists of layers, `capture` is the more probable one, and
-            `capture_alternatives` holds the other.
-        tensors: Its arrays by normalised name, in their stored types.
-        card: Facts about it: recipe and figures of a head of mlxspec; of another head `target`
-            (its `name`, if stated) and `note` (a warning for the user).
-        unknown: Names in the checkpoint that no rule covers; the head works without them.
-        place: Its path, and the target that it states, for messages.
+    If the config of an EAGLE-3 head can mean two lists of layers, `capture` is the more probable
+    one, and `capture_alternatives` holds the other. The card has recipe and figures of a head of
+    mlxspec; of another head `target` (its `name`, if stated) and `note`, a warning for the user.
     """
 
-    kind: str
-    config: dict[str, Any]
-    tensors: dict[str, mx.array] = field(repr=False)
+    kind: str  # one of `HEADS`
+    config: dict[str, Any]  # its numbers, with the same names for every layout
+    tensors: dict[str, mx.array] = field(repr=False)  # by normalised name, in their stored types
     name: str
     card: Mapping[str, Any]
-    unknown: tuple[str, ...] = ()
-    place: str = "the head"
+    unknown: tuple[str, ...] = ()  # names in the file that are not used
+    place: str = "the head"  # its path, and the target that it states, for messages
 
 
 def save_head(

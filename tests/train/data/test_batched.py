@@ -35,7 +35,7 @@ def single(prompt, max_tokens, temperature=0.0, seed=0, is_over=never):
 
 
 def loaded(model, tokenizer=None):
-    return LoadedModel(model, model.config, tokenizer or ToyTokenizer(), "tiny", "float32")
+    return LoadedModel(model, tokenizer or ToyTokenizer(), "tiny", "float32")
 
 
 @pytest.mark.parametrize(("name", "batch_size"), [("llama", 1), *((name, 3) for name in MODELS)])
