@@ -9,7 +9,7 @@ from mlx_lm import sample_utils
 from mlxspec.device.backend import values
 from mlxspec.params import LogitsProcessor, SamplingParams, checks
 from mlxspec.verify.distribution import NodeDistributions
-from mlxspec.verify.gumbel import gumbel
+from mlxspec.verify.noise import gumbel
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mlxspec.device.exponential import log_sum_exp, softmax, softmax_and_log_tot
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 from mlxspec.verify.filters import filtered
-from mlxspec.verify.gumbel import draw, draw_several
+from mlxspec.verify.noise import draw, draw_several
 
 
 class NodeDistributions:
@@ -39,9 +39,13 @@ class NodeDistributions:
     @cached_property
     def probs(self) -> mx.array:
         """(n, V) float32 probabilities."""
-        is_at_one = self.sampling.temperature == 1 and not self.sampling.has_filters
-        is_the_model_s = self.adjusted is self.logits and is_at_one
-        return self._at_one[0] if is_the_model_s else _probs(self.sampling, self.adjusted)
+        sampling, adjusted = self.sampling, self.adjusted
+        if sampling.is_greedy:
+            return (mx.arange(adjusted.shape[-1]) == self.best()[:, None]).astype(mx.float32)
+        if adjusted is self.logits and sampling.temperature == 1 and not sampling.has_filters:
+            return self._at_one[0]
+        probs: mx.array = filtered(sampling, adjusted, _DeviceOperations())
+        return probs
 
     @property
     def logprobs(self) -> mx.array:
@@ -55,7 +59,7 @@ class NodeDistributions:
     def draw(self, noise: mx.array) -> mx.array:
         """Return one draw per node, (n,) int32.
 
-        `noise` is Gumbel noise for `gumbel.draw`; it is not used at temperature 0.
+        `noise` is Gumbel noise for `noise.draw`; it is not used at temperature 0.
         """
         return self.best() if self.sampling.is_greedy else draw(self.probs, noise)
 
@@ -188,15 +192,6 @@ def adjust(
     logits = mx.where(counts.in_context > 0, divided, logits)
     reply = counts.in_reply.astype(mx.float32)
     return logits - sampling.presence_penalty * (reply > 0) - sampling.frequency_penalty * reply
-
-
-def _probs(sampling: SamplingParams, adjusted: mx.array) -> mx.array:
-    """Return (n, V) float32 probabilities of the next token from adjusted logits."""
-    if sampling.is_greedy:
-        best = mx.argmax(adjusted, axis=-1, keepdims=True)
-        return (mx.arange(adjusted.shape[-1]) == best).astype(mx.float32)
-    probs: mx.array = filtered(sampling, adjusted, _DeviceOperations())
-    return probs
 
 
 class _DeviceOperations:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlxspec.drafts.round import Round
 from mlxspec.params import SamplingParams
 from mlxspec.verify.filters import filtered
-from mlxspec.verify.gumbel import BLOCK
+from mlxspec.verify.noise import BLOCK
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -78,7 +78,7 @@ class RowDistribution:
         return int(self._logits.argmax())
 
     def draw(self, noise: Floats) -> int:
-        """Return the draw that `gumbel.draw` makes with (num_noises(V),) Gumbel noise."""
+        """Return the draw that `noise.draw` makes with (num_noises(V),) Gumbel noise."""
         probs = self.probs
         if len(probs) <= BLOCK:
             return _largest(probs, noise)

@@ -29,8 +29,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import Rule, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
-from mlxspec.verify.gumbel import draw, gumbel
-from mlxspec.verify.noise import Noise
+from mlxspec.verify.noise import Noise, draw, gumbel
 from mlxspec.verify.traversal import quotient, traversal_rule, traverse
 
 
@@ -156,7 +155,8 @@ def block_rule(
     """
     weights = _prefix_weights(_at(target_probs[:-1], tokens), _at(draft_probs, tokens))
     n = tokens.shape[0]
-    inner = _excess(target_probs[:-1], draft_probs, weights[:-1])[1:]  # prefixes of 1..n-1 tokens
+    excess = mx.maximum(weights[:-1, None] * target_probs[:-1] - draft_probs, 0.0)
+    inner = excess.sum(axis=-1)[1:]  # the mass of max(w p - q, 0), for prefixes of 1..n-1 tokens
     # The whole chain has no q after it, so its threshold is its weight.
     thresholds = mx.concatenate([quotient(inner, inner + 1 - weights[1:-1]), weights[-1:]])
     lengths = mx.where(uniforms < thresholds, mx.arange(1, n + 1), 0)
@@ -170,11 +170,6 @@ def _prefix_weights(p: mx.array, q: mx.array) -> mx.array:
     for ratio in mx.split(quotient(p, q), p.shape[0]):
         weights.append(mx.minimum(1.0, weights[-1] * ratio))
     return mx.concatenate(weights)
-
-
-def _excess(target_probs: mx.array, draft_probs: mx.array, weights: mx.array) -> mx.array:
-    """Return the (n,) mass of max(w p - q, 0) of each row."""
-    return mx.maximum(weights[:, None] * target_probs - draft_probs, 0.0).sum(axis=-1)
 
 
 def _residual(

@@ -6,10 +6,9 @@ import pytest
 
 from mlxspec.drafters.search.draft_distribution import DraftDistribution
 from mlxspec.params import SamplingParams
-from mlxspec.verify import gumbel as draws
+from mlxspec.verify import noise as draws
 from mlxspec.verify.distribution import NodeDistributions
-from mlxspec.verify.gumbel import gumbel
-from mlxspec.verify.noise import Noise
+from mlxspec.verify.noise import Noise, gumbel
 
 SAMPLING = SamplingParams(temperature=1.0)
 P = np.array([0.4, 0.05, 0.25, 0.2, 0.1])

@@ -12,7 +12,7 @@ from mlxspec.device import backend, core_split, exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust, top_tokens
-from mlxspec.verify.gumbel import BLOCK, draw, gumbel, gumbel_of
+from mlxspec.verify.noise import BLOCK, draw, gumbel, gumbel_of
 from mlxspec.verify.on_host import RowDistribution
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS

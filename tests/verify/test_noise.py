@@ -12,8 +12,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
-from mlxspec.verify.gumbel import BLOCK
-from mlxspec.verify.noise import Noise
+from mlxspec.verify.noise import BLOCK, Noise
 from mlxspec.verify.rules import verify
 
 VOCAB, N_DRAWS = 3, 3000

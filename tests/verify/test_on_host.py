@@ -12,7 +12,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply import pending
 from mlxspec.trace.events import DraftVerified
-from mlxspec.verify.gumbel import BLOCK, gumbel
+from mlxspec.verify.noise import BLOCK, gumbel
 from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.support.pairwise import each_value

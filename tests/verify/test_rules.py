@@ -17,8 +17,7 @@ from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
-from mlxspec.verify.gumbel import draw, gumbel
-from mlxspec.verify.noise import Noise
+from mlxspec.verify.noise import Noise, draw, gumbel
 from mlxspec.verify.rules import match_rule, verify
 from tests.support.exact_distribution import ContextDistributions
 from tests.support.pairwise import each_value

@@ -17,8 +17,7 @@ from mlxspec.drafts.shape import TreeShape
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
-from mlxspec.verify.gumbel import gumbel
-from mlxspec.verify.noise import Noise
+from mlxspec.verify.noise import Noise, gumbel
 
 
 class DraftDistribution:
