@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from mlxspec.batch import OpenBatch
+from mlxspec.batch.open import OpenBatch
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
@@ -40,7 +40,7 @@ class Loaded:
 
     @property
     def drafter(self) -> str:
-        return self.batch.drafter
+        return self.batch.workspace.drafter.name
 
 
 @dataclass

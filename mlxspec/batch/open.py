@@ -14,7 +14,7 @@ a batch of unequal drafts is a forward of trees.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,12 +23,11 @@ from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import PREFILL_CHUNK
 from mlxspec.device.turns import device_turn
 from mlxspec.errors import NumericsError
-from mlxspec.grammar.compiled import Grammars
 from mlxspec.kv.prefixes import PrefixCache
-from mlxspec.params import ChainRule, GenerationParams
+from mlxspec.params import GenerationParams
 from mlxspec.params.checks import set_fields, whole
 from mlxspec.reply.continuation import StopWhen, never
-from mlxspec.reply.job import Job, job_of
+from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.round import write_round
 from mlxspec.reply.writer import ReplyWriter, Workspace
@@ -38,6 +37,8 @@ from mlxspec.trace.events import Event
 
 DEFAULT_BATCH_SIZE = 8
 DEFAULT_ROWS_PER_ROUND = 64
+
+MakeJob = Callable[[str | Sequence[int], GenerationParams | None], Job]
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,15 @@ class OpenBatch:
         *,
         costs: CostCurve | None = None,
         prefixes: PrefixCache | None = None,
-        chain_rule: ChainRule = "block",
-        grammars: Grammars | None = None,
+        make_job: MakeJob | None = None,
     ) -> None:
         """Prepare a batch.
 
         Without the cost curve of shared forwards, all drafts are verified whole. `prefixes` stores
-        rows that need not be computed again, and `grammars` compiles those of replies.
+        rows that need not be computed again. `join` needs `make_job`, which is `Engine.job`.
         """
         self.workspace, self._tokenizer, self._settings = workspace, tokenizer, settings
-        self._costs, self._chain_rule = costs, chain_rule
-        self._grammars = grammars or Grammars(tokenizer)
+        self._costs, self._make_job = costs, make_job
         stores_rows = workspace.decoder.can_adopt and workspace.decoder.cache.can_be_cut
         self._prefixes = prefixes if prefixes is not None and stores_rows else PrefixCache(0)
         self.present: list[Reply] = []  # all, including those that have left in this step
@@ -121,11 +120,6 @@ class OpenBatch:
     # ---- who is here -----------------------------------------------------------------------
 
     @property
-    def drafter(self) -> str:
-        """Name of the drafter; every reply has its own copy."""
-        return self.workspace.drafter.name
-
-    @property
     def num_replies(self) -> int:
         """Number of replies that are not over, running or with an unread prompt."""
         return sum(not reply.has_ended for reply in self.present)
@@ -145,12 +139,11 @@ class OpenBatch:
 
         Arguments and errors are those of `Engine.generate`.
         """
-        target = self.workspace.decoder
-        job = job_of(prompt, params, target, self._grammars, self._chain_rule)
-        return self.add(job, stop_when)
+        assert self._make_job
+        return self.add(self._make_job(prompt, params), stop_when)
 
     def add(self, job: Job, stop_when: StopWhen = never) -> Reply:
-        """Add a reply as `join` does, for a prompt that is already checked; see `Engine.job`."""
+        """Add a reply as `join` does, for a prompt that `Engine.job` has checked."""
         reply = Reply(job, self.workspace.decoder, self._tokenizer, stop_when)
         self.present.append(reply)
         self.waiting.append(reply)

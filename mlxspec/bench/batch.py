@@ -20,7 +20,7 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.batch import DEFAULT_ROWS_PER_ROUND
+from mlxspec.batch.open import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.lengths import counts
 from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions

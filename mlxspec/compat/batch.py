@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.generate import BatchResponse, BatchStats  # type: ignore[attr-defined]
 
-from mlxspec.batch import DEFAULT_BATCH_SIZE, BatchReply
+from mlxspec.batch.open import DEFAULT_BATCH_SIZE
 from mlxspec.compat.engines import drafter_like, engine_of, refuse
 from mlxspec.compat.generation import figures, log_probs, say_nothing
 from mlxspec.compat.options import StepOptions, known_ends, most_tokens
@@ -19,6 +19,7 @@ from mlxspec.device import memory
 from mlxspec.device.backend import values
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams
+from mlxspec.reply.reply import BatchReply
 
 _REFUSED = {
     "prefill_batch_size": "prompts are prefilled one after the other; leave it out",

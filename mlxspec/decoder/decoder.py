@@ -29,17 +29,15 @@ PREFILL_CHUNK = 512
 class Decoder:
     """Runs one model over one growing token sequence.
 
-    Attributes:
-        revision: A number that changes whenever the history changes.
-        context_length: Largest length of the history: the model's limit, or less if memory is
-            short; None with a rotating cache, which has no limit.
+    `context_length` is the largest length of the history: the model's limit, or less if memory is
+    short; None with a rotating cache, which has no limit.
     """
 
     def __init__(self, model: TargetModel, cache: Cache | None = None) -> None:
         """Start with an empty history, over a kind of cache that the model supports."""
         check_cache(model, _kinds(cache))
         self.model = model
-        self.revision = 0
+        self.revision = 0  # changes whenever the history changes
         rotates = cache is not None and cache.max_size is not None
         self.context_length = None if rotates else model.config.max_position_embeddings
         self._readers = Readers()

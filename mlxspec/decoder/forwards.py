@@ -39,17 +39,13 @@ class _Lower:
 
 
 class Forwards:
-    """Runs one model over one cache; every forward leaves its rows staged.
-
-    Attributes:
-        capture: The layers whose entering states are captured, in ascending order.
-        staged: The kind of staged rows: a tree with its states, "chain", or None for any other.
-    """
+    """Runs one model over one cache; every forward leaves its rows staged."""
 
     def __init__(self, model: TargetModel, cache: Cache) -> None:
         self.model = model
         self.cache = cache
-        self.capture: tuple[int, ...] = ()
+        self.capture: tuple[int, ...] = ()  # layers whose entering states are captured, ascending
+        # The kind of staged rows: a tree with its states, "chain", or None for any other.
         self.staged: tuple[DraftTree, HiddenStates] | Literal["chain"] | None = None
         self._windows = tuple(dict.fromkeys(model.config.layer_windows))
         self._lower: _Lower | None = None

@@ -13,15 +13,11 @@ import mlx.core as mx
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """Hidden states of L tokens; lazy until they are used.
+    """Hidden states of L tokens; lazy until they are used."""
 
-    Attributes:
-        final: (L, D) output of the final norm, which is the input of the output head.
-        entering: Per captured layer, the (L, D) states that enter it; the key
-            `num_hidden_layers` is the output of the last layer, before the norm.
-    """
-
-    final: mx.array
+    final: mx.array  # (L, D) output of the final norm, which is the input of the output head
+    # Per captured layer, the (L, D) states that enter it; the key `num_hidden_layers` is the output
+    # of the last layer, before the norm.
     entering: Mapping[int, mx.array]
 
     def rows(self, rows: Sequence[int]) -> "HiddenStates":
@@ -34,15 +30,10 @@ class HiddenStates:
 
 
 class HiddenStateReader(Protocol):
-    """Receives the hidden states of every token of the target's history.
+    """Receives the hidden states of every token of the target's history."""
 
-    Attributes:
-        capture: The layers whose entering states it needs, in addition to the final norm's output.
-        num_read: Number of tokens of the history that it has received so far.
-    """
-
-    capture: tuple[int, ...]
-    num_read: int
+    capture: tuple[int, ...]  # layers whose entering states it needs, with the final norm's output
+    num_read: int  # tokens of the history that it has received so far
 
     def read(self, tokens: Sequence[int], states: HiddenStates) -> None:
         """Receive the next tokens of the history; `states` may have more layers than `capture`."""

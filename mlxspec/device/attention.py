@@ -96,11 +96,11 @@ def _attend_packed(
 ) -> mx.array:
     B, _, L, D = queries.shape
     Hkv, S = keys.shape[1:3]
-    scores = keys.dot((queries * scale).reshape(B, Hkv, -1, D))
+    scores = keys.product((queries * scale).reshape(B, Hkv, -1, D), transpose=True)
     if mask.mask is not None:
         scores = mask.hide(scores, L, S)
     weights = mx.softmax(scores, axis=-1, precise=True)
-    return values.mixed(weights).reshape(queries.shape)
+    return values.product(weights, transpose=False).reshape(queries.shape)
 
 
 def _attend_on_cores(

@@ -47,9 +47,6 @@ class Wired:
         A process has one limit, which covers the weights of all live engines; engines with the same
         model count once. The share of an engine that was dropped without `release` is released when
         the next one is made or closed.
-
-        Raises:
-            WiredChoiceError: `MLXSPEC_WIRED` is set to something other than 0 and 1.
         """
         self.model = model
         _process.parts.add(self)

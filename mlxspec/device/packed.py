@@ -38,12 +38,7 @@ class Quantization:
 
     @staticmethod
     def for_head_dim(bits: int, head_dim: int) -> "Quantization":
-        """Return the packing for rows of `head_dim` values.
-
-        Raises:
-            ValueError: `bits` is not 4 or 8.
-            UnsupportedOperationError: No group size divides `head_dim`.
-        """
+        """Return the packing for rows of `head_dim` values."""
         if bits not in (4, 8):
             raise ValueError(f"keys and values can be kept in 4 or 8 bits, not {bits}")
         for group_size in GROUP_SIZES:
@@ -102,19 +97,12 @@ class PackedRows:
     def unpacked(self) -> mx.array:
         return self.packing.unpack(*self.planes)
 
-    def dot(self, x: mx.array) -> mx.array:
-        """Return the (B, H, L, n) products of (B, H, L, D) with every row."""
-        return self._product(x, is_dot=True)
-
-    def mixed(self, weights: mx.array) -> mx.array:
-        """Return (B, H, L, D): the sums of the rows, weighted by (B, H, L, n)."""
-        return self._product(weights, is_dot=False)
-
-    def _product(self, x: mx.array, *, is_dot: bool) -> mx.array:
+    def product(self, x: mx.array, *, transpose: bool) -> mx.array:
+        """Return (B, H, L, n) @ rows, or transposed (B, H, L, D) @ rows^T."""
         packed, scales, biases = self.planes
         bits, group_size = self.packing.bits, self.packing.group_size
         return mx.quantized_matmul(
-            x, packed, scales, biases, transpose=is_dot, group_size=group_size, bits=bits
+            x, packed, scales, biases, transpose=transpose, group_size=group_size, bits=bits
         )
 
 

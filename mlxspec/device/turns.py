@@ -34,21 +34,7 @@ class _ThreadEnd:
         mx.clear_streams()
 
 
-class _Ends(threading.local):
-    """The objects that are freed when this thread ends.
-
-    `end` is deleted with the thread; it is None in the main thread, which MLX frees itself.
-    """
-
-    def __init__(self) -> None:
-        is_main = threading.current_thread() is threading.main_thread()
-        self.end = None if is_main else _ThreadEnd()
-
-    def expect(self) -> None:
-        """Do nothing more: the first call in a thread makes its `end`."""
-
-
-_ends = _Ends()
+_ends = threading.local()  # `end` is deleted with its thread
 
 
 @contextmanager
@@ -56,9 +42,6 @@ def device_turn() -> Iterator[None]:
     """Wait until no other thread computes, then compute in the shared stream.
 
     A nested turn of the same thread is part of the outer one.
-
-    Raises:
-        UnsupportedOperationError: A fork made this process, without the threads of MLX.
     """
     if _in_copy.is_set():
         raise UnsupportedOperationError(
@@ -119,7 +102,9 @@ def shared_stream(device: mx.Device, core: int = 0) -> mx.Stream:
 
 @contextmanager
 def _shared() -> Iterator[None]:
-    _ends.expect()
+    if not hasattr(_ends, "end"):
+        is_main = threading.current_thread() is threading.main_thread()
+        _ends.end = None if is_main else _ThreadEnd()  # MLX itself frees those of the main thread
     with mx.stream(shared_stream(mx.default_device())):
         yield
 

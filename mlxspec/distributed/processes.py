@@ -81,7 +81,11 @@ class Processes:
         self._folder = tempfile.TemporaryDirectory(prefix="mlxspec-ranks-")
         self.log = Path(self._folder.name) / "said.txt"
         self._names, self._files = _launch_environment(hosts)
-        self.environment = {**self._names, **self._local_files(), "MLX_RANK": "0"}
+        self.environment = {**self._names, "MLX_RANK": "0"}
+        for name, content in self._files.items():
+            path = Path(self._folder.name) / f"{name}.json"
+            path.write_text(content, encoding="utf-8")
+            self.environment[name] = str(path)
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(1, len(hosts.hosts)):
@@ -143,14 +147,6 @@ class Processes:
                 )
         except OSError as error:
             raise RankLostError(f"cannot run {shlex.join(command[:1])}: {error}") from error
-
-    def _local_files(self) -> dict[str, str]:
-        paths = {}
-        for name, content in self._files.items():
-            path = Path(self._folder.name) / f"{name}.json"
-            path.write_text(content, encoding="utf-8")
-            paths[name] = str(path)
-        return paths
 
 
 def _launch_environment(hosts: Hostfile) -> tuple[dict[str, str], dict[str, str]]:

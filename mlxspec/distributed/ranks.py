@@ -50,10 +50,7 @@ class Ranks:
     ) -> LoadedModel:
         """Load a model on all ranks; arguments as in `api.prepare`.
 
-        Raises:
-            ModelNotFoundError: A rank does not have the model; the ranks wait for another one.
-            RankLostError: A rank has other weights or versions, or the ranks are lost.
-            UnsupportedOperationError: Another engine uses the ranks.
+        After a ModelNotFoundError, on any rank, they wait for another one.
         """
         if self._is_used:
             raise UnsupportedOperationError(
@@ -106,12 +103,7 @@ _hosts = ""
 
 
 def start(hosts: str) -> Ranks:
-    """Start the ranks that a user named, or return those that already run.
-
-    Raises:
-        MlxspecError: The hosts are not understood, or others already run.
-        RankLostError: A rank cannot be started.
-    """
+    """Start the ranks that a user named, or return those that already run."""
     global _joined, _hosts
     if _joined is not None:
         if hosts != _hosts:

@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
-from mlxspec.batch import (
+from mlxspec.batch.open import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_ROWS_PER_ROUND,
-    BatchReply,
     BatchSettings,
     OpenBatch,
-    replies_in_order,
 )
+from mlxspec.batch.run import replies_in_order
 from mlxspec.budget import Budget, CostCurve, FixedBudget
 from mlxspec.budget.cost import quick_costs
 from mlxspec.decoder.decoder import Decoder
@@ -38,7 +36,7 @@ from mlxspec.params.checks import function, token_ids
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.reply.events import started_event
 from mlxspec.reply.job import Job, job_of, jobs_of
-from mlxspec.reply.reply import Reply
+from mlxspec.reply.reply import BatchReply, Reply
 from mlxspec.reply.writer import Workspace
 from mlxspec.text.prompt import check_prompt
 from mlxspec.tokenizer import Tokenizer
@@ -242,8 +240,7 @@ class Engine:
             settings,
             costs=costs,
             prefixes=prefixes,
-            chain_rule=self.chain_rule,
-            grammars=self._grammars,
+            make_job=self.job,
         )
 
     def job(self, prompt: str | Sequence[int], params: GenerationParams | None = None) -> Job:
@@ -297,12 +294,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getattr__(self, name: str) -> Any:

@@ -72,9 +72,6 @@ class Cache:
         """Make an empty cache.
 
         A rotating cache holds the same positions in all layers, so it needs no `windows`.
-
-        Raises:
-            ValueError: `max_size` is not above `keep`, or `keep` is negative.
         """
         if keep < 0:
             raise ValueError(f"keep is the number of first tokens to hold, 0 or more; got {keep}")
@@ -156,10 +153,6 @@ class Cache:
             Keys and values (B, Hkv, n_keys, D) of all rows that the layer holds: committed,
                 previously staged, new; `visible` gives the mask over them. They are packed in a
                 quantised cache.
-
-        Raises:
-            CacheError: Shapes of keys and values differ, or do not match the stored rows. Nothing
-                was staged.
         """
         if keys.ndim != 4 or keys.shape[:3] != values.shape[:3]:
             raise CacheError(

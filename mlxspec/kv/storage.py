@@ -91,11 +91,8 @@ class RowStore(_Planes):
         """Copy rows written since `forget` into runs of slots.
 
         The source is the written arrays, not their slots: if one evaluation reads and writes the
-        same buffer, MLX copies the whole buffer.
-
-        Args:
-            recent: int32 indices of the rows in the order of writing, one per slot to fill.
-            runs: Slots to fill, as (start, length).
+        same buffer, MLX copies the whole buffer. `recent` are int32 indices of the rows in the
+        order of writing, one per slot to fill; runs are (start, length).
         """
         parts = zip(*self._recent, strict=True)
         written = [mx.concatenate(list(planes), axis=2) for planes in parts]
@@ -149,13 +146,8 @@ class BatchRows(_Planes):
     def move(self, sequences: mx.array, rows: mx.array, slots: mx.array) -> None:
         """Copy some of the rows written last into other slots of their sequences.
 
-        The source is the written arrays, not their slots: if one evaluation reads and writes the
-        same buffer, MLX copies the whole buffer.
-
-        Args:
-            sequences: (n,) int32.
-            rows: (n,) int32 index among those written last in the sequence.
-            slots: (n,) int32.
+        All are (n,) int32; `rows` are indices among those written last in the sequence. The source
+        is that of `RowStore.place`.
         """
         heads = mx.arange(self._planes[0].shape[1])[None]
         to = sequences[:, None], heads, slots[:, None]

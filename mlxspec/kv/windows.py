@@ -23,16 +23,10 @@ Windows = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Eviction:
-    """When layers with a window evict.
+    """When layers with a window evict."""
 
-    Attributes:
-        slack: Rows that a layer holds beyond its window: a text can always go back this many
-            tokens.
-        block: Minimum number of rows evicted at once; each eviction copies the remaining rows.
-    """
-
-    slack: int = 64
-    block: int = 128
+    slack: int = 64  # rows held beyond the window: a text can always go back this many tokens
+    block: int = 128  # rows evicted at once, at least; each eviction copies the remaining rows
 
     def num_due(self, length: int, window: int | None, evicted: int) -> int:
         """Return how many more rows a layer can evict once `length` tokens are committed."""

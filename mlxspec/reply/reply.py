@@ -43,31 +43,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BatchReply:
-    """A finished reply.
+    """A finished reply."""
 
-    Attributes:
-        index: Index of its prompt, counted from 0.
-        tokens: Emitted tokens, including the stop token.
-        text: Their text, without a stop string.
-        reasoning: The text between the marks of reasoning.
-        answer: The text outside of these marks.
-        finish_reason: "stop", "length", "context", "cancelled", "repeating" or "error".
-        stats: The figures of `GenerationStats.as_dict`; times are those of the whole batch while
-            this reply was in it.
-        fault: Why its drafter failed, after which all rounds were plain; else "".
-        error: The error that ended the reply if `finish_reason` is "error": a grammar that cannot
-            continue, or an exception of a function of the caller. Tokens and text are those before
-            it.
-    """
-
-    index: int
-    tokens: tuple[int, ...]
-    text: str
-    reasoning: str
-    answer: str
+    index: int  # of its prompt, counted from 0
+    tokens: tuple[int, ...]  # the emitted ones, including the stop token
+    text: str  # without a stop string
+    reasoning: str  # the text between the marks of reasoning
+    answer: str  # the text outside of these marks
     finish_reason: FinishReason | Literal["error"]
+    # As of `GenerationStats.as_dict`; times are those of the whole batch while the reply was in it.
     stats: Mapping[str, Any]
-    fault: str = ""
+    fault: str = ""  # why its drafter failed, after which all rounds were plain
+    # What ended the reply if `finish_reason` is "error": a grammar that cannot continue, or an
+    # exception of a function of the caller. Tokens and text are those before it.
     error: Exception | None = None
 
     def raise_error(self) -> None:

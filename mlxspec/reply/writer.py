@@ -45,7 +45,7 @@ class ReplyWriter:
         self,
         reply: Reply,
         workspace: Workspace,
-        prefixes: PrefixCache | None = None,
+        prefixes: PrefixCache,
         *,
         is_moved: bool = False,
     ) -> None:
@@ -76,7 +76,7 @@ class ReplyWriter:
         decoder.attach(readers)
         reused = decoder.reusable(common_length(decoder.history, tokens))
         # Hidden states are not stored, so a drafter that needs them reads the whole prompt.
-        if self._prefixes is not None and not readers and reused < len(tokens):
+        if not readers and reused < len(tokens):
             prefix = self._prefixes.find(tokens)
             if prefix.length > reused:
                 reused = prefix.length
@@ -155,8 +155,7 @@ class ReplyWriter:
 
     def store(self) -> None:
         """Store the rows of the text, so that a prompt with this prefix need not compute them."""
-        if self._prefixes is not None:
-            self._prefixes.add(self.decoder.history, self.decoder.cache.rows)
+        self._prefixes.add(self.decoder.history, self.decoder.cache.rows)
 
     def leave(self) -> None:
         """Drop a launched or interrupted round: roll the staged rows back."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.batch import BatchSettings
+from mlxspec.batch.open import BatchSettings
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
 from mlxspec.drafts.draft import Draft

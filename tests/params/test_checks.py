@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.batch import BatchSettings
+from mlxspec.batch.open import BatchSettings
 from mlxspec.params import DraftLimits, GenerationParams, Grammar, Options, SamplingParams
 
 

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 import mlxspec
-from mlxspec.batch import BatchSettings
+from mlxspec.batch.open import BatchSettings
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.params import GenerationParams, Grammar, Options, SamplingParams
 from tests.support.batches import PROMPTS, batch

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mlxspec.batch import BatchSettings, OpenBatch, replies_as_they_end
+from mlxspec.batch.open import BatchSettings, OpenBatch
+from mlxspec.batch.run import replies_as_they_end
 from mlxspec.budget import FixedBudget
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
