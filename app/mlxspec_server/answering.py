@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from mlxspec_server.apis.base import Api
+from mlxspec_server.body import Refusal
 from mlxspec_server.engine_thread import EngineThread
-from mlxspec_server.metrics import Counts
+from mlxspec_server.feed import Feed
 from mlxspec_server.pieces import Piece
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Loaded
 from mlxspec_server.writing import Writing
@@ -39,7 +39,7 @@ class Answers:
 
     settings: ServerSettings
     thread: EngineThread
-    counts: Counts
+    feed: Feed
     _num_asked: int = 0  # replies of all unanswered requests, queued ones included
 
     async def hold(self, name: str) -> Loaded:
@@ -56,7 +56,7 @@ class Answers:
         if running + ask.num_replies > most:
             message = f"the server has {running} replies to write: ask again later"
             raise Refusal(429, message, retry_s=_RETRY_S)
-        self.counts.add("requests")
+        self.feed.counts["requests"] += 1
         self._num_asked += ask.num_replies
         beginning = asyncio.ensure_future(self._begun(api))
         if ask.is_streamed:

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlxspec.params import GenerationParams, Grammar
-from mlxspec_server.body import Body
-from mlxspec_server.fields import refuse_others
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Body, Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.turns import Chat
 
@@ -66,7 +64,7 @@ class Ask:
 
 def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
     """Return what a request asks for; `defaults` fill in absent fields, `more` is known already."""
-    refuse_others(body)
+    body.refuse_others()
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
     for kind, names in _NAMES.items():
         name = body.first(*names.split())

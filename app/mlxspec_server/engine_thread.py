@@ -21,9 +21,8 @@ from mlxspec.device.memory import give_back_memory
 from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
-from mlxspec_server.metrics import Counts
+from mlxspec_server.body import Refusal
 from mlxspec_server.pieces import TokenLogprob
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded, Offer, Shelf
 
 _STOPS = "the server stops"
@@ -80,13 +79,12 @@ class Ticket:
 class EngineThread:
     """Owns the models and writes the replies."""
 
-    def __init__(self, shelf: Shelf, counts: Counts, watch: Watch | None = None) -> None:
+    def __init__(self, shelf: Shelf, watch: Watch = lambda model, name, event: None) -> None:
         """Prepare the thread, which `start` starts: from then on it alone uses the shelf's models.
 
         `watch` receives the start of every reply and each of its events.
         """
-        self.shelf, self.counts = shelf, counts
-        self._watch = watch or (lambda model, name, event: None)
+        self.shelf, self._watch = shelf, watch
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._holds: list[tuple[Offer, Future[Loaded]]] = []
         self._tickets: dict[Reply, Ticket] = {}
@@ -207,10 +205,8 @@ class EngineThread:
         if isinstance(event, GenerationFinished | GenerationFailed):
             del self._tickets[reply]
             ticket.error = reply.error
-        if isinstance(event, GenerationFinished):
-            self.counts.add_reply(event.stats)
+        self._watch(loaded.offer.name, ticket.name, event)  # first: a reply that is told counts
         ticket.tell(event)
-        self._watch(loaded.offer.name, ticket.name, event)
 
     def _fail(self, loaded: Loaded, message: str) -> None:
         """End the replies of a model whose round failed, and open a new batch."""

@@ -1,9 +1,10 @@
-"""The live feed: every event of every reply, for clients that watch the server.
+"""What the server tells of all replies: counts since its start, and a live feed of their events.
 
-`GET /v1/events` is a stream of server-sent events named `reply`. Their data is `{"model": ...,
-"reply": ..., "event": ...}`: `event` is one line of a trace (`mlxspec.trace.file`), so code that
-draws a recording can draw the feed. A client that connects late first receives the start of every
-running reply. A watcher that reads too slowly loses events; an event named `lost` reports how many.
+`GET /metrics` has the counts in Prometheus' text format. `GET /v1/events` is a stream of
+server-sent events named `reply`. Their data is `{"model": ..., "reply": ..., "event": ...}`:
+`event` is one line of a trace (`mlxspec.trace.file`), so code that draws a recording can draw the
+feed. A client that connects late first receives the start of every running reply. A watcher that
+reads too slowly loses events; an event named `lost` reports how many.
 
 The engine thread hands events over without waiting. The event loop of the server formats them, and
 only while there are watchers.
@@ -11,7 +12,8 @@ only while there are watchers.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from threading import Lock
 
@@ -20,6 +22,17 @@ from mlxspec.trace.file import event_to_json
 
 MOST_WATCHERS = 16
 _MOST_HELD = 2000  # events queued for one watcher
+
+_COUNTED = {
+    "prompt_tokens": "prompt_tokens",
+    "cached_tokens": "reused_tokens",
+    "generated_tokens": "generated_tokens",
+    "draft_tokens": "drafted",
+    "accepted_draft_tokens": "accepted",
+    "drafted_rounds": "rounds",
+    "plain_rounds": "plain_forwards",
+}
+"""The figure of a reply that each count adds up."""
 
 
 class _Watcher:
@@ -30,22 +43,26 @@ class _Watcher:
         self.queue: asyncio.Queue[str] = asyncio.Queue(_MOST_HELD)  # "" ends the stream
         self.num_lost = 0
 
-    def put(self, line: str) -> None:
-        if self.queue.full():
-            self.num_lost += 1
-        else:
-            self.queue.put_nowait(line)
-
 
 class Feed:
-    """Sends events to all watchers; stores none for later ones."""
+    """Counts replies, and sends events to all watchers; stores none for later ones."""
 
     def __init__(self) -> None:
+        names = ("requests", "refused", "replies", *_COUNTED)
+        self.counts = Counter(dict.fromkeys(names, 0))  # one thread alone changes each
         self._lock = Lock()
         self._watchers: list[_Watcher] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop of all watchers
         self._number = 0
         self._begun: dict[str, tuple[str, Event]] = {}  # start of each unfinished reply, by name
+
+    def metrics(self, gauges: Mapping[str, float]) -> str:
+        """Return the counts, and other numbers of now, in Prometheus' text format."""
+        rows = [(f"{name}_total", "counter", str(count)) for name, count in self.counts.items()]
+        rows += [(name, "gauge", str(value)) for name, value in gauges.items()]
+        return "".join(
+            f"# TYPE mlxspec_{name} {kind}\nmlxspec_{name} {value}\n" for name, kind, value in rows
+        )
 
     @property
     def is_full(self) -> bool:
@@ -53,7 +70,10 @@ class Feed:
         return len(self._watchers) >= MOST_WATCHERS
 
     def publish(self, model: str, name: str, event: Event) -> None:
-        """Send an event of a reply. Called in the engine thread; never waits for a watcher."""
+        """Count and send an event of a reply. Called in the engine thread; waits for no watcher."""
+        if isinstance(event, GenerationFinished):
+            self.counts["replies"] += 1
+            self.counts.update({name: event.stats[field] for name, field in _COUNTED.items()})
         with self._lock:
             self._number += 1
             if isinstance(event, GenerationStarted):
@@ -74,11 +94,15 @@ class Feed:
 
     async def lines(self, keep_alive_s: float) -> AsyncIterator[str]:
         """Yield all events from now on, and a comment after every silence."""
-        watcher, begun = self._join()
+        with self._lock:
+            watcher = _Watcher(self._number)
+            self._watchers.append(watcher)
+            self._loop = asyncio.get_running_loop()
+            begun = [(model, name, event) for name, (model, event) in self._begun.items()]
         try:
             yield ": the events of replies from now on\n\n"
-            for line in begun:
-                yield line
+            for one in begun:
+                yield _line(*one)
             while True:
                 try:
                     line = await asyncio.wait_for(watcher.queue.get(), keep_alive_s)
@@ -94,19 +118,14 @@ class Feed:
             with self._lock:
                 self._watchers.remove(watcher)
 
-    def _join(self) -> tuple[_Watcher, list[str]]:
-        with self._lock:
-            watcher = _Watcher(self._number)
-            self._watchers.append(watcher)
-            self._loop = asyncio.get_running_loop()
-            begun = [(model, name, event) for name, (model, event) in self._begun.items()]
-        return watcher, [_line(*one) for one in begun]
-
     def _spread(self, number: int, model: str, name: str, event: Event) -> None:
         line = _line(model, name, event)
         for watcher in self._watchers:
             if number > watcher.since:
-                watcher.put(line)
+                if watcher.queue.full():
+                    watcher.num_lost += 1
+                else:
+                    watcher.queue.put_nowait(line)
 
 
 def _line(model: str, name: str, event: Event) -> str:

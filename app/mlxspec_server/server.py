@@ -30,12 +30,10 @@ from mlxspec_server.apis.chat import ChatCompletion
 from mlxspec_server.apis.completions import Completion
 from mlxspec_server.apis.messages import Message, message_chat, message_tools
 from mlxspec_server.apis.responses import OpenAIResponse
-from mlxspec_server.body import Body, received_body
+from mlxspec_server.body import Body, Refusal, received_body
 from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.feed import MOST_WATCHERS, Feed
-from mlxspec_server.metrics import Counts
 from mlxspec_server.page.document import live_page, page_headers
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.settings import ServerSettings
 from mlxspec_server.shelf import Offer, Shelf
 from mlxspec_server.turns import chat_prompt
@@ -62,15 +60,14 @@ class Server:
     settings: ServerSettings
     thread: EngineThread
     feed: Feed
-    counts: Counts
     answers: Answers
 
     @staticmethod
     def of(shelf: Shelf, settings: ServerSettings) -> "Server":
         """Return a server for some models; its thread starts with the app."""
-        feed, counts = Feed(), Counts()
-        thread = EngineThread(shelf, counts, feed.publish)
-        return Server(settings, thread, feed, counts, Answers(settings, thread, counts))
+        feed = Feed()
+        thread = EngineThread(shelf, feed.publish)
+        return Server(settings, thread, feed, Answers(settings, thread, feed))
 
     def app(self) -> Starlette:
         post: dict[str, Act] = {path: partial(self._reply, api) for path, api in APIS.items()}
@@ -155,7 +152,7 @@ class Server:
 
     async def _metrics(self, request: Request) -> Response:
         gauges = {"replies_running": self.thread.num_replies}
-        return PlainTextResponse(self.counts.as_text(gauges))
+        return PlainTextResponse(self.feed.metrics(gauges))
 
     async def _events(self, request: Request) -> Response:
         if self.feed.is_full:
@@ -172,7 +169,7 @@ class Server:
             self._check_key(request)
             return await act(request)
         except Refusal as refusal:
-            self.counts.add("refused")
+            self.feed.counts["refused"] += 1
             return refusal.answer(request.url.path)
         except ClientDisconnect:
             return Response(status_code=CLIENT_GONE)  # while it sent its body

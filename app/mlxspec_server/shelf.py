@@ -11,7 +11,7 @@ from mlxspec.batch.open import OpenBatch
 from mlxspec.device.memory import usable_gb
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.engine.engine import Engine
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 from mlxspec_server.tools.calls import ToolFormat
 
 _OF_MODEL = 1.3  # memory of a model relative to its weights: cache rows, activations

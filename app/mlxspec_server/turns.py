@@ -14,7 +14,7 @@ from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.errors import MlxspecError
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 from mlxspec_server.shelf import Loaded
 from mlxspec_server.tools.calls import told_tools, told_turn
 from mlxspec_server.tools.choice import Tool

@@ -20,9 +20,9 @@ from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import Channel, Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
+from mlxspec_server.body import Refusal
 from mlxspec_server.engine_thread import EngineThread, Ticket
 from mlxspec_server.pieces import Piece, TokenLogprob
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.shelf import Loaded
 from mlxspec_server.tools.calls import ToolFormat, demanding
 from mlxspec_server.tools.choice import ToolChoice

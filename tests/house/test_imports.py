@@ -50,10 +50,10 @@ FLOORS = {
         {"bench"},
     ],
     "mlxspec_server": [
-        {"refusals", "settings", "feed", "page", "pieces", "metrics"},
+        {"body", "settings", "feed", "page", "pieces"},
         {"tools"},
-        {"body", "connections", "shelf"},
-        {"fields", "turns", "engine_thread"},
+        {"shelf"},
+        {"turns", "engine_thread"},
         {"asking"},
         {"writing"},
         {"apis"},

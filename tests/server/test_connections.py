@@ -102,7 +102,7 @@ def test_a_request_that_stalls_is_cut(part):
         for connection, sent in zip(connections, stalled, strict=True):
             connection.sendall(sent)
         assert [read(connection) for connection in connections] == [b""] * len(stalled)
-        assert server.counts.as_text({}).count("mlxspec_requests_total 0")
+        assert server.feed.metrics({}).count("mlxspec_requests_total 0")
 
 
 def test_bytes_of_a_header_that_drip_win_no_time():

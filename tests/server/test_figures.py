@@ -2,9 +2,10 @@
 
 import pytest
 
+from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_server.apis.base import timings_of, usage_of
-from mlxspec_server.metrics import Counts
+from mlxspec_server.feed import Feed
 from tests.support.served import ASKED, MODEL, engine, serving, shelf, told
 from tests.support.tiny import tiny_model
 
@@ -69,11 +70,11 @@ def test_timings_tell_the_reading_of_a_prompt_from_the_writing_after_it():
 
 
 def test_the_metrics_add_up_each_figure_under_its_own_name():
-    counts = Counts()
+    feed = Feed()
     for stats in (FIRST, SECOND):
-        counts.add_reply(stats)
-    counts.add("requests")
-    lines = counts.as_text({"replies_now": 2}).splitlines()
+        feed.publish("tiny", "one", GenerationFinished(0.0, "stop", stats=stats))
+    feed.counts["requests"] += 1
+    lines = feed.metrics({"replies_now": 2}).splitlines()
     told = dict(line.split() for line in lines if not line.startswith("#"))
     assert told == {
         "mlxspec_requests_total": "1",

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_server import engine_thread
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
 from tests.support.served import (

@@ -9,10 +9,9 @@ import pytest
 from jsonschema import validate
 
 from mlxspec.grammar.compiled import Grammars
-from mlxspec_server.refusals import Refusal
-from mlxspec_server.tools.calls import ToolFormat
+from mlxspec_server.body import Refusal
+from mlxspec_server.tools.calls import ToolFormat, demanded_grammar
 from mlxspec_server.tools.choice import ToolChoice, function_tools
-from mlxspec_server.tools.demand import demanded_grammar
 from mlxspec_server.tools.splitter import ToolSplitter
 from tests.support.pairwise import each_value
 from tests.support.served import ASKED, MESSAGES, MODEL, engine, serving, shelf, told

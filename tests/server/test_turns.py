@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.body import Body
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Body, Refusal
 from mlxspec_server.server import APIS
 from mlxspec_server.tools.calls import ToolFormat
 from mlxspec_server.turns import chat_prompt

@@ -10,7 +10,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFailed, PlainDecoded, PrefillProgress
 from mlxspec_server import writing as writing_module
 from mlxspec_server.asking import Ask
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.writing import Writing
 from tests.support.served import shelf

@@ -13,7 +13,6 @@ from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams
 from mlxspec_server.engine_thread import EngineThread, Ticket
-from mlxspec_server.metrics import Counts
 from mlxspec_server.run import config_of, listen
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
@@ -82,9 +81,9 @@ def listening(on=None, **settings):
     assert not thread.is_alive()
 
 
-def prepared(watch=None):
+def prepared(watch=lambda model, name, event: None):
     """An engine thread that has not started, and the model that it has loaded."""
-    thread = EngineThread(shelf(), Counts(), watch)
+    thread = EngineThread(shelf(), watch)
     return thread, thread.shelf.load(thread.shelf.main)
 
 

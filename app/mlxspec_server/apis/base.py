@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from mlxspec import __version__
 from mlxspec_server.asking import Ask
+from mlxspec_server.body import Refusal
 from mlxspec_server.pieces import Piece, TokenLogprob
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.writing import Writing
 
 Lines = list[str]

@@ -6,9 +6,8 @@ from typing import Any
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import Lines, OpenAICompletions, ends_of, event, reason_of, said
 from mlxspec_server.asking import MOST_LOGPROBS, ask_of
-from mlxspec_server.body import Body
+from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece, ToolCall, calls_of
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.turns import Chat
 

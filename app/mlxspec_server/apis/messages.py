@@ -7,9 +7,8 @@ from mlxspec.params import GenerationParams
 from mlxspec.text.stream import TextStream
 from mlxspec_server.apis.base import Api, Lines, ends_of, event, reason_of, said, timings_of
 from mlxspec_server.asking import ask_of
-from mlxspec_server.body import Body
+from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece, ToolCall, calls_of
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.tools.choice import ToolChoice, function_tools
 from mlxspec_server.turns import Chat, Turn, arguments_of
 

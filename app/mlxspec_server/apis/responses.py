@@ -7,9 +7,8 @@ from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import Api, Lines, Stats, event, timings_of
 from mlxspec_server.apis.chat import chosen_tools
 from mlxspec_server.asking import ask_of
-from mlxspec_server.body import Body
+from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece
-from mlxspec_server.refusals import Refusal
 from mlxspec_server.turns import Chat, Turn, text_of
 
 _ELSEWHERE = ("_call", "_call_output", "_list_tools", "_approval_request", "_approval_response")

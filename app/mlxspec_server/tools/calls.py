@@ -1,7 +1,8 @@
-"""The format in which a model writes tool calls and mlx-lm reads them."""
+"""How a model writes tool calls: as mlx-lm reads them, and as a grammar demands them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -9,12 +10,12 @@ from typing import Any
 
 from mlx_lm import tokenizer_utils
 
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params.grammar import escaped
 from mlxspec.tokenizer import Tokenizer
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 from mlxspec_server.tools.choice import Tool, ToolChoice
-from mlxspec_server.tools.demand import demanded_grammar
-from mlxspec_server.tools.form import CallForm, form_of
+from mlxspec_server.tools.form import CallForm, Pairs, form_of
 
 _PLAIN = "json_tools"  # the format we describe to a model whose template has no tools
 _PLAIN_FORM = CallForm(
@@ -23,6 +24,9 @@ _PLAIN_FORM = CallForm(
     after="}\n</tool_call>",
     joint='}\n</tool_call>\n<tool_call>\n{"name": "',
 )
+
+_SPACES = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+_SHARED = ("$defs", "definitions")
 
 
 @dataclass(frozen=True)
@@ -92,3 +96,136 @@ def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
         arguments = json.dumps(call["arguments"], ensure_ascii=False)
         texts.append(f"{form.before}{call['name']}{form.middle}{arguments}{form.after}")
     return {"role": turn["role"], "content": "\n".join(texts)}
+
+
+# ---- calls that are demanded ------------------------------------------------------------------
+
+
+def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, int]) -> Grammar:
+    """Return the grammar of a reply that calls at least one of the demanded tools.
+
+    `special` holds the tokens without a text of their own, by name.
+    """
+    rules = _Rules(form, special)
+    try:
+        for index, tool in enumerate(choice.demanded):
+            rules.add(index, tool)
+        grammar = Grammar.lark(rules.text(choice.is_parallel))
+        return replace(grammar, unchecked=tuple(sorted(rules.unchecked)))
+    except ValueError as error:
+        raise Refusal(400, f"tools: {error}", "tools") from error
+
+
+class _Rules:
+    """Writes rules in llguidance's dialect of Lark."""
+
+    def __init__(self, form: CallForm, special: Mapping[str, int]) -> None:
+        self._form, self._special = form, special
+        names = sorted(special, key=len, reverse=True)
+        self._split = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        self.unchecked = set[str]()  # formats of the schemas
+        self._rules: list[str] = []
+        self._calls: list[str] = []  # names of the call rules
+        self._empty: list[str] = []  # rules of calls without arguments, if these end differently
+
+    def text(self, is_parallel: bool) -> str:
+        """Return the grammar of the added tools."""
+        form = self._form
+        before = self.literal(form.before)
+        more = ""
+        if is_parallel and form.joint is not None:
+            more = f"({self.literal(form.joint)} call)*"
+        texts = [f"{before} call {more} after"] if self._calls else []
+        texts += [f"{before} {name}" for name in self._empty]
+        after = self.literal(form.pairs.close if form.pairs else form.after)
+        calls = " | ".join(self._calls) or '""'
+        rules = [f"start: {' | '.join(texts)}", f"call: {calls}", f"after: {after}", *self._rules]
+        return "\n".join(rules) + "\n"
+
+    def add(self, index: int, tool: Tool) -> None:
+        function, name = tool["function"], f"call_{index}"
+        checked = _checked_schema(function)
+        schema = json.loads(checked.source)
+        self.unchecked.update(checked.unchecked)
+        if self._form.pairs is None:
+            words = self.literal(function["name"] + self._form.middle)
+            self._rules.append(f"{name}: {words} {_json(schema)}")
+            self._calls.append(name)
+            return
+        if not schema.get("required"):
+            empty = self.literal(function["name"] + self._form.pairs.empty)
+            self._rules.append(f"{name}_empty: {empty}")
+            self._empty.append(f"{name}_empty")
+        if schema["properties"]:
+            self._pairs(name, function["name"], schema, self._form.pairs)
+            self._calls.append(name)
+
+    def _pairs(self, name: str, function: str, schema: Mapping[str, Any], pairs: Pairs) -> None:
+        """Write the rules of arguments one by one, in the order of the schema.
+
+        `first` is the first argument; `rest` follows another one and starts with a gap.
+        """
+        properties, required = schema["properties"], set(schema.get("required", ()))
+        if not all(isinstance(part, Mapping) for part in properties.values()):
+            raise ValueError(f"the schema of {function} must have a schema for each property")
+        self._rules.append(f"{name}: {self.literal(function + pairs.open)} {name}_first_0")
+        for index, (key, part) in enumerate(properties.items()):
+            pair, later = f"{name}_pair_{index}", f"{name}_rest_{index + 1}"
+            value = self._value(f"{name}_value_{index}", part, schema, pairs)
+            self._rules.append(f"{pair}: {self.literal(key)} {value}")
+            first = f"{name}_first_{index}: {pair} {later}"
+            rest = f"{name}_rest_{index}: {self.literal(pairs.gap)} {pair} {later}"
+            if key not in required:
+                is_last = index + 1 == len(properties)
+                first += "" if is_last else f" | {name}_first_{index + 1}"
+                rest += f" | {later}"
+            self._rules += [first, rest]
+        self._rules.append(f'{name}_rest_{len(properties)}: ""')
+
+    def _value(
+        self, name: str, part: Mapping[str, Any], schema: Mapping[str, Any], pairs: Pairs
+    ) -> str:
+        shared = {word: schema[word] for word in _SHARED if word in schema}
+        if pairs.text is None or not _is_text(part):
+            left, right = pairs.other
+            return f"{self.literal(left)} {_json({**shared, **part})} {self.literal(right)}"
+        left, right = pairs.text
+        if "enum" in part:
+            words = " | ".join(self.literal(str(word)) for word in part["enum"])
+            return f"{self.literal(left)} ({words}) {self.literal(right)}"
+        ending = next(self._parts(right))
+        if ending in self._special:
+            self._rules.append(f"{name}: /(?s:.*)/")
+            return f"{self.literal(left)} {name} {self.literal(right)}"
+        self._rules.append(f"{name}[lazy]: /(?s:.*){escaped(ending)}/")
+        return f"{self.literal(left)} {name} {self.literal(right[len(ending) :])}"
+
+    def literal(self, text: str) -> str:
+        """Return a text in Lark's syntax, with special tokens by id."""
+        special = {name: f"<[{token}]>" for name, token in self._special.items()}
+        words = [
+            special.get(one) or json.dumps(one, ensure_ascii=False) for one in self._parts(text)
+        ]
+        return " ".join(words) or '""'
+
+    def _parts(self, text: str) -> Iterator[str]:
+        return (part for part in (self._split.split(text) if self._split else [text]) if part)
+
+
+def _checked_schema(function: Mapping[str, Any]) -> Grammar:
+    """Return the schema of the arguments, which must be an object."""
+    stated = function.get("parameters") or {}
+    schema = {"type": "object", "properties": {}, **stated} if isinstance(stated, Mapping) else None
+    if schema is None or schema["type"] != "object" or not isinstance(schema["properties"], dict):
+        raise ValueError(f"the arguments of {function['name']} must be an object of JSON")
+    return Grammar.json_schema(schema)
+
+
+def _is_text(part: Mapping[str, Any]) -> bool:
+    if "enum" in part:
+        return all(isinstance(word, str) for word in part["enum"])
+    return part.get("type") == "string"
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return "%json " + json.dumps({**schema, "x-guidance": _SPACES})

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlxspec_server.refusals import Refusal
+from mlxspec_server.body import Refusal
 
 Tool = Mapping[str, Any]
 """A function in the format of OpenAI's chat API, which templates read too."""
