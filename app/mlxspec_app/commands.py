@@ -14,8 +14,7 @@ from typing import NamedTuple
 from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE
-from mlxspec_app.conversation.inks import INKS, Ink
-from mlxspec_app.conversation.views import VIEWS, View
+from mlxspec_app.conversation.views import INKS, VIEWS, Ink, View
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.themes import THEMES
 

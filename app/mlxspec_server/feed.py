@@ -73,7 +73,7 @@ class Feed:
         """Count and send an event of a reply. Called in the engine thread; waits for no watcher."""
         if isinstance(event, GenerationFinished):
             self.counts["replies"] += 1
-            self.counts.update({name: event.stats[field] for name, field in _COUNTED.items()})
+            self.counts.update({k: event.stats.get(field, 0) for k, field in _COUNTED.items()})
         with self._lock:
             self._number += 1
             if isinstance(event, GenerationStarted):

@@ -21,7 +21,7 @@ from mlxspec.trace.events import (
 from mlxspec_app.conversation.events import AlternativesFound, ChatCut, ReplyDiscarded
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Branch, FindAlternatives
-from mlxspec_app.conversation.token_facts import facts_of
+from mlxspec_app.conversation.tokens import facts_of
 from mlxspec_app.export import animation, film, html, markdown, picture
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of

@@ -14,7 +14,7 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.events import AnyEvent, SessionReady
-from mlxspec_app.conversation.read_only import ReadOnly
+from mlxspec_app.conversation.orders import ReadOnly
 from mlxspec_app.conversation.state import ChatState
 
 TOKENS_PER_ROUND = 4

@@ -57,10 +57,7 @@ def plain_speed(costs: PlainCosts, stats: GenerationStats, context: int) -> Plai
 
 
 def speedup(reply: Reply) -> float | None:
-    """Return the speed-up over plain decoding that is stored with a reply, else by its figures.
-
-    It is None without drafts or a measurement.
-    """
+    """Return the speed-up over plain decoding; None without drafts or a measurement."""
     if reply.measured is not None:
         return reply.measured.speedup
     if reply.plain is None or not reply.stats.rounds:
@@ -91,30 +88,27 @@ def counted(replies: Iterable[Reply]) -> list[Reply]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The speed of plain decoding in a session, and whether drafts fall short of it.
-
-    Attributes:
-        cost: The last measurement; `costs` has all of them.
-        slowdown: Share of plain decoding's speed that the running reply has lost for some seconds,
-            while the user is warned of it; else None. A session warns once.
-        last_fast_s: When the running reply was last as fast as plain decoding, in seconds since its
-            start.
-    """
+    """The speed of plain decoding in a session, and whether drafts fall short of it."""
 
     costs: PlainCosts = PlainCosts()
-    cost: CostMeasured | None = None
-    slowdown: float | None = None
-    was_warned: bool = False
-    last_fast_s: float = 0.0
+    cost: CostMeasured | None = None  # the last measurement
+    slow_reply: int | None = None  # number of the reply of which the user is warned, once a session
+    last_fast_s: float = 0.0  # when the running reply was last as fast as plain decoding
+
+    def slowdown(self, reply: Reply | None) -> float | None:
+        """Return the share of plain decoding's speed that a slow reply loses; None for others."""
+        if reply is None or reply.number != self.slow_reply:
+            return None
+        gain = speedup(reply)
+        return 1 - gain if gain is not None and gain < 1 else None
 
     def measured(self, cost: CostMeasured, reply: Reply | None, context: int) -> "Baseline":
         """Return the baseline after a measurement, which also applies to the reply before it."""
         new = replace(self, costs=self.costs.after(cost), cost=cost)
-        if reply is None:
-            return new
-        reply.cost = cost
-        reply.plain = plain_speed(new.costs, reply.stats, context)
-        return new._still_true(reply)
+        if reply is not None:
+            reply.cost = cost
+            reply.plain = plain_speed(new.costs, reply.stats, context)
+        return new
 
     def afresh(self) -> "Baseline":
         """Return the baseline for another drafter of the same target."""
@@ -123,23 +117,15 @@ class Baseline:
     def before(self, reply: Reply) -> "Baseline":
         """Return the baseline for a new reply."""
         reply.cost = self.cost
-        return replace(self, slowdown=None, last_fast_s=0.0)
+        return replace(self, last_fast_s=0.0)
 
     def after_round(self, reply: Reply, context: int) -> "Baseline":
         """Return the baseline after another round of a reply, and compare the reply with it."""
         reply.plain = plain_speed(self.costs, reply.stats, context)
         gain, now = speedup(reply), reply.stats.total_s
         if gain is None or gain >= 1:
-            return replace(self, slowdown=None, last_fast_s=now)
+            return replace(self, last_fast_s=now)
         # both speeds leave the prefill out, so its time is not slow time
         slow_s = now - max(self.last_fast_s, reply.stats.prefill_s)
-        if self.was_warned or slow_s < _SLOW_FOR_S:
-            return self._still_true(reply)
-        return replace(self, slowdown=1 - gain, was_warned=True)
-
-    def _still_true(self, reply: Reply) -> "Baseline":
-        """Return the baseline with its present slowdown, or without one that is no longer true."""
-        gain = speedup(reply)
-        if self.slowdown is None:
-            return self
-        return replace(self, slowdown=1 - gain if gain is not None and gain < 1 else None)
+        is_first = self.slow_reply is None and slow_s >= _SLOW_FOR_S
+        return replace(self, slow_reply=reply.number) if is_first else self

@@ -10,35 +10,32 @@ from mlxspec_app.conversation.messages import Message
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which models to load, and with which cache.
+    """Which models to load, and with which cache."""
 
-    `model` is a folder, a file or a hub id, "" for the default model. `drafter` is a value of
-    `--drafter`. `max_kv_size` is the number of rows of a rotating cache, None for a full cache.
-    """
-
-    model: str = ""
-    drafter: str = "auto"
-    max_kv_size: int | None = None
+    model: str = ""  # a folder, a file or a hub id; "" for the default model
+    drafter: str = "auto"  # a value of `--drafter`
+    max_kv_size: int | None = None  # rows of a rotating cache; None for a full cache
 
     def has_same_target(self, other: "ModelChoice | None") -> bool:
         """Return whether only the drafter differs: the target and its cache stay as they are."""
         return other is not None and replace(other, drafter=self.drafter) == self
 
 
-@dataclass(frozen=True)
-class SessionOpening:
-    """The session started to load its models.
+class SessionEvent:
+    """What a session reports beside the events of its engine."""
 
-    A name is "" if unknown. `choice` is None where the user cannot choose.
-    """
+
+@dataclass(frozen=True)
+class SessionOpening(SessionEvent):
+    """The session started to load its models; an unknown name is ""."""
 
     target: str = ""
     drafter: str = ""
-    choice: ModelChoice | None = None
+    choice: ModelChoice | None = None  # None where the user cannot choose
 
 
 @dataclass(frozen=True)
-class LoadProgress:
+class LoadProgress(SessionEvent):
     """The progress of a download in bytes; `total` is 0 if unknown."""
 
     done: int
@@ -46,12 +43,12 @@ class LoadProgress:
 
 
 @dataclass(frozen=True)
-class SessionReady:
+class SessionReady(SessionEvent):
     """The models are loaded; a message can be sent."""
 
 
 @dataclass(frozen=True)
-class LoadFailed:
+class LoadFailed(SessionEvent):
     """Other models could not be loaded; the earlier ones return and `SessionOpening` follows."""
 
     choice: ModelChoice
@@ -60,7 +57,7 @@ class LoadFailed:
 
 
 @dataclass(frozen=True)
-class SessionFailed:
+class SessionFailed(SessionEvent):
     """There is no model, most likely because the first one could not be loaded.
 
     If the session is not over, `Load` accepts another model.
@@ -72,7 +69,7 @@ class SessionFailed:
 
 
 @dataclass(frozen=True)
-class SessionNotice:
+class SessionNotice(SessionEvent):
     """A notice for the user; `is_trouble` says whether it reports a problem."""
 
     message: str
@@ -80,56 +77,42 @@ class SessionNotice:
 
 
 @dataclass(frozen=True)
-class ReplyDiscarded:
+class ReplyDiscarded(SessionEvent):
     """The last reply is written again: its text no longer counts."""
 
 
 @dataclass(frozen=True)
-class ChatCleared:
+class ChatCleared(SessionEvent):
     """A new chat started: the conversation is empty."""
 
 
 @dataclass(frozen=True)
-class ChatOpened:
-    """An earlier chat was opened: the conversation holds its messages, oldest first.
-
-    `chat` is its number in the store, if any, and `leaf` that of its last message, if any.
-    """
+class ChatOpened(SessionEvent):
+    """An earlier chat was opened: the conversation holds its messages, oldest first."""
 
     messages: tuple[Message, ...]
     system: str | None = None
-    chat: int | None = None
-    leaf: int | None = None
+    chat: int | None = None  # its number in the store, if any
+    leaf: int | None = None  # the number of its last message, if any
 
 
 @dataclass(frozen=True)
-class ChatCut:
+class ChatCut(SessionEvent):
     """The conversation was cut to its first `num_turns` user turns; another turn follows."""
 
     num_turns: int
 
 
 @dataclass(frozen=True)
-class ContextFull:
-    """The last turn no longer fits the model's context and gets no reply.
+class ContextFull(SessionEvent):
+    """The last turn no longer fits the model's context and gets no reply."""
 
-    `context_length` is the number of tokens that fit, 0 if unknown. `fits_alone` says whether the
-    turn would fit without the earlier ones.
-    """
-
-    context_length: int = 0
-    fits_alone: bool = True
+    context_length: int = 0  # tokens that fit; 0 if unknown
+    fits_alone: bool = True  # whether the turn would fit without the earlier ones
 
 
 @dataclass(frozen=True)
-class TurnsForgotten:
-    """The oldest turns no longer fit the context; `num_turns` counts all that are left out."""
-
-    num_turns: int
-
-
-@dataclass(frozen=True)
-class ProofProgress:
+class ProofProgress(SessionEvent):
     """The progress of the comparison of the last reply with plain decoding, in tokens."""
 
     done: int
@@ -137,7 +120,7 @@ class ProofProgress:
 
 
 @dataclass(frozen=True)
-class ProofFinished:
+class ProofFinished(SessionEvent):
     """The comparison of the last reply with plain decoding ended.
 
     If it was impossible, `proof` is None and `message` says why.
@@ -148,7 +131,7 @@ class ProofFinished:
 
 
 @dataclass(frozen=True)
-class AlternativesFound:
+class AlternativesFound(SessionEvent):
     """The most probable tokens for one position of a reply.
 
     `turn` is the index of the user turn that the reply answers, among those on the screen;
@@ -162,14 +145,14 @@ class AlternativesFound:
 
 
 @dataclass(frozen=True)
-class RaceProgress:
+class RaceProgress(SessionEvent):
     """A run of a race started, with this drafter; the runs are recorded one after the other."""
 
     drafter: str
 
 
 @dataclass(frozen=True)
-class RaceFinished:
+class RaceFinished(SessionEvent):
     """Both runs of a race are recorded, or the race was impossible.
 
     If it was impossible, both are empty and `message` says why.
@@ -180,25 +163,4 @@ class RaceFinished:
     message: str = ""
 
 
-SessionEvent = (
-    SessionOpening
-    | LoadProgress
-    | SessionReady
-    | LoadFailed
-    | SessionFailed
-    | SessionNotice
-    | ReplyDiscarded
-    | ChatCleared
-    | ChatOpened
-    | ChatCut
-    | ContextFull
-    | TurnsForgotten
-    | ProofProgress
-    | ProofFinished
-    | AlternativesFound
-    | RaceProgress
-    | RaceFinished
-)
-
 AnyEvent = Event | SessionEvent
-"""What a session sends: events of the engine, and its own."""

@@ -1,45 +1,44 @@
 """How events and orders change the state of a screen.
 
 An event comes from the session or from a recording. An order changes the state before the session
-reports. The result depends neither on the origin nor on the clock.
+reports. The result depends neither on the origin nor on the clock. In a damaged trace any event may
+be missing: one that does not fit the state changes only what it can, and one that needs a reply
+starts one if none is open.
 """
 
 from collections.abc import Iterable
 
-from mlxspec.trace.events import TurnStarted
-from mlxspec_app.conversation.baseline import Baseline
-from mlxspec_app.conversation.events import (
-    AlternativesFound,
-    AnyEvent,
-    ChatCleared,
-    ChatCut,
-    ChatOpened,
-    ContextFull,
-    LoadFailed,
-    LoadProgress,
-    ProofFinished,
-    ProofProgress,
-    RaceFinished,
-    RaceProgress,
-    ReplyDiscarded,
-    SessionFailed,
-    SessionNotice,
-    SessionOpening,
-    SessionReady,
-    TurnsForgotten,
+from mlxspec.trace.events import (
+    CostMeasured,
+    DrafterFailed,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    Event,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+    PrefillProgress,
+    SpeedupMeasured,
+    TokensKept,
+    TurnStarted,
 )
-from mlxspec_app.conversation.messages import OWN_PROMPT, EarlierReplies, Message, Reply, Span
+from mlxspec_app.conversation import events
+from mlxspec_app.conversation.baseline import Baseline, compare
+from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span, num_copied
 from mlxspec_app.conversation.orders import Awaited, Order, Stop
-from mlxspec_app.conversation.reply_events import apply_to_reply
+from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
 
 _RACE = "race:"  # starts the notice about a run that is being recorded
+_MOST_COMPARED = 64  # replies; a drafter forgets old text too
 
 
-def fold(events: Iterable[AnyEvent], state: ChatState | None = None) -> ChatState:
-    """Return the state after the events; a given `state` is changed in place."""
+def fold(happened: Iterable[events.AnyEvent], state: ChatState | None = None) -> ChatState:
+    """Return the state after some events; a given `state` is changed in place."""
     state = ChatState() if state is None else state
-    for event in events:
+    for event in happened:
         apply(state, event)
     return state
 
@@ -52,73 +51,77 @@ def note_order(state: ChatState, order: Order) -> None:
         state.wait()
 
 
-def apply(state: ChatState, event: AnyEvent) -> None:
-    """Change the state by an event; one that does not fit the state changes only what it can."""
+def apply(state: ChatState, event: events.AnyEvent) -> None:
+    """Change the state by an event."""
     match event:
+        case events.SessionEvent():
+            _apply_session_event(state, event)
+        case TurnStarted("system", text):
+            _set_system(state, text)
         case TurnStarted():
             _begin_turn(state, event)
-        case SessionOpening() | LoadProgress() | SessionReady() | LoadFailed() | SessionFailed():
-            _load(state, event)
-        case SessionNotice(message, is_trouble):
+        case CostMeasured():
+            state.baseline = state.baseline.measured(event, state.reply, state.context)
+        case SpeedupMeasured():
+            if state.reply is not None:
+                compare(state.reply, event)
+        case _:
+            _apply_to_reply(state, event)
+
+
+def _apply_session_event(state: ChatState, event: events.SessionEvent) -> None:
+    match event:
+        case events.LoadProgress():
+            state.loading = event
+        case events.SessionNotice(message, is_trouble):
             (state.notices if is_trouble else state.news).append(message)
-        case ReplyDiscarded():
+        case events.ReplyDiscarded():
             _discard(state)
-        case ChatCleared():
+        case events.ChatCleared():
             _begin_chat(state, ())  # the system prompt also applies to the new chat
-        case ChatOpened():
+        case events.ChatOpened():
             state.system = event.system or ""
             _begin_chat(state, event.messages)
-        case ChatCut(num_turns):
+        case events.ChatCut(num_turns):
             _cut(state, num_turns)
-        case ContextFull():
+        case events.ContextFull():
             state.is_full = True
             state.context_length = event.context_length or state.context_length
-        case TurnsForgotten(num_turns):
-            turns = "turn no longer fits" if num_turns == 1 else "turns no longer fit"
-            state.notices.append(
-                f"the oldest {num_turns} {turns} the context: the model no longer sees them"
-            )
-        case ProofProgress() | ProofFinished():
+        case events.ProofProgress() | events.ProofFinished():
             _prove(state, event)
-        case AlternativesFound():
+        case events.AlternativesFound():
             if state.phase == "busy":  # the result belongs to the token in view, not to the chat
                 state.phase = "ready"
-        case RaceProgress() | RaceFinished():
+        case events.RaceProgress() | events.RaceFinished():
             _race(state, event)
         case _:
-            apply_to_reply(state, event)
+            state.loading = None
+            _load(state, event)
 
 
-def _load(
-    state: ChatState,
-    event: SessionOpening | LoadProgress | SessionReady | LoadFailed | SessionFailed,
-) -> None:
+def _load(state: ChatState, event: events.SessionEvent) -> None:
     match event:
-        case LoadProgress():
-            state.loading = event
-            return
-        case LoadFailed():
+        case events.LoadFailed():
             state.load_failure = event
-        case SessionReady():
+        case events.SessionReady():
             state.phase = "ready"
-        case SessionFailed():
+        case events.SessionFailed():
             state.phase, state.error = "failed", event.message
             state.choice = None if event.is_over else state.choice
-        case SessionOpening(target, drafter, choice):
+        case events.SessionOpening(target, drafter, choice):
             if state.phase != "loading":  # else the earlier models return after a failure
                 state.load_failure = None
             state.phase, state.error = "loading", ""
             is_same_target = choice is not None and choice.has_same_target(state.choice)
             state.target, state.drafter, state.choice = target, drafter, choice
             state.baseline = state.baseline.afresh() if is_same_target else Baseline()
-            state.earlier = EarlierReplies()  # another drafter has seen no reply
-    state.loading = None
+            state.earlier = ()  # another drafter has seen no reply
+
+
+# ---- messages --------------------------------------------------------------------------------
 
 
 def _begin_turn(state: ChatState, event: TurnStarted) -> None:
-    if event.role == "system":
-        _set_system(state, event.text)
-        return
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.is_stopping = False
@@ -181,9 +184,9 @@ def _context_of(messages: list[Message]) -> int:
     return 0
 
 
-def _prove(state: ChatState, event: ProofProgress | ProofFinished) -> None:
+def _prove(state: ChatState, event: events.ProofProgress | events.ProofFinished) -> None:
     reply = state.reply
-    if isinstance(event, ProofProgress):
+    if isinstance(event, events.ProofProgress):
         if reply is not None:
             state.phase = "busy"
             reply.proof = f"decoding plainly: {event.done} of {event.total} tokens are the same"
@@ -197,12 +200,85 @@ def _prove(state: ChatState, event: ProofProgress | ProofFinished) -> None:
     reply.proof, reply.is_proven = proof.describe(), proof.is_identical if is_known else None
 
 
-def _race(state: ChatState, event: RaceProgress | RaceFinished) -> None:
+def _race(state: ChatState, event: events.RaceProgress | events.RaceFinished) -> None:
     state.news[:] = [news for news in state.news if not news.startswith(_RACE)]
-    if isinstance(event, RaceProgress):
+    if isinstance(event, events.RaceProgress):
         state.phase = "busy"
         state.news.append(f"{_RACE} recording the run with drafter {event.drafter} · Esc stops")
         return
     state.phase = "ready"
     if event.message:
         state.notices.append(event.message)
+
+
+# ---- the open reply --------------------------------------------------------------------------
+
+
+def _apply_to_reply(state: ChatState, event: Event) -> None:
+    reply = state.messages[-1] if state.messages else None
+    is_begun = isinstance(reply, Reply) and reply.started is not None
+    is_next = is_begun and isinstance(event, GenerationStarted)  # the reply before never ended
+    if not isinstance(reply, Reply) or reply.is_finished or is_next:
+        reply = Reply()
+        state.messages.append(reply)
+    reply.stats.add(event)
+    match event:
+        case GenerationStarted():
+            state.phase, state.repeats_turn, state.draft = "busy", False, None
+            state.target, state.drafter = event.target, event.drafter
+            state.context_length = event.context_length
+            state.baseline = state.baseline.before(reply)
+            reply.started = event
+        case TokensKept():
+            reply.kept = event
+            reply.spans.extend(Span.of(token, 0, "") for token in event.emit if token.text)
+            reply.tokens += [token.token for token in event.emit]
+        case PrefillProgress():
+            reply.prefill, state.context = event, event.done
+        case DraftProposed():
+            state.draft = event
+        case DraftVerified() | PlainDecoded():
+            _add_round(state, reply, event)
+        case DrafterFailed(drafter=drafter, message=why):
+            reply.drafter_fault = why
+            state.notices.append(
+                f"the drafter {drafter} failed, so the model continues without it: {why}"
+            )
+        case GenerationFinished():
+            _finish(state, reply, event)
+        case GenerationFailed():
+            reply.error, reply.traceback = event.message or "the reply was cut off", event.traceback
+            state.phase, state.repeats_turn = "ready", False
+
+
+def _add_round(state: ChatState, reply: Reply, event: DraftVerified | PlainDecoded) -> None:
+    draft, state.draft = state.draft, None
+    # in a damaged trace the last draft may belong to another round
+    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
+    round_ = Round(draft if fits else None, event)
+    reply.rounds.append(round_)
+    reply.pace.add(round_)
+    pairs = zip(event.emit, round_.sources, strict=True)
+    reply.spans.extend(Span.of(token, event.r, source) for token, source in pairs if token.text)
+    state.context = event.context
+    state.baseline = state.baseline.after_round(reply, state.context)
+    num_kept = reply.stats.kept_tokens
+    was_copy = reply.num_copied == len(reply.tokens) - num_kept
+    reply.tokens += [token.token for token in event.emit]
+    if was_copy:  # else it differs from every earlier reply already
+        reply.num_copied = num_copied(reply.tokens, state.earlier, num_kept)
+
+
+def _finish(state: ChatState, reply: Reply, event: GenerationFinished) -> None:
+    reply.reason = event.reason
+    if event.text:
+        last = reply.rounds[-1].verdict if reply.rounds else None
+        token = last.emit[-1] if last is not None and last.emit else EmittedToken(-1, "", "plain")
+        r = last.r if last is not None else 0
+        reply.spans.append(Span(event.text, token.kind, r, channel=token.channel))
+    # the stats of a trace may hold anything: show a plausible figure or none
+    memory = event.stats.get("peak_memory_gb")
+    if isinstance(memory, int | float) and 0 < memory < 1e6:
+        reply.peak_memory = float(memory)
+    state.phase = "ready"
+    state.earlier = (*state.earlier, tuple(reply.tokens))[-_MOST_COMPARED:]

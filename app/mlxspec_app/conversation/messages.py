@@ -20,7 +20,6 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.rounds import Pace, Round
 
 _FEWEST_COPIED = 8  # short replies are alike without being copies
-_MOST_COMPARED = 64  # a drafter forgets old text too
 
 OWN_PROMPT = "(the model's own)"
 """Stands for the system prompt after `/system -`: an empty message would be an empty box."""
@@ -30,17 +29,14 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Text that one emitted token released, with p and q, if known.
-
-    `kind` is None outside of replies; `source` is "" for a token that was not drafted.
-    """
+    """Text that one emitted token released, with p and q, if known."""
 
     text: str
-    kind: TokenKind | None = None
+    kind: TokenKind | None = None  # None outside of replies
     round: int = 0
     target_prob: float | None = None
     draft_prob: float | None = None
-    source: str = ""
+    source: str = ""  # the drafter; "" for a token that was not drafted
     channel: Channel = "answer"
 
     @classmethod
@@ -51,15 +47,11 @@ class Span:
 
 @dataclass(eq=False)
 class Message:
-    """One message; spans are added at the end only.
+    """One message; spans are added at the end only, so those of an earlier state are a prefix."""
 
-    `role` is "user", "system" or "assistant". `number` is unique in the process. Earlier states of
-    a message have the same number, and their spans are a prefix of its spans.
-    """
-
-    role: str
+    role: str  # "user", "system" or "assistant"
     spans: list[Span] = field(default_factory=list)
-    number: int = field(default_factory=lambda: next(_NUMBERS))
+    number: int = field(default_factory=lambda: next(_NUMBERS))  # the same in all its states
 
     @property
     def text(self) -> str:
@@ -69,57 +61,36 @@ class Message:
 
 @dataclass(frozen=True)
 class PlainSpeed:
-    """The speed of plain decoding at the context of a reply.
-
-    `tps` holds for `context` tokens in the cache. It was measured at the contexts `measured_at` and
-    is interpolated between two of them.
-    """
+    """The speed of plain decoding at the context of a reply."""
 
     tps: float
-    context: int
-    measured_at: tuple[int, ...]
+    context: int  # tokens in the cache
+    measured_at: tuple[int, ...]  # contexts; between two of them the speed is interpolated
 
 
 @dataclass(eq=False)
 class Reply(Message):
-    """A message of the model, and how it was generated.
-
-    Attributes:
-        started: None before the generation starts.
-        kept: The tokens of an earlier reply with which a branch starts; None for no branch.
-        prefill: The last progress of the prefill.
-        rounds: All finished target forwards; `pace` holds their running totals.
-        reason: Why it ended; None while it is written and after a failure.
-        drafter_fault: Why it continued without drafts, or "".
-        error: The error that ended it, or "".
-        peak_memory: In GB, if the engine reports it.
-        proof: The comparison with plain decoding as text; "" before it.
-        is_proven: Whether its text is that of plain decoding; None if unknown.
-        cost: The cost curve measured right after it, else the last one before it.
-        plain: The speed of plain decoding at its context, if measured.
-        num_copied: Number of its first tokens that repeat an earlier reply.
-        measured: Its comparison with plain decoding, once it is final.
-    """
+    """A message of the model, and how it was generated."""
 
     role: str = "assistant"
     started: GenerationStarted | None = None
-    kept: TokensKept | None = None
+    kept: TokensKept | None = None  # the tokens of an earlier reply with which a branch starts
     prefill: PrefillProgress | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
-    rounds: list[Round] = field(default_factory=list)
-    pace: Pace = field(default_factory=Pace)
-    reason: FinishReason | None = None
-    drafter_fault: str = ""
-    error: str = ""
+    rounds: list[Round] = field(default_factory=list)  # all finished target forwards
+    pace: Pace = field(default_factory=Pace)  # the running totals of the rounds
+    reason: FinishReason | None = None  # None while it is written and after a failure
+    drafter_fault: str = ""  # why it continued without drafts
+    error: str = ""  # what ended it
     traceback: str = ""
-    peak_memory: float | None = None
-    proof: str = ""
-    is_proven: bool | None = None
-    cost: CostMeasured | None = None
+    peak_memory: float | None = None  # GB
+    proof: str = ""  # the comparison with plain decoding in words
+    is_proven: bool | None = None  # whether its text is that of plain decoding
+    cost: CostMeasured | None = None  # measured right after it, else the last one before it
     tokens: list[int] = field(default_factory=list)
-    plain: PlainSpeed | None = None
-    num_copied: int = 0
-    measured: SpeedupMeasured | None = None
+    plain: PlainSpeed | None = None  # at its context
+    num_copied: int = 0  # first tokens that repeat an earlier reply
+    measured: SpeedupMeasured | None = None  # its final comparison with plain decoding
 
     @property
     def is_copy(self) -> bool:
@@ -142,26 +113,15 @@ class Reply(Message):
         return self.reason == "repeating"
 
 
-@dataclass(frozen=True)
-class EarlierReplies:
-    """The token ids of the replies that this session's drafter has seen, oldest first.
+def num_copied(tokens: Sequence[int], earlier: Iterable[Sequence[int]], num_kept: int) -> int:
+    """Return how many first tokens of a reply are those of an earlier one.
 
-    A drafter that learns from text drafts all of a reply that repeats one of them. The speed of
-    such a copy says nothing about new replies, so it is marked and left out of averages.
+    A drafter that learns from text drafts all of a reply that repeats one that it has seen. The
+    speed of such a copy says nothing about new replies, so it is marked and left out of averages.
+    The first `num_kept` tokens were given to the reply and do not count.
     """
-
-    replies: tuple[tuple[int, ...], ...] = ()
-
-    def after(self, tokens: Sequence[int]) -> "EarlierReplies":
-        return EarlierReplies((*self.replies, tuple(tokens))[-_MOST_COMPARED:])
-
-    def num_copied(self, tokens: Sequence[int], num_kept: int = 0) -> int:
-        """Return how many first tokens of a reply are those of an earlier one.
-
-        The first `num_kept` tokens were given to the reply and do not count.
-        """
-        alike = max((common_length(tokens, seen) for seen in self.replies), default=0)
-        return max(0, alike - num_kept)
+    alike = max((common_length(tokens, seen) for seen in earlier), default=0)
+    return max(0, alike - num_kept)
 
 
 def without_system(messages: Iterable[Message]) -> list[Message]:
@@ -171,7 +131,7 @@ def without_system(messages: Iterable[Message]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of the user and the reply to it, if any; `tokens` are the reply's, if known."""
+    """A message of the user and the reply to it, if any, with its tokens, if known."""
 
     user: str
     reply: str | None = None

@@ -1,4 +1,4 @@
-"""The orders to a session, as frozen records.
+"""The orders to a session, as frozen records, and the session that can carry out none of them.
 
 An order travels like an event, in the other direction: a screen sends it, the state notes it, the
 session queues it, and one `match` in the driver carries it out. Sessions carry orders out one after
@@ -7,34 +7,52 @@ the other, except `Stop`.
 
 from dataclasses import dataclass
 
-from mlxspec_app.conversation.events import ChatOpened, ModelChoice
+from mlxspec_app.conversation.events import (
+    AlternativesFound,
+    AnyEvent,
+    ChatOpened,
+    ModelChoice,
+    ProofFinished,
+    RaceFinished,
+    SessionNotice,
+)
+from mlxspec_app.conversation.state import ChatState
+
+
+class Order:
+    """What a session is told to do."""
+
+
+class Awaited(Order):
+    """An order that keeps the session busy; its first event comes late."""
+
+
+class Writing(Awaited):
+    """An order that adds text to the conversation."""
 
 
 @dataclass(frozen=True)
-class Say:
+class Say(Writing):
     """Answer a message; the events of the reply follow, `TurnStarted` first."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Regenerate:
+class Regenerate(Writing):
     """Write the last reply again; `ReplyDiscarded` comes first."""
 
 
 @dataclass(frozen=True)
-class Edit:
-    """Replace a user turn and all that followed; `ChatCut` comes first.
+class Edit(Writing):
+    """Replace a user turn and all that followed; `ChatCut` comes first."""
 
-    `turn` is an index among the user turns on the screen.
-    """
-
-    turn: int
+    turn: int  # index among the user turns on the screen
     text: str
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(Writing):
     """Write a reply again from a position on, with another token id there.
 
     `turn` and `position` are those of `FindAlternatives`. `ChatCut` and `ReplyDiscarded` come
@@ -47,66 +65,56 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class FindAlternatives:
-    """Find the most probable tokens for a position of a reply; `AlternativesFound` follows.
+class FindAlternatives(Awaited):
+    """Find the most probable tokens for a position of a reply; `AlternativesFound` follows."""
 
-    `turn` is the index of the user turn that the reply answers; `position` is the index of the
-    token in the reply.
-    """
-
-    turn: int
-    position: int
+    turn: int  # index of the user turn that the reply answers
+    position: int  # index of the token in the reply
 
 
 @dataclass(frozen=True)
-class Prove:
+class Prove(Awaited):
     """Decode the last reply once more without drafts; `ProofFinished` comes last."""
 
 
 @dataclass(frozen=True)
-class Race:
-    """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last.
+class Race(Awaited):
+    """Answer a prompt plainly, then with drafts, outside the chat; `RaceFinished` comes last."""
 
-    The prompt "" stands for the last one of the chat.
-    """
-
-    prompt: str = ""
+    prompt: str = ""  # "" for the last one of the chat
 
 
 @dataclass(frozen=True)
-class NewChat:
+class NewChat(Order):
     """Start an empty conversation; `ChatCleared` follows."""
 
 
 @dataclass(frozen=True)
-class OpenChat:
+class OpenChat(Order):
     """Continue an earlier chat; `chat` itself follows as an event."""
 
     chat: ChatOpened
 
 
 @dataclass(frozen=True)
-class SetSystem:
-    """Set the system prompt from the next reply on; "" is the model's own.
+class SetSystem(Order):
+    """Set the system prompt from the next reply on; `TurnStarted` of "system" follows."""
 
-    `TurnStarted` with the role "system" follows.
-    """
-
-    text: str
+    text: str  # "" for the model's own
 
 
 @dataclass(frozen=True)
-class ForgetOldest:
+class ForgetOldest(Order):
     """Allow or forbid to leave out the oldest turns when the context is full.
 
-    A turn that does not fit then gives `TurnsForgotten` if allowed, else `ContextFull`.
+    A turn that does not fit then gives a notice if allowed, else `ContextFull`.
     """
 
     is_allowed: bool
 
 
 @dataclass(frozen=True)
-class Load:
+class Load(Order):
     """Load other models for the same conversation; `SessionOpening` comes first.
 
     `Stop` ends a download. Then, and after an error, `LoadFailed` follows and the earlier models
@@ -117,12 +125,39 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Order):
     """End the running reply after its round, and the waiting orders at once."""
 
 
-Writing = Say | Regenerate | Edit | Branch
-"""Orders that add text to the conversation."""
-Awaited = Writing | FindAlternatives | Prove | Race
-"""Orders that keep the session busy; its first event comes late."""
-Order = Awaited | NewChat | OpenChat | SetSystem | ForgetOldest | Load | Stop
+class ReadOnly:
+    """A session without a model: it answers every order with the reason why it is impossible."""
+
+    settings = None
+
+    def __init__(self, what: str) -> None:
+        """Describe the session for every answer, such as "this is a recording"."""
+        self.news: list[AnyEvent | ChatState] = []
+        self._what = what
+
+    def send(self, order: Order) -> None:
+        what, here = self._what, f"{self._what}: no model is here to"
+        match order:
+            case Load():
+                self.notify(f"{what}: no other model can answer in it")
+            case Prove():
+                self.news.append(ProofFinished(None, f"{here} verify it"))
+            case FindAlternatives(turn, position):
+                why = f"{here} ask; it holds only what was drafted"
+                self.news.append(AlternativesFound(turn, position, message=why))
+            case Branch(turn, position):
+                why = f"{here} continue from there"
+                self.news.append(AlternativesFound(turn, position, message=why))
+            case Race():
+                self.news.append(RaceFinished(message=f"{here} race"))
+            case ForgetOldest():
+                pass  # no context fills here
+            case _:
+                self.notify(what)
+
+    def notify(self, message: str) -> None:
+        self.news.append(SessionNotice(message))

@@ -11,7 +11,7 @@ from typing import Literal
 from mlxspec.trace.events import DraftProposed
 from mlxspec_app.conversation.baseline import Baseline
 from mlxspec_app.conversation.events import LoadFailed, LoadProgress, ModelChoice
-from mlxspec_app.conversation.messages import EarlierReplies, Message, Reply
+from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round
 
 Phase = Literal["loading", "ready", "busy", "failed"]
@@ -21,45 +21,28 @@ carried out, such as a reply; `failed`: there is no model."""
 
 @dataclass
 class ChatState:
-    """The state of a session; an unknown name is "".
-
-    Attributes:
-        loading: The last progress of a download.
-        notices: Problems to report to the user, oldest first.
-        news: Notices that report no problem.
-        choice: The models that are loaded or loading; None where the user cannot choose.
-        load_failure: Why other models could not be loaded, until the next message or load.
-        error: Why there is no model, or "".
-        queue: Messages typed while the session could not take them.
-        context: Tokens in the cache.
-        context_length: Tokens that fit the context, or 0 if unknown.
-        is_full: Whether the last turn has no reply because the context is full.
-        is_stopping: Whether the user stopped the reply, or an earlier one.
-        system: The system prompt that was set, or "".
-        earlier: The replies that the drafter has seen.
-        draft: The draft whose verdict has not come yet.
-        repeats_turn: Whether the next turn event may repeat the last message.
-    """
+    """The state of a session; an unknown name is ""."""
 
     phase: Phase = "loading"
     target: str = ""
     drafter: str = ""
     loading: LoadProgress | None = None
     messages: list[Message] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    news: list[str] = field(default_factory=list)
-    choice: ModelChoice | None = None
-    load_failure: LoadFailed | None = None
-    error: str = ""
-    queue: list[str] = field(default_factory=list)
-    context: int = 0
-    context_length: int = 0
-    is_full: bool = False
-    is_stopping: bool = False
-    system: str = ""
-    earlier: EarlierReplies = field(default_factory=EarlierReplies)
+    notices: list[str] = field(default_factory=list)  # problems, oldest first
+    news: list[str] = field(default_factory=list)  # notices that report no problem
+    choice: ModelChoice | None = None  # None where the user cannot choose
+    load_failure: LoadFailed | None = None  # until the next message or load
+    error: str = ""  # why there is no model
+    queue: list[str] = field(default_factory=list)  # typed while the session could not take them
+    context: int = 0  # tokens in the cache
+    context_length: int = 0  # tokens that fit, or 0 if unknown
+    is_full: bool = False  # whether the last turn has no reply because the context is full
+    is_stopping: bool = False  # whether the user stopped the reply, or an earlier one
+    system: str = ""  # the system prompt that was set
+    earlier: tuple[tuple[int, ...], ...] = ()  # tokens of the replies that the drafter has seen
     baseline: Baseline = field(default_factory=Baseline)
-    draft: DraftProposed | None = field(default=None, repr=False)
+    draft: DraftProposed | None = field(default=None, repr=False)  # its verdict has not come yet
+    # Whether the next turn event may repeat the last message.
     repeats_turn: bool = field(default=False, repr=False)
 
     @property

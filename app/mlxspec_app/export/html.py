@@ -15,8 +15,8 @@ from mlxspec.trace.events import Event
 from mlxspec.trace.file import event_to_json
 from mlxspec.trace.stats import total
 from mlxspec_app.conversation.baseline import counted
-from mlxspec_app.conversation.inks import INKS, Ink, StyleName
 from mlxspec_app.conversation.messages import Reply
+from mlxspec_app.conversation.views import INKS, Ink, StyleName
 from mlxspec_app.export.html_chat import chat
 from mlxspec_app.export.html_stats import headline, statistics
 from mlxspec_app.export.looks import page_part, tints

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from html import escape
 
 from mlxspec_app.conversation.figures import plain_line, reply_figures
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
+from mlxspec_app.conversation.views import INKS
 from mlxspec_app.export.html_stats import round_table, statistics
 from mlxspec_app.export.recording import Written, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text

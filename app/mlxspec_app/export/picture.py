@@ -12,7 +12,7 @@ from typing import get_args
 
 from rich.cells import cell_len
 
-from mlxspec_app.conversation.inks import StyleName
+from mlxspec_app.conversation.views import StyleName
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.export.scene import Piece, Row, Scene

@@ -11,9 +11,9 @@ from rich.cells import cell_len, set_cell_size
 
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.figures import Part, reply_figures
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
+from mlxspec_app.conversation.views import INKS
 from mlxspec_app.export.recording import Recording, growth, written_by_round
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.tagged_lines import TaggedLines

@@ -12,7 +12,7 @@ from mlxspec.errors import TraceError
 from mlxspec.trace.events import DraftProposed, Event, GenerationStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import AnyEvent, SessionOpening, SessionReady
-from mlxspec_app.conversation.read_only import ReadOnly
+from mlxspec_app.conversation.orders import ReadOnly
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.timeline import Checkpoints, Playhead, Timeline, Unit

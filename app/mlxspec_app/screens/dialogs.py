@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, Label, Static
 
-from mlxspec_app.conversation.definitions import Definition
+from mlxspec_app.conversation.figures import Definition
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.screens.steady import Dialog
 from mlxspec_app.widgets.chat.explained import Explained, explained_in

@@ -10,9 +10,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.commands import Command
-from mlxspec_app.conversation.definitions import DEFINITIONS
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import VIEWS
+from mlxspec_app.conversation.figures import DEFINITIONS
+from mlxspec_app.conversation.views import INKS, VIEWS
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.draft.legend import NAME_CELLS, legend, plain_legend

@@ -9,8 +9,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.conversation.inks import ink_named
-from mlxspec_app.conversation.views import View, next_view, view_named
+from mlxspec_app.conversation.views import View, ink_named, next_view, view_named
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from mlxspec.params.table import STORED
-from mlxspec_app.conversation.inks import ink_named
+from mlxspec_app.conversation.views import ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings

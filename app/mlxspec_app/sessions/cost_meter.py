@@ -57,9 +57,8 @@ class CostMeter:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the last reply was sampled; False if it was greedy."""
-        reply = self._state.reply
-        started = reply.started if reply is not None else None
+        """Whether the last reply was sampled."""
+        started = self._state.reply.started if self._state.reply else None
         return started is not None and started.lossless != GREEDY
 
     @property

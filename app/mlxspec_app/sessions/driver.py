@@ -12,36 +12,8 @@ from typing import TYPE_CHECKING
 from mlxspec.errors import ContextLengthError, MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import Event, GenerationFailed, TurnStarted
-from mlxspec_app.conversation.events import (
-    AlternativesFound,
-    AnyEvent,
-    ChatCleared,
-    ChatCut,
-    ChatOpened,
-    ContextFull,
-    ProofFinished,
-    ProofProgress,
-    RaceFinished,
-    RaceProgress,
-    ReplyDiscarded,
-    SessionNotice,
-    TurnsForgotten,
-)
+from mlxspec_app.conversation import events, orders
 from mlxspec_app.conversation.messages import turns_of
-from mlxspec_app.conversation.orders import (
-    Branch,
-    Edit,
-    FindAlternatives,
-    ForgetOldest,
-    NewChat,
-    OpenChat,
-    Order,
-    Prove,
-    Race,
-    Regenerate,
-    Say,
-    SetSystem,
-)
 from mlxspec_app.sessions.cost_meter import CostMeter
 
 if TYPE_CHECKING:
@@ -84,7 +56,7 @@ class ConversationDriver:
 
     def __init__(
         self,
-        publish: Callable[[AnyEvent], None],
+        publish: Callable[[events.AnyEvent], None],
         *,
         note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
     ) -> None:
@@ -111,36 +83,38 @@ class ConversationDriver:
         """Continue with another drafter, which has seen none of the replies."""
         self._meter.forget_replies()
 
-    def carry_out(self, order: Order, params: GenerationParams, should_stop: ShouldStop) -> None:
+    def carry_out(
+        self, order: orders.Order, params: GenerationParams, should_stop: ShouldStop
+    ) -> None:
         """Carry out an order; a reply gets `params` and ends as soon as `should_stop` is True."""
         match order:
-            case Say(text):
+            case orders.Say(text):
                 self._included.append(False)
                 self._reply(text, params, should_stop)
-            case Regenerate():
+            case orders.Regenerate():
                 self._regenerate(params, should_stop)
-            case Edit(turn, text):
+            case orders.Edit(turn, text):
                 self._conversation.cut(self._own_turn(turn))
                 self._cut_to(turn)
                 self._included.append(False)
                 self._reply(text, params, should_stop)
-            case Branch():
+            case orders.Branch():
                 self._branch(order, params, should_stop)
-            case FindAlternatives():
+            case orders.FindAlternatives():
                 self._find_alternatives(order)
-            case Prove():
+            case orders.Prove():
                 self._prove(should_stop)
-            case Race(prompt):
+            case orders.Race(prompt):
                 self._race(prompt, params, should_stop)
-            case NewChat():
+            case orders.NewChat():
                 self._conversation.reset()
                 self._included, self._refused = [], ""
-                self._publish(ChatCleared())
-            case OpenChat(chat):
+                self._publish(events.ChatCleared())
+            case orders.OpenChat(chat):
                 self._open(chat)
-            case SetSystem(text):
+            case orders.SetSystem(text):
                 self.set_system(text)
-            case ForgetOldest(is_allowed):
+            case orders.ForgetOldest(is_allowed):
                 self._conversation.forgets_oldest = is_allowed
 
     def set_system(self, text: str) -> None:
@@ -161,32 +135,34 @@ class ConversationDriver:
     def _cut_to(self, num_turns: int) -> None:
         del self._included[num_turns:]
         self._refused = ""
-        self._publish(ChatCut(num_turns))
+        self._publish(events.ChatCut(num_turns))
 
     def _reply(self, text: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         self._answer(text, lambda: self._model.reply(text, params, should_stop=should_stop))
 
     def _regenerate(self, params: GenerationParams, should_stop: ShouldStop) -> None:
-        self._publish(ReplyDiscarded())
+        self._publish(events.ReplyDiscarded())
         if self._refused:
             self._reply(self._refused, params, should_stop)
         else:
             self._answer("", lambda: self._model.regenerate(params, should_stop=should_stop))
 
-    def _branch(self, order: Branch, params: GenerationParams, should_stop: ShouldStop) -> None:
+    def _branch(
+        self, order: orders.Branch, params: GenerationParams, should_stop: ShouldStop
+    ) -> None:
         turn, position = order.turn, order.position
         try:
-            events = self._model.branch(
+            reply = self._model.branch(
                 self._own_turn(turn), position, order.token, params, should_stop=should_stop
             )
         except (ValueError, MlxspecError) as error:
-            self._publish(AlternativesFound(turn, position, message=str(error)))
+            self._publish(events.AlternativesFound(turn, position, message=str(error)))
             return
         self._cut_to(turn + 1)
-        self._publish(ReplyDiscarded())
-        self._answer("", lambda: events)
+        self._publish(events.ReplyDiscarded())
+        self._answer("", lambda: reply)
 
-    def _open(self, chat: ChatOpened) -> None:
+    def _open(self, chat: events.ChatOpened) -> None:
         turns = turns_of(chat.messages)
         self._included = [turn.reply is not None for turn in turns]
         self._refused = turns[-1].user if turns and turns[-1].reply is None else ""
@@ -199,21 +175,21 @@ class ConversationDriver:
         try:
             proof = self._model.prove(
                 should_stop=should_stop,
-                on_progress=lambda done, total: self._publish(ProofProgress(done, total)),
+                on_progress=lambda done, total: self._publish(events.ProofProgress(done, total)),
             )
         except (ValueError, MlxspecError) as error:
-            self._publish(ProofFinished(None, str(error)))
+            self._publish(events.ProofFinished(None, str(error)))
         else:
-            self._publish(ProofFinished(proof))
+            self._publish(events.ProofFinished(proof))
 
-    def _find_alternatives(self, order: FindAlternatives) -> None:
+    def _find_alternatives(self, order: orders.FindAlternatives) -> None:
         turn, position = order.turn, order.position
         try:
             found = self._model.alternatives(self._own_turn(turn), position)
         except Exception as error:  # the thread's edge: an error ends this query, not the chat
-            self._publish(AlternativesFound(turn, position, message=_plainly(error)))
+            self._publish(events.AlternativesFound(turn, position, message=_plainly(error)))
         else:
-            self._publish(AlternativesFound(turn, position, tuple(found)))
+            self._publish(events.AlternativesFound(turn, position, tuple(found)))
 
     def _race(self, prompt: str, params: GenerationParams, should_stop: ShouldStop) -> None:
         """Record a plain run and one with drafts; neither becomes part of the chat."""
@@ -222,17 +198,17 @@ class ConversationDriver:
                 prompt,
                 params,
                 should_stop=should_stop,
-                on_run=lambda drafter: self._publish(RaceProgress(drafter)),
+                on_run=lambda drafter: self._publish(events.RaceProgress(drafter)),
             )
         except Exception as error:  # the thread's edge: an error ends this race, not the chat
-            self._publish(RaceFinished(message=f"no race: {_plainly(error)}"))
+            self._publish(events.RaceFinished(message=f"no race: {_plainly(error)}"))
             return
         if should_stop():
             stopped = "the race was stopped; the chat is as it was"
-            self._publish(SessionNotice(stopped, is_trouble=False))
-            self._publish(RaceFinished())
+            self._publish(events.SessionNotice(stopped, is_trouble=False))
+            self._publish(events.RaceFinished())
             return
-        self._publish(RaceFinished(tuple(plain), tuple(drafted)))
+        self._publish(events.RaceFinished(tuple(plain), tuple(drafted)))
 
     def use_idle_time(self, should_stop: ShouldStop) -> str:
         """Measure the cost curve if due, and compare the last reply with plain decoding.
@@ -255,7 +231,8 @@ class ConversationDriver:
             curve = self._model.measure_cost(should_stop=should_stop)
         except Exception as error:  # the thread's edge: a chat works without these figures
             self._meter.give_up()
-            self._publish(SessionNotice(f"a plain forward was not measured: {describe(error)}"))
+            why = f"a plain forward was not measured: {describe(error)}"
+            self._publish(events.SessionNotice(why))
             return
         if curve is not None:
             self._publish(self._meter.note(curve.ms))
@@ -275,8 +252,10 @@ class ConversationDriver:
                     self._refused = ""
                     if self._included:
                         self._included[-1] = True
-                    if self._conversation.num_forgotten > num_forgotten:
-                        self._publish(TurnsForgotten(self._conversation.num_forgotten))
+                    if (count := self._conversation.num_forgotten) > num_forgotten:
+                        turns = "turn no longer fits" if count == 1 else "turns no longer fit"
+                        why = f"the oldest {count} {turns} the context: the model no longer sees "
+                        self._publish(events.SessionNotice(f"{why}them"))
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
             if last is None and text:
                 self._refused = text
@@ -286,7 +265,7 @@ class ConversationDriver:
             if last is None and isinstance(error, ContextLengthError):
                 asked = text or self._conversation.turns[-1][0]
                 fits = self._model.fits_alone(asked)
-                self._publish(ContextFull(error.context_length, fits))
+                self._publish(events.ContextFull(error.context_length, fits))
 
 
 def _plainly(error: Exception) -> str:

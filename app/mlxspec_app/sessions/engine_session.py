@@ -24,16 +24,8 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.params.table import ADJUSTABLE
 from mlxspec.trace.events import Event
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.conversation.events import (
-    AnyEvent,
-    LoadFailed,
-    LoadProgress,
-    ModelChoice,
-    SessionFailed,
-    SessionNotice,
-    SessionOpening,
-    SessionReady,
-)
+from mlxspec_app.conversation import events
+from mlxspec_app.conversation.events import AnyEvent, ModelChoice
 from mlxspec_app.conversation.orders import Load, Order, Stop
 from mlxspec_app.sessions.driver import (
     ConversationDriver,
@@ -46,6 +38,8 @@ from mlxspec_app.sessions.reply_settings import ReplySettings
 
 if TYPE_CHECKING:
     from mlxspec import Conversation
+
+_FROM_THE_START = "the next one starts from the beginning"
 
 
 class Models(Protocol):
@@ -102,13 +96,11 @@ class EngineSession:
         the user gave; the others have chat defaults.
         """
         self.settings = ReplySettings(params, given)
-        self._models = models
+        self._models, self._default_name, self._system = models, default_name, system
         self._trace_path = trace_path
         self._trace: TraceWriter | None = None
-        self._default_name = default_name
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
-        self._system = system
         self._driver = ConversationDriver(self._publish, note_reply=models.note_reply)
         self._events: deque[AnyEvent] = deque()
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -138,12 +130,12 @@ class EngineSession:
         self._queue.put(task)
 
     def notify(self, message: str) -> None:
-        self._events.append(SessionNotice(message))
+        self._events.append(events.SessionNotice(message))
 
     def say(self, line: str) -> None:
         """Send a line of the library as a notice: trouble if it is a warning, else news."""
         is_trouble = line.startswith(WARNING)
-        self._events.append(SessionNotice(line.removeprefix(WARNING), is_trouble))
+        self._events.append(events.SessionNotice(line.removeprefix(WARNING), is_trouble))
 
     def close(self) -> None:
         self._closing.set()
@@ -172,7 +164,7 @@ class EngineSession:
         # The thread's edge: an error becomes a row on the screen, even one that exits the process.
         except (Exception, SystemExit) as error:
             self._events.append(
-                SessionFailed(describe(error), traceback.format_exc(), is_over=True)
+                events.SessionFailed(describe(error), traceback.format_exc(), is_over=True)
             )
         finally:
             self._open_tasks.clear()
@@ -221,9 +213,9 @@ class EngineSession:
                 return
             message, trace = describe(error), traceback.format_exc()
             if before is None:
-                self._events.append(SessionFailed(message, trace))
+                self._events.append(events.SessionFailed(message, trace))
                 return
-            self._events.append(LoadFailed(choice, message, trace))
+            self._events.append(events.LoadFailed(choice, message, trace))
             if self._loaded is not None:  # only the drafter was to change; the old one stays
                 self._tell(before, is_ready=True)
                 return
@@ -231,9 +223,10 @@ class EngineSession:
 
     def _open(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
         def show(done: int, total: int) -> None:
-            if should_stop():
-                raise LoadingStoppedError(_stopped(choice))
-            self._events.append(LoadProgress(done, total))
+            if should_stop():  # of the hub complete files remain, of pip nothing
+                kept = "finished files are kept" if choice.model else _FROM_THE_START
+                raise LoadingStoppedError(f"the download was stopped; {kept}")
+            self._events.append(events.LoadProgress(done, total))
 
         self._tell(choice, is_ready=False)
         if choice.has_same_target(self._loaded):
@@ -242,10 +235,12 @@ class EngineSession:
         else:
             self._drop_models()  # two targets at once may not fit in memory
             self._loaded = None
-            _free_unused()
+            gc.collect()
+            if mlx := sys.modules.get("mlx.core"):  # frees what it still holds of that model
+                mlx.clear_cache()
             self._driver.switch_to(self._models.open_conversation(choice, show))
         self._loaded = choice
-        self._events.append(SessionReady())
+        self._events.append(events.SessionReady())
 
     def _drop_models(self) -> None:
         self._driver.switch_to(NoModel())
@@ -256,9 +251,9 @@ class EngineSession:
         name, path = choice.model or self._default_name, Path(choice.model)
         if path.is_absolute():
             name = path.stem if path.suffix == ".gguf" else path.name
-        self._events.append(SessionOpening(name, choice.drafter, choice))
+        self._events.append(events.SessionOpening(name, choice.drafter, choice))
         if is_ready:
-            self._events.append(SessionReady())
+            self._events.append(events.SessionReady())
 
     def _publish(self, event: AnyEvent) -> None:
         self._events.append(event)
@@ -277,27 +272,11 @@ class EngineSession:
                 trace.close()
 
 
-def _stopped(choice: ModelChoice) -> str:
-    """Return what remains of a stopped download: complete files from the hub, nothing from pip."""
-    if choice.model:
-        return "the download was stopped; finished files are kept"
-    return "the download was stopped; the next one starts from the beginning"
-
-
-def _free_unused() -> None:
-    """Free the memory that MLX still holds of a model without references."""
-    gc.collect()
-    mlx = sys.modules.get("mlx.core")
-    if mlx is not None:
-        mlx.clear_cache()
-
-
 def _leave_mlx() -> None:
     """Destroy this thread's MLX streams, which can otherwise abort the process at its exit.
 
     The streams must be idle first, or the process may hang instead.
     """
-    mlx = sys.modules.get("mlx.core")  # never imported here: a session may need no MLX
-    if mlx is not None:
+    if mlx := sys.modules.get("mlx.core"):  # never imported here: a session may need no MLX
         mlx.synchronize()
         mlx.clear_streams()

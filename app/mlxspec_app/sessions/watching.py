@@ -10,41 +10,28 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Ge
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.events import AnyEvent, SessionOpening, SessionReady
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.read_only import ReadOnly
+from mlxspec_app.conversation.orders import ReadOnly
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.sessions.servers.feed import (
-    EventsLost,
-    FeedItem,
-    ReplyEvent,
-    StreamBegun,
-    StreamBroken,
-)
+from mlxspec_app.sessions.servers import feed
+from mlxspec_app.sessions.servers.feed import FeedItem, ReplyEvent
 
 _MOST_REPLIES = 50
 _MOST_WAITING = 20_000  # items that no frame has taken yet
 _BROKEN = "the stream of the server was cut off"
 
 
-@dataclass
+@dataclass(eq=False)
 class Watched:
-    """A reply of a server.
-
-    Attributes:
-        drafter: "" if unknown.
-        events: Events received so far.
-        is_over: Whether it ended, or the connection was lost.
-        is_failed: Whether it did not end normally.
-        is_part: Whether its start was missed.
-    """
+    """A reply of a server, as far as it was received."""
 
     name: str
     model: str
-    drafter: str = ""
+    drafter: str = ""  # "" if unknown
     events: list[Event] = field(default_factory=list)
     stats: GenerationStats = field(default_factory=GenerationStats)
-    is_over: bool = False
+    is_over: bool = False  # whether it ended, or the connection was lost
     is_failed: bool = False
-    is_part: bool = False
+    is_part: bool = False  # whether its start was missed
 
     def add(self, event: Event) -> None:
         if isinstance(event, GenerationStarted):
@@ -61,22 +48,16 @@ class Watched:
 
 
 class WatchSession(ReadOnly):
-    """A session over the feed of a server; `sessions.session.Session` documents its methods.
-
-    Attributes:
-        replies: The replies seen so far, the newest last.
-        shown: The reply on the screen.
-        trouble: Why no events come now, or "".
-    """
+    """A session over the feed of a server; `sessions.session.Session` documents its methods."""
 
     busy = True  # a server may write at any time
 
     def __init__(self, items: Iterable[FeedItem]) -> None:
         """`items` block; a thread of their own reads them from `start` on."""
         super().__init__("these replies are written elsewhere")
-        self.replies: dict[str, Watched] = {}
-        self.shown: Watched | None = None
-        self.trouble = ""
+        self.replies: dict[str, Watched] = {}  # seen so far, the newest last
+        self.shown: Watched | None = None  # on the screen
+        self.trouble = ""  # why no events come now
         self.num_lost = 0
         self._items = items
         self._waiting: deque[FeedItem] = deque()
@@ -106,12 +87,10 @@ class WatchSession(ReadOnly):
 
     def move(self, direction: Literal[1, -1]) -> None:
         """Show the next reply or the previous one."""
-        names = list(self.replies)
-        if self.shown is None:
-            return
-        at = names.index(self.shown.name) + direction
-        if 0 <= at < len(names):
-            self._show(self.replies[names[at]])
+        replies = list(self.replies.values())
+        at = replies.index(self.shown) + direction if self.shown else -1
+        if 0 <= at < len(replies):
+            self._show(replies[at])
 
     @property
     def running(self) -> list[Watched]:
@@ -121,11 +100,11 @@ class WatchSession(ReadOnly):
         match item:
             case ReplyEvent():
                 self._add(item)
-            case EventsLost(count):
+            case feed.EventsLost(count):
                 self.num_lost += count
-            case StreamBegun():
+            case feed.StreamBegun():
                 self.trouble = ""
-            case StreamBroken(why):
+            case feed.StreamBroken(why):
                 self.trouble = why
                 for reply in self.running:
                     failed = GenerationFailed(reply.stats.total_s, _BROKEN)

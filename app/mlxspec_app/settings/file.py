@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from mlxspec.errors import MlxspecError
 from mlxspec.text_files import read_text
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import DEFAULT_VIEW
+from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS
 from mlxspec_app.settings.rules import (
     DEFAULTS,
     KEYS,

@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import VIEWS
+from mlxspec_app.conversation.views import INKS, VIEWS
 from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
 
 Value = bool | int | float | str

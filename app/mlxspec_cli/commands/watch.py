@@ -17,8 +17,10 @@ from mlxspec_app.sessions.servers.feed import (
     ReplyEvent,
     ServerFeed,
     StreamBroken,
+    ask_chat,
+    read_aside,
+    run_twice,
 )
-from mlxspec_app.sessions.servers.prompts import ask_chat, read_aside, run_twice
 from mlxspec_app.sessions.watching import Watched
 from mlxspec_cli.commands.race import show_race
 from mlxspec_cli.output import can_draw, for_output, say, summary_line

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-from mlxspec_app.conversation.inks import StyleName
+from mlxspec_app.conversation.views import StyleName
 from mlxspec_app.export.looks import page_part, tints
 from mlxspec_app.themes.looks import LOOKS
 

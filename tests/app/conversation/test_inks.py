@@ -2,8 +2,8 @@
 
 import pytest
 
-from mlxspec_app.conversation.inks import INKS, next_ink
 from mlxspec_app.conversation.messages import Span
+from mlxspec_app.conversation.views import INKS, next_ink
 
 BY_NAME = {ink.name: ink for ink in INKS}
 

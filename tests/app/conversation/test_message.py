@@ -8,9 +8,8 @@ from textual.screen import Screen
 from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import COLOURS, XRAY
+from mlxspec_app.conversation.views import COLOURS, INKS, XRAY
 from mlxspec_app.text.rendering.pieces import Tone
 from mlxspec_app.widgets.chat.painter import GUTTER
 from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage

@@ -6,8 +6,7 @@ from textual.screen import Screen
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import XRAY
+from mlxspec_app.conversation.views import INKS, XRAY
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 

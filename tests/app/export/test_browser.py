@@ -14,7 +14,7 @@ from html import unescape
 
 import pytest
 
-from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import INKS
 from mlxspec_app.export import animation, html
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, GenerationStarted
 from mlxspec.trace.file import event_from_json
-from mlxspec_app.conversation.inks import INKS
+from mlxspec_app.conversation.views import INKS
 from mlxspec_app.export import html
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_text

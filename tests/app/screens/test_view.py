@@ -2,8 +2,7 @@
 
 import pytest
 
-from mlxspec_app.conversation.inks import INKS
-from mlxspec_app.conversation.views import CALM, COLOURS, VIEWS, XRAY
+from mlxspec_app.conversation.views import CALM, COLOURS, INKS, VIEWS, XRAY
 from mlxspec_app.screens.conversation.panels import shows_stats
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from tests.support.fake_page import FakeApp

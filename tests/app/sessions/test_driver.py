@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mlxspec.errors import ContextLengthError
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, TurnStarted
-from mlxspec_app.conversation.events import ChatCut, ChatOpened, ContextFull, TurnsForgotten
+from mlxspec_app.conversation.events import ChatCut, ChatOpened, ContextFull, SessionNotice
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.orders import (
@@ -140,7 +140,8 @@ def test_turns_that_left_the_context_are_told_once(told):
     told.listener.reply = forgetting
     told.say("two")
     told.say("three")
-    assert [e for e in told.news if isinstance(e, TurnsForgotten)] == [TurnsForgotten(1)]
+    (notice,) = [event.message for event in told.news if isinstance(event, SessionNotice)]
+    assert notice.startswith("the oldest 1 turn no longer fits the context")
 
 
 def test_another_system_prompt_is_told_and_heard(told):

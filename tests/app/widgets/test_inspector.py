@@ -12,14 +12,14 @@ from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
 from mlxspec_app.conversation.orders import FindAlternatives
-from mlxspec_app.conversation.token_cursor import (
+from mlxspec_app.conversation.tokens import (
     TokenCursor,
     by_message,
     by_round,
     by_token,
+    facts_of,
     last_token,
 )
-from mlxspec_app.conversation.token_facts import facts_of
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage

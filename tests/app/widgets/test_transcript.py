@@ -6,9 +6,8 @@ from textual.screen import Screen
 from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.conversation.views import CALM, COLOURS, VIEWS, XRAY
+from mlxspec_app.conversation.views import CALM, COLOURS, INKS, VIEWS, XRAY
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.token_message import TokenMessage

@@ -22,8 +22,8 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import apply
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.orders import Say
+from mlxspec_app.conversation.views import INKS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript

@@ -14,7 +14,7 @@ from textual.binding import BindingType
 
 from mlxspec_app.conversation.finding import Hit, find_words
 from mlxspec_app.conversation.orders import Prove, Race, SetSystem, Stop
-from mlxspec_app.conversation.token_cursor import Step
+from mlxspec_app.conversation.tokens import Step
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.chat.alternatives import Alternatives
 from mlxspec_app.screens.chat.chats import Chats

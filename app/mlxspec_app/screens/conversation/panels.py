@@ -4,11 +4,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from mlxspec_app.app import FEW_ROWS
-from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import CALM, XRAY, View
+from mlxspec_app.conversation.views import CALM, XRAY, Ink, View
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.chat.status_bar import StatusBar

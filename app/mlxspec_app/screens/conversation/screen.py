@@ -14,11 +14,20 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from mlxspec_app.commands import COMMANDS, Command, CommandError, parse
-from mlxspec_app.conversation.inks import INKS, Ink, ink_named, next_ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.orders import Order, SetSystem, Writing
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import DEFAULT_VIEW, XRAY, View, next_view, view_named
+from mlxspec_app.conversation.views import (
+    DEFAULT_VIEW,
+    INKS,
+    XRAY,
+    Ink,
+    View,
+    ink_named,
+    next_ink,
+    next_view,
+    view_named,
+)
 from mlxspec_app.frames import frames_per_s
 from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.conversation.exporting import export

@@ -14,20 +14,10 @@ _SILENCE_S = 30.0  # a server sends a sign of life more often
 
 
 class ServerAddress:
-    """A server and its API key.
-
-    Attributes:
-        url: Its address, without a path of its API.
-    """
+    """A server and its API key; its `url` is without a path of its API."""
 
     def __init__(self, url: str = DEFAULT_URL, key: str = "") -> None:
-        """Check address and key without a request.
-
-        `url` may lack http://, and may end with /v1.
-
-        Raises:
-            ValueError: The address or the key is invalid.
-        """
+        """Check address and key without a request; `url` may lack http://, or end with /v1."""
         self.url = _checked(url)
         if not (key.isascii() and key.isprintable()):
             raise ValueError("an API key has letters, digits and signs of ASCII: give another one")
@@ -36,19 +26,13 @@ class ServerAddress:
         self._headers = {"Accept": STREAM_TYPE, "Connection": "close", **authorization}
 
     def ask(
-        self,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        silence_s: float = _SILENCE_S,
+        self, path: str, body: Mapping[str, Any] | None = None, silence_s: float = _SILENCE_S
     ) -> HTTPResponse:
         """Request a path and return the response, which the caller closes.
 
-        The caller also checks the status, except 401 and 403. `path` starts with /v1. A `body` is
-        posted as JSON; None sends a GET. After `silence_s` seconds of silence the connection
-        counts as lost.
-
-        Raises:
-            ServerError: No server answers, it is not a web server, or it needs another key.
+        The caller also checks the status, except 401 and 403. A `body` is posted as JSON; None
+        sends a GET. After `silence_s` seconds of silence the connection counts as lost. No answer
+        of a web server raises ServerError.
         """
         parts = urlsplit(self.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection

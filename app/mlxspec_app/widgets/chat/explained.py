@@ -6,7 +6,7 @@ from textual import events
 from textual.geometry import Region
 from textual.widget import Widget
 
-from mlxspec_app.conversation.definitions import DEFINITIONS, Definition, definitions_in
+from mlxspec_app.conversation.figures import DEFINITIONS, Definition, definitions_in
 
 
 class Explained(Widget):

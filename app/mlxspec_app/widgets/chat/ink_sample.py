@@ -1,8 +1,7 @@
 """A line of sample text in the chosen ink, to show its colours without a model."""
 
-from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import XRAY
+from mlxspec_app.conversation.views import XRAY, Ink
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 
 _SPANS = (

@@ -16,8 +16,7 @@ from textual.widget import Widget
 from mlxspec.trace.alternatives import Alternative
 from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.figures import prob
-from mlxspec_app.conversation.token_cursor import Step
-from mlxspec_app.conversation.token_facts import TokenFacts
+from mlxspec_app.conversation.tokens import Step, TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.safe_text import safe_line, token_label
 from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, SIGNS, marked

@@ -34,8 +34,8 @@ class NoticeRows(Static):
             self.update(Content("\n").join(rows))
 
     def _advice(self, state: ChatState) -> list[Content]:
-        slowdown = state.baseline.slowdown
-        if slowdown is None or not state.messages:
+        slowdown = state.baseline.slowdown(state.reply)
+        if slowdown is None:
             return []
         cost = f"{slowdown:.0%}".replace("%", " %")
         way_out = "; /k 0 turns it off" if self._can_adjust else ""

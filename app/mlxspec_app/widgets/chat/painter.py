@@ -16,9 +16,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mlxspec_app.conversation.inks import INKS
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import View
+from mlxspec_app.conversation.views import INKS, View
 from mlxspec_app.text.ascii_filter import sign
 from mlxspec_app.text.bars import block
 from mlxspec_app.text.rendering.document import Document

@@ -20,9 +20,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mlxspec_app.conversation.inks import Ink
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View
 from mlxspec_app.text.ascii_filter import sign, without_ascii
 from mlxspec_app.text.links import link_at
 from mlxspec_app.text.rendering.document import Document, Markup

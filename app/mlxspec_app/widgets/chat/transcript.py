@@ -17,20 +17,21 @@ from textual.selection import Selection
 from textual.widget import Widget
 
 from mlxspec_app.conversation.finding import Hit
-from mlxspec_app.conversation.inks import INKS, Ink
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.token_cursor import (
+from mlxspec_app.conversation.tokens import (
     Step,
     TokenCursor,
+    TokenFacts,
     by_message,
     by_round,
     by_token,
+    facts_of,
     last_token,
+    round_of,
 )
-from mlxspec_app.conversation.token_facts import TokenFacts, facts_of, round_of
-from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
 from mlxspec_app.widgets.chat.earlier_row import EarlierRow

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from mlxspec_app.conversation.inks import INKS, Ink
+from mlxspec_app.conversation.views import INKS, Ink
 from mlxspec_app.themes.looks import LEGENDS, LOOKS
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.draft.lane_rows import MUTED

@@ -6,8 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import Part, fitting, guessed_right
-from mlxspec_app.conversation.inks import Ink
-from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View
 from mlxspec_app.playback.race import Track, acceptance
 from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.chat.transcript import Transcript

@@ -1,7 +1,8 @@
-"""A cursor on one token of a conversation, moved by token, by round or by message.
+"""One token of a conversation: the cursor on it, and the facts about it.
 
-Moves by token and by round stop in replies only. A message of the user is one stop, for moves by
-message. A move beyond either end goes to the last stop there.
+The cursor moves by token, by round or by message. Moves by token and by round stop in replies only.
+A message of the user is one stop, for moves by message. A move beyond either end goes to the last
+stop there.
 """
 
 from bisect import bisect_right
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from mlxspec.trace.events import EmittedToken
 from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.rounds import MarkedToken, Position, Round, positions
 
 Step = Literal[1, -1]
 
@@ -67,7 +70,7 @@ def _neighbour(
 ) -> int | None:
     """Return the index of the nearest message in a direction where a cursor can stop."""
     others = range(index + 1, len(messages)) if step > 0 else reversed(range(index))
-    fits = _has_tokens if replies_only else _has_text
+    fits = _has_tokens if replies_only else lambda message: bool(message.spans)
     return next((other for other in others if fits(messages[other])), None)
 
 
@@ -75,11 +78,51 @@ def _has_tokens(message: Message) -> bool:
     return isinstance(message, Reply) and bool(message.spans)
 
 
-def _has_text(message: Message) -> bool:
-    return bool(message.spans)
-
-
 def _rounds(message: Message) -> list[int]:
     """Return the index of the first span of each round of a message."""
     changes = enumerate(pairwise(message.spans), 1)
     return [0, *(index for index, (before, span) in changes if span.round != before.round)]
+
+
+@dataclass(frozen=True)
+class TokenFacts:
+    """A token of a reply: who wrote it, when, its probabilities, its rivals."""
+
+    token: EmittedToken
+    text: str
+    round: int  # 0 for a kept token
+    depth: int  # position in the round, from 1
+    source: str  # "" for a token that was not drafted
+    index: int = 0  # position in the reply
+    rivals: tuple[MarkedToken, ...] = ()  # rejected at this position, the most probable first
+
+
+def facts_of(reply: Reply, span: int) -> TokenFacts | None:
+    """Return the facts about the token of a span; None for text that no token released."""
+    number = index = 0
+    for index, token in enumerate(reply.kept.emit if reply.kept is not None else (), 1):
+        if token.text and number == span:
+            return TokenFacts(token, token.text, 0, index, "", index - 1)
+        number += bool(token.text)
+    for round_ in reply.rounds:
+        # a token that ends inside a character releases no text, so it has no span
+        shown = [depth for depth, token in enumerate(round_.verdict.emit) if token.text]
+        if span < number + len(shown):
+            return _facts(round_, shown[span - number], index)
+        number += len(shown)
+        index += len(round_.verdict.emit)
+    return None
+
+
+def round_of(reply: Reply, span: int) -> Round | None:
+    """Return the round that emitted the token of a span, if any did."""
+    number = reply.spans[span].round
+    return next((each for each in reply.rounds if each.verdict.r == number), None)
+
+
+def _facts(round_: Round, depth: int, num_before: int) -> TokenFacts:
+    token = round_.verdict.emit[depth]
+    found = dict(enumerate(positions(round_))).get(depth, Position(()))
+    rivals = tuple(judged for judged in found.tokens if judged.mark == "rejected")
+    source, index = round_.sources[depth], num_before + depth
+    return TokenFacts(token, token.text, round_.verdict.r, depth + 1, source, index, rivals)
