@@ -152,7 +152,6 @@ def _bias(stated: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _grammar_of(body: Body) -> Grammar | None:
-    """Return the grammar of the reply; None if the request demands no format."""
     found = list(_formats_of(body))
     if len(found) > 1:
         (first, _, _), (second, _, _) = found[:2]
@@ -167,7 +166,6 @@ def _grammar_of(body: Body) -> Grammar | None:
 
 
 def _formats_of(body: Body) -> Iterator[tuple[str, Callable[[Any], Grammar], Any]]:
-    """Yield each field that states a format, its reader, and its value."""
     for place, format in (
         ("response_format", body.object("response_format")),
         ("text.format", body.part("text").object("format")),

@@ -117,7 +117,6 @@ class EngineThread:
         self._orders.put(act)
 
     def ask(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
-        """Start the replies to a request, which holds the model."""
         self._orders.put(lambda: self._join(loaded, tickets))
 
     def end_replies(self) -> None:

@@ -57,7 +57,6 @@ class Feed:
         self._begun: dict[str, tuple[str, Event]] = {}  # start of each unfinished reply, by name
 
     def metrics(self, gauges: Mapping[str, float]) -> str:
-        """Return the counts, and other numbers of now, in Prometheus' text format."""
         rows = [(f"{name}_total", "counter", str(count)) for name, count in self.counts.items()]
         rows += [(name, "gauge", str(value)) for name, value in gauges.items()]
         return "".join(
@@ -66,7 +65,6 @@ class Feed:
 
     @property
     def is_full(self) -> bool:
-        """Whether the maximum number of watchers is reached."""
         return len(self._watchers) >= MOST_WATCHERS
 
     def publish(self, model: str, name: str, event: Event) -> None:

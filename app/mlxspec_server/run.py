@@ -47,7 +47,7 @@ def serve(
     Only the level "DEBUG" may log texts of users. `when_ready` is called when it can be asked.
     """
     _allow_files(settings.max_connections + _OTHER_FILES)
-    server = Server.of(shelf, settings)
+    server = Server(shelf, settings)
     config = config_of(server, log_level)
     if log_level != "DEBUG":
         for name in _LOGGERS:

@@ -4,7 +4,6 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,8 +25,7 @@ from starlette.routing import Route
 from mlxspec.params import GenerationParams
 from mlxspec_server.answering import CLIENT_GONE, UNBUFFERED, Answers
 from mlxspec_server.apis.base import Api
-from mlxspec_server.apis.chat import ChatCompletion
-from mlxspec_server.apis.completions import Completion
+from mlxspec_server.apis.completions import ChatCompletion, Completion
 from mlxspec_server.apis.messages import Message, message_chat, message_tools
 from mlxspec_server.apis.responses import OpenAIResponse
 from mlxspec_server.body import Body, Refusal, received_body
@@ -53,21 +51,14 @@ APIS: dict[str, Callable[[Body, GenerationParams], Api]] = {
 }
 
 
-@dataclass
 class Server:
     """The server of one process."""
 
-    settings: ServerSettings
-    thread: EngineThread
-    feed: Feed
-    answers: Answers
-
-    @staticmethod
-    def of(shelf: Shelf, settings: ServerSettings) -> "Server":
-        """Return a server for some models; its thread starts with the app."""
-        feed = Feed()
-        thread = EngineThread(shelf, feed.publish)
-        return Server(settings, thread, feed, Answers(settings, thread, feed))
+    def __init__(self, shelf: Shelf, settings: ServerSettings) -> None:
+        """Prepare to serve some models; the engine thread starts with the app."""
+        self.settings, self.feed = settings, Feed()
+        self.thread = EngineThread(shelf, self.feed.publish)
+        self.answers = Answers(settings, self.thread, self.feed)
 
     def app(self) -> Starlette:
         post: dict[str, Act] = {path: partial(self._reply, api) for path, api in APIS.items()}
@@ -195,7 +186,6 @@ class Server:
 
 
 def _called(request: Request) -> str:
-    """Return the host name in a request."""
     stated = request.headers.get("host", "")  # `request.url` replaces an invalid host
     try:
         return urlsplit(f"//{stated}").hostname or ""
@@ -208,7 +198,6 @@ def _row(offer: Offer) -> dict[str, Any]:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Return the answer for an unknown path or method."""
     assert isinstance(error, HTTPException), "the handler is that of this exception"
     message = f"{request.method} {request.url.path[:100]}: {error.detail}; see docs/serving.md"
     return Refusal(error.status_code, message).answer(request.url.path, error.headers)

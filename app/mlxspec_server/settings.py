@@ -4,8 +4,14 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from mlxspec.params import GenerationParams
+from mlxspec.params.checks import whole
 
 MIB = 1 << 20
+
+_LEAST = {
+    **{"max_body_bytes": 1, "max_waiting": 0, "max_connections": 1, "batch_size": 1},
+    "prefix_bytes": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise ValueError(f"--port must be between 0 and 65535; got {self.port}")
-        for name, number, least in (
-            ("max_body_bytes", self.max_body_bytes, 1),
-            ("max_waiting", self.max_waiting, 0),
-            ("max_connections", self.max_connections, 1),
-            ("batch_size", self.batch_size, 1),
-            ("prefix_bytes", self.prefix_bytes, 0),
-        ):
-            if number < least:
-                raise ValueError(f"{name} must be {least} or more; got {number}")
+        for name, least in _LEAST.items():
+            whole(name, getattr(self, name), f"{least} or more", least=least)
         if not (self.is_loopback or self.api_key or self.is_insecure):
             raise ValueError(
                 f"--host {self.host} lets other machines ask: give --api-key KEY, or say "
@@ -50,7 +49,6 @@ class ServerSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
         if self.host == "localhost":
             return True
         try:

@@ -55,7 +55,6 @@ class Shelf:
     loaded: list[Loaded] = field(default_factory=list)
 
     def offers(self) -> list[Offer]:
-        """Return the models that may be requested, the main one first."""
         others = [offer for offer in self.list_offers() if offer.source != self.main.source]
         return [self.main, *(offer for offer in others if offer.name != self.main.name)]
 

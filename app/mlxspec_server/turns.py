@@ -16,7 +16,7 @@ from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec_server.body import Refusal
 from mlxspec_server.shelf import Loaded
-from mlxspec_server.tools.calls import told_tools, told_turn
+from mlxspec_server.tools.calls import with_tools_told
 from mlxspec_server.tools.choice import Tool
 
 Turn = dict[str, Any]
@@ -34,10 +34,10 @@ class Chat:
 
     @staticmethod
     def of(stated: Iterable[Any], field: str = "messages", goes_on: bool = True) -> "Chat":
-        """Return messages in the one form; consecutive assistant messages become one turn.
+        """Return messages of OpenAI's chat API; consecutive assistant messages become one turn.
 
-        `stated` are messages in the format of OpenAI's chat API, and `field` is the request field
-        that holds them. `goes_on` allows the reply to continue a final assistant turn.
+        `field` is the request field that holds them. `goes_on` allows the reply to continue a final
+        assistant turn.
         """
         turns = _turns(stated)
         if not turns:
@@ -163,7 +163,7 @@ def chat_prompt(
     tokenizer, turns = loaded.engine.tokenizer, list(chat.turns)
     last = _with_thoughts_open(turns.pop(), tokenizer) if chat.goes_on else None
     if loaded.tools is not None and loaded.tools.is_plain:
-        turns, tools = _with_tools_told(turns, tools), ()
+        turns, tools = with_tools_told(turns, tools), ()
     prompts = ChatPrompts(tokenizer, loaded.offer.name, say=lambda line: None)
     encode = partial(tokenizer.encode, add_special_tokens=False)
     try:
@@ -182,13 +182,6 @@ def _with_thoughts_open(turn: Turn, tokenizer: Tokenizer) -> Turn:
     if marks is None or not thoughts or turn["content"].strip():
         return turn
     return {"role": "assistant", "content": f"{marks.start}\n{thoughts}"}
-
-
-def _with_tools_told(turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
-    """Return the turns as texts for a template without tools; a system prompt lists the tools."""
-    told = [{"role": "system", "content": told_tools(tools)}] if tools else []
-    num_system = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
-    return [*turns[:num_system], *told, *map(told_turn, turns[num_system:])]
 
 
 def raw_tokens(loaded: Loaded, prompt: Any) -> list[int]:

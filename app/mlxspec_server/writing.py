@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
@@ -18,15 +17,13 @@ from mlxspec.params import GenerationParams
 from mlxspec.reply.job import Job
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.tokenizer import Tokenizer
-from mlxspec.trace.events import Channel, Event, GenerationFailed, GenerationFinished
+from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Refusal
 from mlxspec_server.engine_thread import EngineThread, Ticket
-from mlxspec_server.pieces import Piece, TokenLogprob
+from mlxspec_server.pieces import Piece, ReplyPieces, TokenLogprob
 from mlxspec_server.shelf import Loaded
-from mlxspec_server.tools.calls import ToolFormat, demanding
-from mlxspec_server.tools.choice import ToolChoice
-from mlxspec_server.tools.splitter import ToolSplitter
+from mlxspec_server.tools.calls import demanded_grammar
 from mlxspec_server.turns import Prompt, chat_prompt, raw_tokens
 
 _FORBIDDEN = (
@@ -43,13 +40,7 @@ Delivery = tuple[int, Event, Sequence[TokenLogprob]]
 
 
 class Writing:
-    """The replies to a request.
-
-    Attributes:
-        name: Id of the request.
-        num_prompt_tokens: Over all prompts.
-        headers: Of the answer over HTTP.
-    """
+    """The replies to a request; `name` is its id."""
 
     def __init__(self, thread: EngineThread, loaded: Loaded, ask: Ask) -> None:
         """Make the prompts and compile their grammar, in any thread; `pieces` starts them."""
@@ -67,7 +58,7 @@ class Writing:
         choice, params = ask.choice, ask.params
         format = loaded.tools if choice.tools else None
         if choice.demanded:
-            params = demanding(params, choice, format)
+            params = replace(params, grammar=demanded_grammar(choice, format))
         unchecked = params.grammar.unchecked if params.grammar else ()
         names = ", ".join(quote(name) for name in unchecked)  # from a client: no newline may enter
         self.headers = {_UNCHECKED: names[:_MOST_NAMES]} if names else {}
@@ -134,8 +125,9 @@ class Writing:
         if isinstance(event, GenerationFailed):
             is_asked_for = isinstance(self._tickets[index].error, GrammarError)
             raise Refusal(400 if is_asked_for else 500, event.message)
-        pieces = self._makers[index].of(event, logprobs)
-        if self._makers[index].is_over:
+        maker = self._makers[index]
+        pieces = maker.of(event, logprobs)
+        if maker.splitter is not None and maker.splitter.is_over:  # it sends no further text
             self._tickets[index].is_cancelled.set()
         return pieces
 
@@ -146,58 +138,6 @@ class Writing:
         with suppress(RuntimeError):  # the loop is closed: there is no reader
             item = (index, event, logprobs)
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-
-
-class ReplyPieces:
-    """Makes the pieces of one reply; `format` is None if the request has no tools."""
-
-    def __init__(self, index: int, format: ToolFormat | None, choice: ToolChoice) -> None:
-        self._index = index
-        self._splitter = ToolSplitter(format, choice) if format else None
-        # The texts of special tokens that mark calls, by token.
-        self._marks = {token: name for name, token in format.special.items()} if format else {}
-        self._channel: Channel = "answer"
-        self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprob] = []  # of tokens whose text is held back
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no further text of the reply will be sent."""
-        return self._splitter is not None and self._splitter.is_over
-
-    def of(self, event: Event, logprobs: Sequence[TokenLogprob]) -> list[Piece]:
-        """Return the pieces of an event; few events other than rounds have any."""
-        found: list[Piece] = []
-        rows = iter(logprobs)
-        for token in getattr(event, "emit", ()):
-            self._tokens.append(token.token)
-            self._logprobs += islice(rows, 1)
-            if token.channel != "mark":
-                self._channel = token.channel
-                said = self._said(token.text + self._marks.get(token.token, ""))
-                found += self._with_logprobs(said)
-        if isinstance(event, GenerationFinished):
-            last = self._said(event.text)
-            if self._splitter is not None:
-                last += self._splitter.finish(is_cut=event.reason != "stop")
-            tokens = tuple(self._tokens)
-            end = Piece("end", reason=event.reason, stats=event.stats, tokens=tokens)
-            found += self._with_logprobs([*last, end])
-        return [replace(piece, index=self._index) for piece in found]
-
-    def _with_logprobs(self, pieces: list[Piece]) -> list[Piece]:
-        """Return the pieces; the first one gets the logprobs of the tokens up to its text."""
-        if not pieces or not self._logprobs:
-            return pieces
-        told, self._logprobs = tuple(self._logprobs), []
-        return [replace(pieces[0], logprobs=told), *pieces[1:]]
-
-    def _said(self, text: str) -> list[Piece]:
-        if not text:
-            return []
-        if self._channel == "reasoning":
-            return [Piece("reasoning", text)]
-        return [Piece("text", text)] if self._splitter is None else self._splitter.push(text)
 
 
 def _read_begun(job: Job, tokenizer: Tokenizer) -> Job:

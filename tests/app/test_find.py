@@ -3,8 +3,7 @@
 import pytest
 from textual.widgets import Input
 
-from mlxspec_app.conversation.finding import find_words
-from mlxspec_app.conversation.messages import Message, Span
+from mlxspec_app.conversation.messages import Message, Span, find_words
 from mlxspec_app.widgets.chat.find_bar import FindBar
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from mlxspec.trace.events import TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.screens.watch import WatchScreen
-from mlxspec_app.sessions.servers.feed import (
+from mlxspec_app.sessions.servers import (
     EventsLost,
     ReplyEvent,
     StreamBroken,

@@ -50,9 +50,9 @@ FLOORS = {
         {"bench"},
     ],
     "mlxspec_server": [
-        {"body", "settings", "feed", "page", "pieces"},
+        {"body", "settings", "feed", "page"},
         {"tools"},
-        {"shelf"},
+        {"pieces", "shelf"},
         {"turns", "engine_thread"},
         {"asking"},
         {"writing"},

@@ -162,16 +162,9 @@ def test_the_type_is_an_option_of_load_and_of_the_command_line(tmp_path):
     assert options(arguments).dtype == "float32"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("half", "is not known; choose from auto, float16, bfloat16, float32"),
-        ("float64", "is not known; choose from auto, float16, bfloat16, float32"),
-        (16, "dtype must be a text; got 16"),
-        (None, "dtype must be a text; got None"),
-    ],
-)
-def test_a_type_that_is_not_known_is_refused(wrong, told):
+@pytest.mark.parametrize("wrong", ["half", "float64", 16, None])
+def test_a_type_that_is_not_known_is_refused(wrong):
+    told = f"dtype must be one of auto, float16, bfloat16, float32; got {wrong!r}"
     with pytest.raises(ValueError, match=told):
         Options(dtype=wrong)
 

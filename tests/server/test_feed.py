@@ -156,7 +156,7 @@ async def test_half_a_character_in_a_text_ends_no_stream():
 
 
 async def test_only_so_many_may_watch():
-    server = Server.of(shelf(), ServerSettings())
+    server = Server(shelf(), ServerSettings())
     streams = [await watching(server.feed) for _ in range(MOST_WATCHERS)]
     client = TestClient(server.app(), base_url="http://localhost")
     found = await asyncio.to_thread(client.get, "/v1/events")

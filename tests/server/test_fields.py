@@ -10,9 +10,8 @@ from mlxspec.params import GenerationParams, Grammar
 from mlxspec.trace.events import EmittedToken
 from mlxspec_server.asking import NO_TOOLS
 from mlxspec_server.body import Body, Refusal
-from mlxspec_server.pieces import TokenLogprob
+from mlxspec_server.pieces import ReplyPieces, TokenLogprob
 from mlxspec_server.server import APIS
-from mlxspec_server.writing import ReplyPieces
 from tests.support.served import ASKED
 
 DEFAULTS = GenerationParams(seed=3)

@@ -4,7 +4,8 @@ import pytest
 
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.stats import GenerationStats
-from mlxspec_server.apis.base import timings_of, usage_of
+from mlxspec_server.apis.base import timings_of
+from mlxspec_server.apis.completions import usage_of
 from mlxspec_server.feed import Feed
 from tests.support.served import ASKED, MODEL, engine, serving, shelf, told
 from tests.support.tiny import tiny_model

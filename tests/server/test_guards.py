@@ -128,7 +128,7 @@ def test_an_error_that_nobody_expected_is_told_in_the_form_of_the_api():
     def offers():
         raise KeyError("secret")
 
-    app = Server.of(shelf(list_offers=offers), ServerSettings()).app()
+    app = Server(shelf(list_offers=offers), ServerSettings()).app()
     client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
     found = client.get("/v1/models")
     assert found.status_code == 500

@@ -10,9 +10,9 @@ from jsonschema import validate
 
 from mlxspec.grammar.compiled import Grammars
 from mlxspec_server.body import Refusal
+from mlxspec_server.pieces import ToolSplitter
 from mlxspec_server.tools.calls import ToolFormat, demanded_grammar
 from mlxspec_server.tools.choice import ToolChoice, function_tools
-from mlxspec_server.tools.splitter import ToolSplitter
 from tests.support.pairwise import each_value
 from tests.support.served import ASKED, MESSAGES, MODEL, engine, serving, shelf, told
 from tests.support.templates import JSON_TOOLS, TEMPLATES
@@ -74,7 +74,7 @@ def test_a_tool_may_name_formats_that_nothing_checks():
     tokenizer = byte_tokenizer(TEMPLATES["json_tools"])
     format = ToolFormat.of(tokenizer)
     tools = [tool("save", {"properties": {"at": {"type": "string", "format": "path"}}})]
-    grammar = demanded_grammar(ToolChoice(tools, tools), format.form, format.special)
+    grammar = demanded_grammar(ToolChoice(tools, tools), format)
     assert grammar.unchecked == ("path",)
     text = written(tokenizer, [("save", {"at": "/x"})])
     assert is_whole(Grammars(tokenizer).matcher(grammar), tokenizer, text)
@@ -87,7 +87,7 @@ def test_the_grammar_has_what_the_template_writes_and_nothing_against_the_schema
     fresh = Grammars(tokenizer).matcher
 
     def fits(calls, choice):
-        grammar = demanded_grammar(choice, format.form, format.special)
+        grammar = demanded_grammar(choice, format)
         return is_whole(fresh(grammar), tokenizer, written(tokenizer, calls))
 
     every, alone = ToolChoice(TOOLS, TOOLS), ToolChoice(TOOLS, TOOLS, is_parallel=False)

@@ -55,7 +55,7 @@ def serving(on=None, **settings):
     params = GenerationParams(max_tokens=LENGTH)
     own = {"params": params, "keep_alive_s": 0.5}
     found = ServerSettings(**{**own, **settings})
-    app = Server.of(on or shelf(), found).app()
+    app = Server(on or shelf(), found).app()
     with TestClient(app, base_url="http://localhost") as client:
         yield client
 
@@ -65,7 +65,7 @@ def listening(on=None, **settings):
     """A server on a real socket, in a thread: its port, and itself."""
     params = GenerationParams(max_tokens=LENGTH)
     found = ServerSettings(**{"params": params, "port": 0, **settings})
-    server = Server.of(on or shelf(), found)
+    server = Server(on or shelf(), found)
     running = uvicorn.Server(config_of(server, "ERROR"))
     thread = threading.Thread(target=running.run, args=([listen(found)],))
     thread.start()

@@ -142,7 +142,6 @@ class Message(Api):
         return {"id": name, "type": "message", "role": "assistant", "model": model}
 
     def _why(self, end: Piece) -> dict[str, Any]:
-        """Return why the message ended, and the stop string that ended it."""
         reason = _REASONS[reason_of(end, self._has_calls)]
         tokenizer = self.writing.loaded.engine.tokenizer
         stream = TextStream(tokenizer.token_bytes, self.ask.params.stop, tokenizer.special)

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlxspec.params import GenerationParams
 from mlxspec_server.apis.base import Api, Lines, Stats, event, timings_of
-from mlxspec_server.apis.chat import chosen_tools
+from mlxspec_server.apis.completions import chosen_tools
 from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body, Refusal
 from mlxspec_server.pieces import Piece
@@ -147,7 +147,6 @@ class OpenAIResponse(Api):
     # ---- the items, one after the other ------------------------------------------------------
 
     def _open(self, kind: str, fields: Mapping[str, Any]) -> Lines:
-        """Begin an item, after the end of the one before it."""
         lines = self._close()
         start, base, _ = _ITEMS[kind]
         name = f"{start}_{self.writing.name}_{len(self._items)}"

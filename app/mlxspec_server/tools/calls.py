@@ -10,7 +10,7 @@ from typing import Any
 
 from mlx_lm import tokenizer_utils
 
-from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params import Grammar
 from mlxspec.params.grammar import escaped
 from mlxspec.tokenizer import Tokenizer
 from mlxspec_server.body import Refusal
@@ -62,29 +62,18 @@ class ToolFormat:
         return ToolFormat(start, end, parse, form, is_plain, inside)
 
 
-def demanding(
-    params: GenerationParams, choice: ToolChoice, format: ToolFormat | None
-) -> GenerationParams:
-    """Return the settings of a reply that must call one of the demanded tools."""
-    if format is None or format.form is None:
-        message = (
-            "a call cannot be demanded of this model, as the form of its calls is not known: "
-            "use tool_choice auto or none"
-        )
-        raise Refusal(400, message, "tool_choice")
-    return replace(params, grammar=demanded_grammar(choice, format.form, format.special))
+def with_tools_told(turns: Sequence[dict[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """Return the turns as texts for a template without tools; a system prompt lists the tools."""
+    num_system = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    told: list[dict[str, Any]] = []
+    if tools:
+        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+        how = 'To call one, write <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>'
+        told = [{"role": "system", "content": f"You may call these functions:\n{listed}\n{how}"}]
+    return [*turns[:num_system], *told, *map(_told_turn, turns[num_system:])]
 
 
-def told_tools(tools: Sequence[Tool]) -> str:
-    """Return the text that describes tools to a model whose template does not."""
-    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-    return (
-        f"You may call these functions:\n{listed}\n"
-        'To call one, write <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>'
-    )
-
-
-def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
+def _told_turn(turn: dict[str, Any]) -> dict[str, Any]:
     """Return a turn with its calls, or a call's result, as text in the same form."""
     if turn["role"] == "tool":
         result = f"<tool_response>\n{turn['content']}\n</tool_response>"
@@ -101,12 +90,15 @@ def told_turn(turn: dict[str, Any]) -> dict[str, Any]:
 # ---- calls that are demanded ------------------------------------------------------------------
 
 
-def demanded_grammar(choice: ToolChoice, form: CallForm, special: Mapping[str, int]) -> Grammar:
-    """Return the grammar of a reply that calls at least one of the demanded tools.
-
-    `special` holds the tokens without a text of their own, by name.
-    """
-    rules = _Rules(form, special)
+def demanded_grammar(choice: ToolChoice, format: ToolFormat | None) -> Grammar:
+    """Return the grammar of a reply that calls at least one of the demanded tools."""
+    if format is None or format.form is None:
+        message = (
+            "a call cannot be demanded of this model, as the form of its calls is not known: "
+            "use tool_choice auto or none"
+        )
+        raise Refusal(400, message, "tool_choice")
+    rules = _Rules(format.form, format.special)
     try:
         for index, tool in enumerate(choice.demanded):
             rules.add(index, tool)
@@ -129,7 +121,6 @@ class _Rules:
         self._empty: list[str] = []  # rules of calls without arguments, if these end differently
 
     def text(self, is_parallel: bool) -> str:
-        """Return the grammar of the added tools."""
         form = self._form
         before = self.literal(form.before)
         more = ""

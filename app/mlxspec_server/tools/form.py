@@ -88,7 +88,6 @@ class _Probe:
     id_pattern: str
 
     def written(self, calls: Sequence[Call]) -> str:
-        """Return the text of calls, marks included."""
         listed = [
             {
                 "id": self.id_pattern.format(name=name, index=index),

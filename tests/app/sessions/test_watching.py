@@ -8,10 +8,10 @@ import pytest
 
 from mlxspec.errors import ServerError
 from mlxspec.trace.events import GenerationFailed, TurnStarted, text_of
-from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.feed import (
+from mlxspec_app.sessions.servers import (
     EventsLost,
     ReplyEvent,
+    ServerAddress,
     ServerFeed,
     StreamBegun,
     StreamBroken,

@@ -10,8 +10,7 @@ import pytest
 from mlxspec.errors import ServerError
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.compare import compare
-from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.feed import ask_chat, run_twice
+from mlxspec_app.sessions.servers import ServerAddress, ask_chat, run_twice
 from mlxspec_cli.commands import watch
 from mlxspec_cli.commands.watch import plain_lines
 from mlxspec_cli.main import main
