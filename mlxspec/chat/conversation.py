@@ -11,14 +11,13 @@ from mlxspec.chat.prompts import content_of, messages_of
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.engine.engine import Engine
-from mlxspec.errors import StaleReplyError, UnsupportedOperationError
+from mlxspec.errors import StaleReplyError
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, checks
 from mlxspec.progress import Progress
 from mlxspec.reply.continuation import StopWhen, never
-from mlxspec.text.chat_template import Message, Tools
+from mlxspec.text.chat_template import Message
 from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
 from mlxspec.trace.events import Event, TokensKept, TurnStarted
@@ -29,34 +28,6 @@ class Conversation(History):
 
     `system`, `tools` and `forgets_oldest` may be changed between two turns.
     """
-
-    def __init__(
-        self,
-        engine: Engine,
-        system: str | None = None,
-        *,
-        tools: Tools = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        """Start an empty chat.
-
-        Args:
-            engine: Writes the replies.
-            system: System prompt.
-            tools: JSON schemas of functions, as in `Tokenizer.apply_chat_template`.
-            say: Called with one line for the user, such as an argument that the chat template
-                ignores; None makes it a Python warning.
-
-        Raises:
-            ValueError: The system prompt is no text.
-            UnsupportedOperationError: The model has no chat template.
-        """
-        if not engine.tokenizer.has_chat_template:
-            raise UnsupportedOperationError(
-                f"{engine.name or 'the model'} has no chat template, so it cannot chat: use an "
-                "instruct model, or generate from a plain prompt"
-            )
-        super().__init__(engine, system, tools=tools, say=say)
 
     def reply(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 
 from mlxspec.chat.prompts import ChatPrompts, content_of, messages_of
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, checks
 from mlxspec.text.chat_template import Message, Tools
 from mlxspec.tokenizer import Tokenizer
@@ -72,16 +73,7 @@ class Exchange:
 
 
 class History:
-    """The turns of a chat, and the prompt of the next one.
-
-    Attributes:
-        engine: Its tokenizer encodes the prompts, and its context limits them.
-        system: System prompt, or None for the default of the chat template. A template without a
-            role for it gets it before the first message.
-        tools: JSON schemas of the functions that the model may call, or None.
-        forgets_oldest: Whether a prompt leaves out the oldest turns when the chat no longer fits
-            the model's context; else a turn that does not fit is refused.
-    """
+    """The turns of a chat, and the prompt of the next one."""
 
     def __init__(
         self,
@@ -91,10 +83,30 @@ class History:
         tools: Tools = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """Start an empty chat; the arguments are those of `Conversation`."""
+        """Start an empty chat.
+
+        Args:
+            engine: Writes the replies; its context limits the prompts.
+            system: System prompt, or None for the default of the chat template. A template without
+                a role for it gets it before the first message.
+            tools: JSON schemas of functions, as in `Tokenizer.apply_chat_template`.
+            say: Called with one line for the user, such as an argument that the chat template
+                ignores; None makes it a Python warning.
+
+        Raises:
+            ValueError: The system prompt is no text.
+            UnsupportedOperationError: The model has no chat template.
+        """
+        if not engine.tokenizer.has_chat_template:
+            raise UnsupportedOperationError(
+                f"{engine.name or 'the model'} has no chat template, so it cannot chat: use an "
+                "instruct model, or generate from a plain prompt"
+            )
         self.engine = engine
         self.system = None if system is None else checks.text("system", system)
         self.tools = tools
+        # Whether a prompt leaves out the oldest turns when the chat no longer fits the model's
+        # context; else a turn that does not fit is refused.
         self.forgets_oldest = False
         self._prompts = ChatPrompts(engine.tokenizer, engine.name, say)
         self._exchanges: list[Exchange] = []
@@ -155,7 +167,6 @@ class History:
         ]
 
     def cut(self, num_turns: int) -> None:
-        """Keep the first turns and forget the others."""
         self._exchanges = self._exchanges[: checks.whole("num_turns", num_turns)]
 
     def _written(self, turn: int, position: int) -> Exchange:

@@ -34,8 +34,6 @@ NO_GRAMMAR = "-"
 _MULTIPLE_OF = re.compile(r'"multipleOf"\s*:\s*([-+.0-9eE]+)')
 _MERGES = ('"allOf"', '"$ref"')  # two schemas of one number, whose decimals then count together
 _MAX_VALUES = 100_000
-_MOST_DIGITS = 4000  # Python writes no longer numbers
-_LARGEST = 10**_MOST_DIGITS
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
@@ -52,18 +50,14 @@ _ALLOWED = (
 class Grammar:
     """A set of texts, one of which a reply has to be.
 
-    Attributes:
-        kind: How the source is written.
-        source: The JSON text of a schema, a regular expression or a grammar.
-        any_whitespace: Of a JSON schema: whether any white space may stand between two signs. If
-            not, the text is the one that `json.dumps` writes: a space after each comma and colon.
-        unchecked: Formats that a JSON schema names and no text is made to have.
+    Of a JSON schema, `any_whitespace` says whether any white space may stand between two signs. If
+    not, the text is the one that `json.dumps` writes: a space after each comma and colon.
     """
 
     kind: GrammarKind
-    source: str
+    source: str  # the JSON text of a schema, a regular expression or a grammar
     any_whitespace: bool = False
-    unchecked: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()  # formats of a schema that no text is made to have
 
     def __str__(self) -> str:
         return self.source
@@ -100,11 +94,12 @@ class Grammar:
         value = _schema_value(schema)
         if value is not True and not isinstance(value, dict):
             raise wrong_type("a JSON schema", "an object of JSON, or true", value)
-        fault = next(_faults(value), None)
-        if fault:
-            raise ValueError(f"the JSON schema cannot be read: {fault}")
-        value = json.loads(json.dumps(value))  # the caller keeps what is dropped here
-        unchecked = tuple(drop_formats(value))
+        try:
+            _check_size(value)
+            value = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the JSON schema cannot be read: {error}") from error
+        unchecked = tuple(drop_formats(value))  # the caller keeps them in his own
         return cls("json-schema", json.dumps(value), any_whitespace, unchecked)
 
     @classmethod
@@ -207,35 +202,25 @@ def _parsed(source: str, name: str) -> Any:
         raise ValueError(f"{name} is nested too deeply: at most {MAX_DEPTH} levels") from error
 
 
-def _faults(root: object) -> Iterator[str]:
-    """Yield what JSON or a reader of schemas cannot bear; shared values count each time."""
-    waiting: list[tuple[object, str, int]] = [(root, "#", 0)]
-    for _ in range(_MAX_VALUES):
-        if not waiting:
-            return
-        value, place, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            yield f"{place[:200]} is nested more than {MAX_DEPTH} levels deep"
-        if isinstance(value, dict):
-            if not all(isinstance(key, str) for key in value):
-                yield f"{place} has a name that is not a text"
-            waiting += [
-                (item, f"{place}/{_pointer(key)}", depth + 1) for key, item in value.items()
-            ]
-        elif isinstance(value, list | tuple):
-            waiting += [(item, f"{place}/{i}", depth + 1) for i, item in enumerate(value)]
-        elif isinstance(value, int) and abs(value) >= _LARGEST:
-            yield f"{place} is a number of more than {_MOST_DIGITS} digits"
-        elif value is not None and (
-            not isinstance(value, float | int | str)
-            or (isinstance(value, float) and not math.isfinite(value))
-        ):
-            yield f"{place} is {value!r:.60}, which JSON does not have"
-    yield f"it has more than {_MAX_VALUES} values"
-
-
-def _pointer(key: object) -> str:
-    return str(key).replace("~", "~0").replace("/", "~1")
+def _check_size(schema: object) -> None:
+    """Raise ValueError for what a reader of schemas cannot bear; shared values count each time."""
+    level, num_values = [schema], 0
+    for _ in range(MAX_DEPTH + 1):
+        num_values += len(level)
+        if num_values > _MAX_VALUES:
+            raise ValueError(f"it has more than {_MAX_VALUES} values")
+        objects = [value for value in level if isinstance(value, dict)]
+        names = [name for value in objects for name in value if not isinstance(name, str)]
+        if names:
+            raise ValueError(f"it has a name that is not a text: {names[0]!r:.60}")
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list | tuple)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    if level:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 # ---- the schemas inside a JSON schema ----------------------------------------------------------

@@ -27,19 +27,12 @@ DTYPES = ("auto", "float16", "bfloat16", "float32")
 """The floating-point types in which a target can compute; auto is float32 on a CPU."""
 
 
-def _check_dtype(name: str, value: object) -> str:
-    if text(name, value) not in DTYPES:
-        raise ValueError(f"{name} {value!r} is not known; choose from {', '.join(DTYPES)}")
-    return str(value)
-
-
 Port = Literal["auto", "own", "mlx-lm"]
 """Whose code runs a model."""
 PORTS: tuple[Port, ...] = get_args(Port)
 
 KV_BITS = (4, 8)
 """Bits in which keys and values can be kept quantised."""
-
 
 _THRESHOLD = number("more than 0 and at most 1", lambda share: 0 < share <= 1)
 
@@ -164,7 +157,7 @@ class Options:
     )
     dtype: str = when_loaded(
         "auto",
-        Range(str, f"one of {', '.join(DTYPES)}", _check_dtype, DTYPES),
+        one_of(DTYPES),
         "in which floating-point type the model computes; auto is float32 on a CPU, and on a GPU "
         "what the weights are stored in, where that is wide enough",
     )

@@ -32,7 +32,6 @@ class Range:
     choices: tuple[str, ...] = ()  # the closed list of allowed values, or nothing
 
     def fits(self, value: object) -> bool:
-        """Return whether a value is allowed."""
         try:
             self.check("", value)
         except ValueError:
