@@ -18,7 +18,7 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
-from mlxspec_app.sessions.servers.feed import FeedItem
+from mlxspec_app.sessions.servers import FeedItem
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.word_wrap import wrapped

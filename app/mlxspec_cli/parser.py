@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mlxspec import __version__
 from mlxspec.params import DEFAULT_NUM_DRAFT_TOKENS
-from mlxspec_app.sessions.servers.address import DEFAULT_URL
+from mlxspec_app.sessions.servers import DEFAULT_URL
 from mlxspec_cli.arguments import LOAD_FLAGS, REPLY_FLAGS, add_flag, add_flags, option
 from mlxspec_cli.serve_options import add_serve_options
 from mlxspec_cli.train_options import add_train_commands

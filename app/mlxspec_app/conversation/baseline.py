@@ -45,14 +45,16 @@ class PlainCosts:
 
 
 def are_similar(context: int, other: int) -> bool:
-    """Return whether a measurement at one context is valid at another."""
+    """Whether a measurement at one context is valid at another."""
     return max(context, other) < GROWTH * max(1, min(context, other))
 
 
 def plain_speed(costs: PlainCosts, stats: GenerationStats, context: int) -> PlainSpeed | None:
-    """Return the speed of plain decoding for a reply; at its end the cache has `context` tokens."""
-    # The cost is linear in the context, so that of the middle is the mean of all of them. The rows
-    # of a rotating cache are fewer than the tokens of a long reply.
+    """Return the speed of plain decoding for a reply that ends with `context` tokens in the cache.
+
+    The cost is linear in the context, so that of the middle is the mean of all of them. The rows
+    of a rotating cache are fewer than the tokens of a long reply.
+    """
     return costs.at(max(context // 2, context - stats.generated_tokens // 2))
 
 
@@ -111,11 +113,9 @@ class Baseline:
         return new
 
     def afresh(self) -> "Baseline":
-        """Return the baseline for another drafter of the same target."""
         return Baseline(self.costs, self.cost)
 
     def before(self, reply: Reply) -> "Baseline":
-        """Return the baseline for a new reply."""
         reply.cost = self.cost
         return replace(self, last_fast_s=0.0)
 

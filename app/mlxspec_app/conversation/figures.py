@@ -71,7 +71,7 @@ class Part:
 def fitting(parts: Sequence[Part], width: int, gap: int) -> list[Part]:
     """Return the parts that fit `width` cells with `gap` cells between them, in their order."""
     shown = list(parts)
-    while len(shown) > 1 and _cells(shown, gap) > width:
+    while len(shown) > 1 and sum(cell_len(part.text) + gap for part in shown) - gap > width:
         worst = max(shown, key=lambda part: part.rank)
         if worst.rank == 0:
             break
@@ -79,22 +79,13 @@ def fitting(parts: Sequence[Part], width: int, gap: int) -> list[Part]:
     return shown
 
 
-def _cells(parts: Sequence[Part], gap: int) -> int:
-    return sum(cell_len(part.text) for part in parts) + gap * (len(parts) - 1)
-
-
 def times_plain(reply: Reply) -> str:
-    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown.
-
-    A reply that the drafter has seen before is marked.
-    """
+    """Return the speed-up of a reply, such as 2.31 times plain, or "" if unknown."""
     gain = speedup(reply)
-    if gain is None:
-        return ""
-    return f"\u00d7{gain:.2f} plain{copy_mark(reply)}"
+    return "" if gain is None else f"\u00d7{gain:.2f} plain{_copy_mark(reply)}"
 
 
-def copy_mark(reply: Reply) -> str:
+def _copy_mark(reply: Reply) -> str:
     """Return the mark after the speed of a reply that the drafter has seen before, or ""."""
     return " (a copy)" if reply.is_copy else ""
 
@@ -114,22 +105,16 @@ def seed_words(reply: Reply) -> str:
     return f"seed {reply.started.seed}"
 
 
-def _gain(reply: Reply) -> list[Part]:
-    text = times_plain(reply)
-    return [Part(text, 1)] if text else []
-
-
 def reply_figures(reply: Reply) -> list[Part]:
     """Return the figures below a reply; the most useful ones have the lowest rank."""
     stats = reply.stats
     if not stats.generated_tokens:
         return []
-    parts = [
-        Part(f"{stats.generation_tps:.1f} tokens/s"),
-        *_gain(reply),
-        Part(f"TTFT {seconds(stats.ttft_s)}", 4),
-        Part(f"{stats.generated_tokens} tok", 2),
-    ]
+    parts = [Part(f"{stats.generation_tps:.1f} tokens/s")]
+    if gain := times_plain(reply):
+        parts.append(Part(gain, 1))
+    parts.append(Part(f"TTFT {seconds(stats.ttft_s)}", 4))
+    parts.append(Part(f"{stats.generated_tokens} tok", 2))
     if stats.kept_tokens:
         parts.append(Part(f"{stats.kept_tokens} kept", 3))
     if stats.rounds:
@@ -139,11 +124,10 @@ def reply_figures(reply: Reply) -> list[Part]:
         parts.append(Part("no drafts", 1))
     if seed := seed_words(reply):
         parts.append(Part(seed, 5))
-    return parts + reasons_of(reply)
+    return parts + _reasons_of(reply)
 
 
-def reasons_of(reply: Reply) -> list[Part]:
-    """Return why a reply ended, if it did not end by itself."""
+def _reasons_of(reply: Reply) -> list[Part]:
     return [Part(_REASONS[reply.reason])] if reply.reason in _REASONS else []
 
 
@@ -152,23 +136,19 @@ def quiet_figures(reply: Reply) -> list[Part]:
     stats = reply.stats
     if not stats.generated_tokens:
         return []
-    parts = [Part(_quiet_gain(reply))]
-    is_drafted = sum(stats.drafted_at_depth) > 0
-    parts.append(Part(guessed_right(stats.acceptance_rate if is_drafted else None), 1))
-    return parts + reasons_of(reply)
+    gain, tps = speedup(reply), stats.generation_tps
+    if gain is None:
+        speed = f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s"
+    else:
+        speed = f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}"
+    rate = stats.acceptance_rate if sum(stats.drafted_at_depth) > 0 else None
+    parts = [Part(f"{speed}{_copy_mark(reply)}"), Part(guessed_right(rate), 1)]
+    return parts + _reasons_of(reply)
 
 
 def guessed_right(rate: float | None) -> str:
     """Return the share of right guesses as text; a rate of None means no guesses."""
     return "no guesses" if rate is None else f"{100 * rate:.0f} % {GUESSED}"
-
-
-def _quiet_gain(reply: Reply) -> str:
-    gain = speedup(reply)
-    if gain is None:
-        tps = reply.stats.generation_tps
-        return f"{tps:.{0 if tps >= _EXACT_BELOW else 1}f} tokens/s{copy_mark(reply)}"
-    return f"{gain:.1f}x {'faster' if gain >= 1 else 'as fast'}{copy_mark(reply)}"
 
 
 # ---- definitions ------------------------------------------------------------------------------

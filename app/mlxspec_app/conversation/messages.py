@@ -1,8 +1,10 @@
-"""The messages of a conversation: text in spans, each with its origin."""
+"""The messages of a conversation: text in spans, each with its origin; and words found in it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import (
@@ -18,6 +20,7 @@ from mlxspec.trace.events import (
 )
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.rounds import Pace, Round
+from mlxspec_app.text.safe_text import safe_text
 
 _FEWEST_COPIED = 8  # short replies are alike without being copies
 
@@ -147,3 +150,25 @@ def turns_of(messages: Iterable[Message]) -> list[Turn]:
         elif isinstance(message, Reply) and turns and (message.text or message.reason):
             turns[-1] = Turn(turns[-1].user, message.text, tuple(message.tokens))
     return turns
+
+
+class Hit(NamedTuple):
+    """A match; `line` is a line of the drawn text of `message`, and `end` follows the match."""
+
+    message: Message
+    line: int
+    start: int
+    end: int
+
+
+def find_words(messages: Iterable[Message], words: str) -> list[Hit]:
+    """Return the matches, oldest first; case is ignored."""
+    if not words.strip():
+        return []
+    pattern = re.compile(re.escape(words), re.IGNORECASE)
+    return [
+        Hit(message, number, *found.span())
+        for message in messages
+        for number, line in enumerate(safe_text(message.text).split("\n"))
+        for found in pattern.finditer(line)
+    ]

@@ -26,10 +26,7 @@ class ReasoningFold:
         self._is_open = self._is_folded
 
     def update(self, reply: Reply) -> bool:
-        """Take the spans of a reply; return whether spans that were shown have changed.
-
-        `reply` is the same reply each time, in an earlier or a later state.
-        """
+        """Take the spans of the reply, now or earlier; return whether shown ones have changed."""
         if len(reply.spans) < len(self._shown):
             self._has_reasoning = self._has_answer = False
             self._look_at(reply.spans)
@@ -81,10 +78,7 @@ def fold_words(reply: Reply) -> str:
 
 
 def reasoning_seconds(reply: Reply) -> float:
-    """Return the seconds of the rounds that wrote reasoning or its marks.
-
-    It is 0 if the times of the rounds are not recorded.
-    """
+    """Return the seconds of the rounds that wrote reasoning or its marks; 0 if not recorded."""
     total, before = 0.0, reply.stats.prefill_s
     for round_ in reply.rounds:
         verdict = round_.verdict

@@ -55,7 +55,6 @@ class Round:
 
     @property
     def is_tree(self) -> bool:
-        """Whether any node has a sibling."""
         return len({node.parent for node in self.nodes}) < len(self.nodes)
 
 
@@ -148,15 +147,11 @@ def _mark_nodes(nodes: Iterable[DraftNode], mark: Mark) -> list[MarkedToken]:
 
 @dataclass
 class Pace:
-    """The progress of a reply, round by round: its charts need no loop over all rounds.
+    """The progress of a reply, round by round: its charts need no loop over all rounds."""
 
-    `ends` are the seconds from the request to the end of each round; they never fall. `totals` are
-    the tokens emitted by then. `accepted` counts the accepted draft tokens of rounds with a draft.
-    """
-
-    ends: list[float] = field(default_factory=list)
-    totals: list[int] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)  # seconds from the request; they never fall
+    totals: list[int] = field(default_factory=list)  # tokens emitted by then
+    accepted: list[float] = field(default_factory=list)  # draft tokens of rounds with a draft
     _rows: Counter[int] = field(default_factory=Counter)
 
     def add(self, round_: Round) -> None:

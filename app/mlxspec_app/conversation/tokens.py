@@ -6,7 +6,7 @@ stop there.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -29,57 +29,52 @@ class TokenCursor:
 def last_token(messages: Sequence[Message]) -> TokenCursor | None:
     """Return the newest token of a reply, or None."""
     for index in reversed(range(len(messages))):
-        if _has_tokens(messages[index]):
+        if _tokens(messages[index]):
             return TokenCursor(index, len(messages[index].spans) - 1)
     return None
 
 
 def by_token(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
     """Return the next token, or the one before."""
-    message, span = messages[at.message], at.span + step
-    if isinstance(message, Reply) and 0 <= span < len(message.spans):
-        return TokenCursor(at.message, span)
-    reply = _neighbour(messages, at.message, step, replies_only=True)
-    if reply is None:
-        return at
-    return TokenCursor(reply, 0 if step > 0 else len(messages[reply].spans) - 1)
+    return _moved(messages, at, step, _tokens)
 
 
 def by_round(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
     """Return the first token of the next round, or of the round before."""
-    starts = _rounds(messages[at.message]) if isinstance(messages[at.message], Reply) else [0]
-    index = bisect_right(starts, at.span) - 1 + step
-    if 0 <= index < len(starts):
-        return TokenCursor(at.message, starts[index])
-    reply = _neighbour(messages, at.message, step, replies_only=True)
-    if reply is None:
-        return at if step > 0 else TokenCursor(at.message, 0)
-    return TokenCursor(reply, _rounds(messages[reply])[0 if step > 0 else -1])
+    return _moved(messages, at, step, _rounds)
 
 
 def by_message(messages: Sequence[Message], at: TokenCursor, step: Step) -> TokenCursor:
     """Return the first token of the next message, or of the message before."""
-    index = _neighbour(messages, at.message, step, replies_only=False)
-    if index is None:
-        return at if step > 0 else TokenCursor(at.message, 0)
-    return TokenCursor(index, 0)
+    return _moved(messages, at, step, lambda message: range(min(1, len(message.spans))))
 
 
-def _neighbour(
-    messages: Sequence[Message], index: int, step: Step, *, replies_only: bool
-) -> int | None:
-    """Return the index of the nearest message in a direction where a cursor can stop."""
-    others = range(index + 1, len(messages)) if step > 0 else reversed(range(index))
-    fits = _has_tokens if replies_only else lambda message: bool(message.spans)
-    return next((other for other in others if fits(messages[other])), None)
+def _moved(
+    messages: Sequence[Message],
+    at: TokenCursor,
+    step: Step,
+    stops_of: Callable[[Message], Sequence[int]],
+) -> TokenCursor:
+    """Return the next stop in a direction; `stops_of` gives the spans of a message to stop at."""
+    own = stops_of(messages[at.message])
+    index = bisect_right(own, at.span) - 1 + step
+    if own and 0 <= index < len(own):
+        return TokenCursor(at.message, own[index])
+    others = range(at.message + 1, len(messages)) if step > 0 else reversed(range(at.message))
+    for other in others:
+        if stops := stops_of(messages[other]):
+            return TokenCursor(other, stops[0 if step > 0 else -1])
+    return at if step > 0 else TokenCursor(at.message, own[0] if own else at.span)
 
 
-def _has_tokens(message: Message) -> bool:
-    return isinstance(message, Reply) and bool(message.spans)
+def _tokens(message: Message) -> Sequence[int]:
+    return range(len(message.spans)) if isinstance(message, Reply) else ()
 
 
-def _rounds(message: Message) -> list[int]:
-    """Return the index of the first span of each round of a message."""
+def _rounds(message: Message) -> Sequence[int]:
+    """Return the index of the first span of each round of a reply."""
+    if not _tokens(message):
+        return ()
     changes = enumerate(pairwise(message.spans), 1)
     return [0, *(index for index, (before, span) in changes if span.round != before.round)]
 

@@ -27,7 +27,6 @@ class CostMeter:
     """Follows the replies of one model: a state of its own holds the last reply."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Start without a measurement; `clock` returns seconds."""
         self._clock = clock
         self._state = ChatState()
         self._compared: Reply | None = None

@@ -54,34 +54,20 @@ class NoModel:
 class ConversationDriver:
     """Drives one conversation; each method may take long, and publishes events meanwhile."""
 
-    def __init__(
-        self,
-        publish: Callable[[events.AnyEvent], None],
-        *,
-        note_reply: Callable[[float, bool], str] = lambda speedup, is_sampled: "",
-    ) -> None:
-        """Start with an empty conversation and no model.
-
-        `note_reply` gets the speed-up of each reply that counts, and whether it was sampled; it
-        returns an objection to the drafter, or "".
-        """
-        self._note_reply = note_reply
+    def __init__(self, publish: Callable[[events.AnyEvent], None]) -> None:
+        """Start with an empty conversation and no model."""
         self._conversation: Conversation | NoModel = NoModel()
         self._publish = publish
         self._included: list[bool] = []  # for each turn on the screen: is it in the conversation?
         self._refused = ""  # the last turn, if it is not in the conversation
-        self._meter = CostMeter()
+        self.meter = CostMeter()
 
     def switch_to(self, conversation: "Conversation | NoModel") -> None:
         """Continue the turns of the present conversation in another one, and drop the first."""
         before, self._conversation = self._conversation, conversation
-        self._meter = CostMeter()
+        self.meter = CostMeter()
         conversation.restore(before.turns, before.system, before.reply_tokens)
         conversation.forgets_oldest = before.forgets_oldest
-
-    def change_drafter(self) -> None:
-        """Continue with another drafter, which has seen none of the replies."""
-        self._meter.forget_replies()
 
     def carry_out(
         self, order: orders.Order, params: GenerationParams, should_stop: ShouldStop
@@ -118,7 +104,6 @@ class ConversationDriver:
                 self._conversation.forgets_oldest = is_allowed
 
     def set_system(self, text: str) -> None:
-        """Set the system prompt; "" is the model's own."""
         self._conversation.system = text or None
         self._publish(TurnStarted("system", text))
 
@@ -210,32 +195,29 @@ class ConversationDriver:
             return
         self._publish(events.RaceFinished(tuple(plain), tuple(drafted)))
 
-    def use_idle_time(self, should_stop: ShouldStop) -> str:
-        """Measure the cost curve if due, and compare the last reply with plain decoding.
+    def use_idle_time(self, should_stop: ShouldStop) -> float | None:
+        """Measure the cost curve if due, unless stopped, and compare the last reply with plain.
 
-        The measurement stops as soon as `should_stop` returns True. Returns an objection of the
-        replies to the drafter, or "".
+        Returns the speed-up of a reply, once, if it predicts that of new ones.
         """
-        if self._meter.is_due and not should_stop():
+        if self.meter.is_due and not should_stop():
             self._measure(should_stop)
-        compared = self._meter.compare()
+        compared = self.meter.compare()
         if compared is None:
-            return ""
+            return None
         self._publish(compared)
-        if compared.speedup is None or not self._meter.counts:
-            return ""
-        return self._note_reply(compared.speedup, self._meter.is_sampled)
+        return compared.speedup if self.meter.counts else None
 
     def _measure(self, should_stop: ShouldStop) -> None:
         try:
             curve = self._model.measure_cost(should_stop=should_stop)
         except Exception as error:  # the thread's edge: a chat works without these figures
-            self._meter.give_up()
+            self.meter.give_up()
             why = f"a plain forward was not measured: {describe(error)}"
             self._publish(events.SessionNotice(why))
             return
         if curve is not None:
-            self._publish(self._meter.note(curve.ms))
+            self._publish(self.meter.note(curve.ms))
 
     def _answer(self, text: str, begin: Callable[[], Iterator[Event]]) -> None:
         """Publish the events of a reply; an error ends this reply, not the chat.
@@ -247,7 +229,7 @@ class ConversationDriver:
         try:
             for last in begin():
                 self._publish(last)
-                self._meter.record(last)
+                self.meter.record(last)
                 if isinstance(last, TurnStarted):
                     self._refused = ""
                     if self._included:

@@ -91,9 +91,8 @@ class EngineSession:
     ) -> None:
         """Prepare a session; nothing is loaded before `start`.
 
-        `trace_path` is a file to which every event is appended. `choice` are the first models.
-        `default_name` names the default model. `given` are the slash words of the settings that
-        the user gave; the others have chat defaults.
+        Every event is appended to the file `trace_path`. `choice` are the first models. `given` are
+        the slash words of the settings that the user gave; the others have chat defaults.
         """
         self.settings = ReplySettings(params, given)
         self._models, self._default_name, self._system = models, default_name, system
@@ -101,7 +100,7 @@ class EngineSession:
         self._trace: TraceWriter | None = None
         self._choice = choice or ModelChoice()
         self._loaded: ModelChoice | None = None
-        self._driver = ConversationDriver(self._publish, note_reply=models.note_reply)
+        self._driver = ConversationDriver(self._publish)
         self._events: deque[AnyEvent] = deque()
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._open_tasks: list[_Task] = []
@@ -184,9 +183,12 @@ class EngineSession:
                 self._load(task.order.choice, should_stop)
             else:
                 self._driver.carry_out(task.order, self.settings.params, should_stop)
-            if objection := self._driver.use_idle_time(must_yield):
-                self.say(f"{objection}; the drafters are measured again")
-                self._choose_again(must_yield)
+            speedup = self._driver.use_idle_time(must_yield)
+            if speedup is not None:
+                is_sampled = self._driver.meter.is_sampled
+                if objection := self._models.note_reply(speedup, is_sampled):
+                    self.say(f"{objection}; the drafters are measured again")
+                    self._choose_again(must_yield)
         finally:
             with self._lock:
                 self._open_tasks.remove(task)
@@ -200,7 +202,7 @@ class EngineSession:
             self.notify(f"the drafters were not measured again: {describe(error)}")
             return
         if is_another:
-            self._driver.change_drafter()
+            self._driver.meter.forget_replies()
             self._tell(self._loaded, is_ready=True)
 
     def _load(self, choice: ModelChoice, should_stop: ShouldStop) -> None:
@@ -231,7 +233,7 @@ class EngineSession:
         self._tell(choice, is_ready=False)
         if choice.has_same_target(self._loaded):
             self._models.change_drafter(choice, show)
-            self._driver.change_drafter()
+            self._driver.meter.forget_replies()
         else:
             self._drop_models()  # two targets at once may not fit in memory
             self._loaded = None

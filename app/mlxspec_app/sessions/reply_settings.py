@@ -26,20 +26,15 @@ class ReplySettings:
     """Settings of a reply with their origin; one thread adjusts them, another one may suggest."""
 
     def __init__(self, params: GenerationParams, given: Collection[str]) -> None:
-        """Start with chat defaults.
-
-        `params` has the user's settings, and library defaults elsewhere. `given` are the slash
-        words of the former.
-        """
+        """Start with chat defaults; `given` are the slash words of settings from the user."""
         self._params = params
         self._given = frozenset(given)
         self._suggested: Mapping[str, float] = {}
         self._switches: tuple[str, ...] = ()
 
     def suggest(self, sampling: Mapping[str, float], switches: Collection[str] = ()) -> None:
-        """Follow another model.
+        """Follow the params that another model recommends, where the user gave none.
 
-        `sampling` are the params that it recommends, by name; they apply where the user gave none.
         `switches` are the variables that its chat template reads.
         """
         self._suggested, self._switches = dict(sampling), tuple(switches)
@@ -52,17 +47,12 @@ class ReplySettings:
         return replace(params, stop_repeats=True) if _STOPS_REPEATS in open_ones else params
 
     def adjust(self, word: str, text: str) -> None:
-        """Set a value by its slash word; "" returns to the default of the chat.
-
-        Raises:
-            ValueError: There is no such setting, or it cannot have this value.
-        """
+        """Set a value by its slash word, or raise ValueError; "" returns to the chat's default."""
         usual = adjustable(GenerationParams()).get(word, "")
         self._params = adjusted(self._params, word, text or usual)
         self._given = self._given | {word} if text else self._given - {word}
 
     def adjustable(self) -> dict[str, str]:
-        """Return the settings of the next reply as text, by slash word."""
         return adjustable(self.params)
 
     def origins(self) -> dict[str, str]:

@@ -1,8 +1,4 @@
-"""The protocol of a session, live or recorded: orders go in, events come out.
-
-A session owns the model, or a recording of one. The app draws its events and has no other view of
-it.
-"""
+"""The protocol of a session: orders go in, and events, all that the app sees of it, come out."""
 
 from collections.abc import Sequence
 from typing import Protocol

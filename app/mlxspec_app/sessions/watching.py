@@ -12,8 +12,8 @@ from mlxspec_app.conversation.events import AnyEvent, SessionOpening, SessionRea
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import ReadOnly
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.sessions.servers import feed
-from mlxspec_app.sessions.servers.feed import FeedItem, ReplyEvent
+from mlxspec_app.sessions import servers
+from mlxspec_app.sessions.servers import FeedItem, ReplyEvent
 
 _MOST_REPLIES = 50
 _MOST_WAITING = 20_000  # items that no frame has taken yet
@@ -86,7 +86,6 @@ class WatchSession(ReadOnly):
         return news
 
     def move(self, direction: Literal[1, -1]) -> None:
-        """Show the next reply or the previous one."""
         replies = list(self.replies.values())
         at = replies.index(self.shown) + direction if self.shown else -1
         if 0 <= at < len(replies):
@@ -100,11 +99,11 @@ class WatchSession(ReadOnly):
         match item:
             case ReplyEvent():
                 self._add(item)
-            case feed.EventsLost(count):
+            case servers.EventsLost(count):
                 self.num_lost += count
-            case feed.StreamBegun():
+            case servers.StreamBegun():
                 self.trouble = ""
-            case feed.StreamBroken(why):
+            case servers.StreamBroken(why):
                 self.trouble = why
                 for reply in self.running:
                     failed = GenerationFailed(reply.stats.total_s, _BROKEN)

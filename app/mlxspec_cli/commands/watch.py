@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.race import Race, Track
-from mlxspec_app.sessions.servers.address import ServerAddress
-from mlxspec_app.sessions.servers.feed import (
+from mlxspec_app.sessions.servers import (
     EventsLost,
     FeedItem,
     ReplyEvent,
+    ServerAddress,
     ServerFeed,
     StreamBroken,
     ask_chat,

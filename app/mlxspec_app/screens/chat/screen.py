@@ -12,7 +12,7 @@ from textual import events, getters, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
-from mlxspec_app.conversation.finding import Hit, find_words
+from mlxspec_app.conversation.messages import Hit, find_words
 from mlxspec_app.conversation.orders import Prove, Race, SetSystem, Stop
 from mlxspec_app.conversation.tokens import Step
 from mlxspec_app.picker.introduction import Introduction

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Label
 
-from mlxspec_app.conversation.finding import Hit
+from mlxspec_app.conversation.messages import Hit
 from mlxspec_app.settings.keys.tables import FIND
 
 

@@ -16,8 +16,7 @@ from textual.message import Message as Notice
 from textual.selection import Selection
 from textual.widget import Widget
 
-from mlxspec_app.conversation.finding import Hit
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.messages import Hit, Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.tokens import (

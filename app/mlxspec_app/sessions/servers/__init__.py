@@ -1,1 +1,0 @@
-"""The live feed of `mlxspec serve`, and prompts for such a server."""
