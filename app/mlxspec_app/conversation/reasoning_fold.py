@@ -5,7 +5,7 @@ of the reply, so tokens keep their numbers: the first span of the reasoning hold
 its other spans are empty.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mlxspec_app.conversation.messages import Reply, Span
@@ -15,11 +15,9 @@ class ReasoningFold:
     """The spans shown of one reply; it follows the reply as spans arrive."""
 
     def __init__(self) -> None:
-        self._is_open = False
-        self._is_folded = False
-        self._has_reasoning = False
-        self._has_answer = False
-        self._shown: list[Span] = []
+        self.shown: list[Span] = []  # one for each span of the reply
+        self.has_fold = False  # whether there is reasoning with an answer after it
+        self._has_reasoning = self._is_open = self._is_folded = False
 
     def toggle(self) -> None:
         """Unfold the reasoning, or fold it again; `update` shows it."""
@@ -27,34 +25,24 @@ class ReasoningFold:
 
     def update(self, reply: Reply) -> bool:
         """Take the spans of the reply, now or earlier; return whether shown ones have changed."""
-        if len(reply.spans) < len(self._shown):
-            self._has_reasoning = self._has_answer = False
+        if len(reply.spans) < len(self.shown):
+            self._has_reasoning = self.has_fold = False
             self._look_at(reply.spans)
-            del self._shown[len(reply.spans) :]
-        new = reply.spans[len(self._shown) :]
+            del self.shown[len(reply.spans) :]
+        new = reply.spans[len(self.shown) :]
         self._look_at(new)
         before, self._is_folded = self._is_folded, self.has_fold and not self._is_open
         if self._is_folded != before:
-            self._shown = self._folded(reply) if self._is_folded else list(reply.spans)
+            self.shown = self._folded(reply) if self._is_folded else list(reply.spans)
             return True
-        self._shown += (_hidden(span) for span in new) if self._is_folded else new
+        self.shown += (_hidden(span) for span in new) if self._is_folded else new
         return False
-
-    @property
-    def shown(self) -> Sequence[Span]:
-        """A span for each span of the reply."""
-        return self._shown
-
-    @property
-    def has_fold(self) -> bool:
-        """Whether there is reasoning with an answer after it."""
-        return self._has_reasoning and self._has_answer
 
     def _look_at(self, new: Iterable[Span]) -> None:
         for span in new:
-            self._has_reasoning |= span.channel == "reasoning" and bool(span.text.strip())
-            if span.channel == "answer" and self._has_reasoning:
-                self._has_answer |= bool(span.text.strip())
+            if span.text.strip():
+                self._has_reasoning |= span.channel == "reasoning"
+                self.has_fold |= span.channel == "answer" and self._has_reasoning
 
     def _folded(self, reply: Reply) -> list[Span]:
         shown = [_hidden(span) for span in reply.spans]

@@ -68,11 +68,8 @@ class MarkedToken:
     draft_prob: float | None = None
 
 
-@dataclass(frozen=True)
-class Position:
-    """The tokens that competed for one position of the reply, the winner first if there is one."""
-
-    tokens: tuple[MarkedToken, ...]
+Position = tuple[MarkedToken, ...]
+"""The tokens that competed for one position of the reply, the winner first if there is one."""
 
 
 def positions(round_: Round) -> list[Position]:
@@ -85,7 +82,7 @@ def positions(round_: Round) -> list[Position]:
     verdict = round_.verdict
     own = [mark_emitted(token) for token in verdict.emit if token.kind != "accepted"]
     if isinstance(verdict, PlainDecoded):
-        return [Position(tuple(own))]
+        return [tuple(own)]
     children = children_by_parent(round_.nodes)
     accepted_tokens = [token for token in verdict.emit if token.kind == "accepted"]
     found: list[Position] = []
@@ -99,13 +96,13 @@ def positions(round_: Round) -> list[Position]:
             MarkedToken(token_label(text or n.text), _mark_kept(n), target_prob, n.prob)
             for n in winners
         ]
-        found.append(Position((*tokens, *_mark_nodes(losers, "rejected"))))
+        found.append((*tokens, *_mark_nodes(losers, "rejected")))
         last = index
     rest = children.get(last, [])
     if rest or own:
-        found.append(Position((*_mark_nodes(rest, "rejected"), *own)))
+        found.append((*_mark_nodes(rest, "rejected"), *own))
     while rest and (rest := children.get(rest[0].index, [])):
-        found.append(Position(tuple(_mark_nodes(rest[:1], "skipped"))))
+        found.append(tuple(_mark_nodes(rest[:1], "skipped")))
     return found
 
 

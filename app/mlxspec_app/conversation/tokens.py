@@ -13,7 +13,7 @@ from typing import Literal
 
 from mlxspec.trace.events import EmittedToken
 from mlxspec_app.conversation.messages import Message, Reply
-from mlxspec_app.conversation.rounds import MarkedToken, Position, Round, positions
+from mlxspec_app.conversation.rounds import MarkedToken, Round, positions
 
 Step = Literal[1, -1]
 
@@ -117,7 +117,7 @@ def round_of(reply: Reply, span: int) -> Round | None:
 
 def _facts(round_: Round, depth: int, num_before: int) -> TokenFacts:
     token = round_.verdict.emit[depth]
-    found = dict(enumerate(positions(round_))).get(depth, Position(()))
-    rivals = tuple(judged for judged in found.tokens if judged.mark == "rejected")
+    judged = positions(round_)[depth : depth + 1]
+    rivals = tuple(one for found in judged for one in found if one.mark == "rejected")
     source, index = round_.sources[depth], num_before + depth
     return TokenFacts(token, token.text, round_.verdict.r, depth + 1, source, index, rivals)

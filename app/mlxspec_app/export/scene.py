@@ -223,7 +223,7 @@ def _fallen(round_: Round, spots: dict[int, tuple[int, int]], width: int) -> Row
         if number not in spots:  # a token without text of its own
             continue
         above, column = spots[number]
-        losers = [token.label for token in position.tokens if token.mark == "rejected"]
+        losers = [token.label for token in position if token.mark == "rejected"]
         for below, label in enumerate(losers[:FALLEN_ROWS], above + 1):
             row, piece = found.setdefault(below, []), Piece(column, label, "rejected")
             if piece.end <= width and (not row or row[-1].end < piece.column):

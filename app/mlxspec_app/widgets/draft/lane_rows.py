@@ -103,18 +103,18 @@ def timing(round_: Round, *, is_pending: bool = False) -> Content:
 
 
 def _position_cells(position: Position, styles: Mapping[Mark, str]) -> Content:
-    losers = [marked(token, styles) for token in position.tokens if token.mark == "rejected"]
+    losers = [marked(token, styles) for token in position if token.mark == "rejected"]
     hidden = len(losers) - _MOST_SIBLINGS
     if hidden > 0:
         losers[_MOST_SIBLINGS:] = [Content.styled(f"+{hidden}", MUTED)]
-    winners = [marked(token, styles) for token in position.tokens if token.mark != "rejected"]
-    in_order = winners + losers if position.tokens[0].mark == "accepted" else losers + winners
+    winners = [marked(token, styles) for token in position if token.mark != "rejected"]
+    in_order = winners + losers if position[0].mark == "accepted" else losers + winners
     return Content(" ").join(in_order)
 
 
 def _probs(position: Position) -> str:
     """Return q/p of an accepted token, or q of a rejected one and p of the corrected token."""
-    first, last = position.tokens[0], position.tokens[-1]
+    first, last = position[0], position[-1]
     if first.mark == "accepted":
         return f"{prob(first.draft_prob)}/{prob(first.target_prob)}".strip("/")
     if first.mark == "rejected" and last.mark in ("corrected", "bonus"):
