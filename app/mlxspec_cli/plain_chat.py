@@ -28,7 +28,7 @@ from mlxspec.trace.events import (
     text_of,
 )
 from mlxspec.trace.file import TraceWriter
-from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_app.sessions.session import ReplySettings
 from mlxspec_app.text.word_wrap import WordWrapper
 from mlxspec_cli.arguments import given_words, options
 from mlxspec_cli.output import harmless, say, tell_drafter_failure, tell_end

@@ -52,19 +52,14 @@ class Ticket:
     error: Exception | None = None  # the error that ended this reply alone, if there was one
     _logprobs: list[TokenLogprob] = field(default_factory=list)
 
-    def noting_job(self) -> Job:
-        """Return the job; if logprobs are requested, with a callback that records them."""
-        if self.num_logprobs is None:
-            return self.job
-        return replace(self.job, params=replace(self.job.params, on_logits=self._note))
-
     def tell(self, event: Event) -> None:
         logprobs: list[TokenLogprob] = []
         if hasattr(event, "emit"):
             logprobs, self._logprobs = self._logprobs, []
         self.deliver(event, logprobs)
 
-    def _note(self, tokens: Sequence[int], logits: Any) -> None:
+    def note(self, tokens: Sequence[int], logits: Any) -> None:
+        """Record the logprobs of tokens, as `on_logits`."""
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         own = mx.take_along_axis(logprobs, mx.array(list(tokens))[:, None], axis=-1)[:, 0]
         best = mx.argsort(-logprobs, axis=-1)[:, : self.num_logprobs]
@@ -88,7 +83,7 @@ class EngineThread:
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._holds: list[tuple[Offer, Future[Loaded]]] = []
         self._tickets: dict[Reply, Ticket] = {}
-        self._is_stopped = False
+        self._stopped = threading.Event()
         self._gave_back_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine")
 
@@ -97,7 +92,7 @@ class EngineThread:
 
     def stop(self) -> None:
         """End all replies and close the models; blocks until this is done."""
-        self._orders.put(self._stop)
+        self._orders.put(self._stopped.set)
         self._thread.join()
 
     @property
@@ -126,7 +121,7 @@ class EngineThread:
     # ---- in the thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._is_stopped:
+        while not self._stopped.is_set():
             self._take_orders()
             self._serve_holds()
             for loaded in list(self.shelf.loaded):
@@ -180,10 +175,12 @@ class EngineThread:
 
     def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
-            reply = loaded.batch.add(ticket.noting_job())
-            self._tickets[reply] = ticket
-            drafter = loaded.drafter if ticket.job.params.num_draft_tokens else "none"
-            started = loaded.engine.started(ticket.job.params, drafter)
+            params = ticket.job.params
+            noting = replace(params, on_logits=ticket.note)
+            job = ticket.job if ticket.num_logprobs is None else replace(ticket.job, params=noting)
+            self._tickets[loaded.batch.add(job)] = ticket
+            drafter = loaded.drafter if params.num_draft_tokens else "none"
+            started = loaded.engine.started(params, drafter)
             self._watch(loaded.offer.name, ticket.name, started)
 
     def _step(self, loaded: Loaded) -> None:
@@ -215,9 +212,6 @@ class EngineThread:
                 ticket.tell(failed)
                 self._watch(loaded.offer.name, ticket.name, failed)
         loaded.batch = self.shelf.open_batch(loaded.engine)
-
-    def _stop(self) -> None:
-        self._is_stopped = True
 
     def _refuse_all(self) -> None:
         for reply, ticket in self._tickets.items():

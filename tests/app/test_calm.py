@@ -244,7 +244,7 @@ async def test_the_guess_line_is_in_plain_words():
             line = next(row for row in rows(driver.screen) if row.startswith(" guess"))
             seen.add(re.sub(r"^.*?(\d of \d right|no guess|appear here).*$", r"\1", line.rstrip()))
             shown = driver.screen.query_one(DraftLane).shown
-            at = [token for place in positions(shown) for token in place.tokens] if shown else []
+            at = [token for place in positions(shown) for token in place] if shown else []
             wrong += [token.label for token in at if token.mark == "rejected"]
             assert all(token.label in line for token in at)
         assert wrong
@@ -294,7 +294,7 @@ def byte_round():
 
 
 def test_parts_of_a_character_are_no_replacement_signs_in_the_draft_line():
-    labels = [token.label for position in positions(byte_round()) for token in position.tokens]
+    labels = [token.label for position in positions(byte_round()) for token in position]
     assert labels == ["…", "世", "…", "x"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import EmittedToken, GenerationFinished, GenerationStarted, PlainDecoded
-from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_app.sessions.session import ReplySettings
 from mlxspec_cli.commands.generate import _Printer
 from mlxspec_cli.main import main
 from mlxspec_cli.plain_chat import _PlainChat

@@ -18,7 +18,7 @@ from mlxspec.trace.events import (
     GenerationStarted,
     PlainDecoded,
 )
-from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_app.sessions.session import ReplySettings
 from mlxspec_cli import plain_chat
 from mlxspec_cli.commands.generate import _read_prompt
 from mlxspec_cli.main import main

@@ -8,22 +8,7 @@ starts one if none is open.
 
 from collections.abc import Iterable
 
-from mlxspec.trace.events import (
-    CostMeasured,
-    DrafterFailed,
-    DraftProposed,
-    DraftVerified,
-    EmittedToken,
-    Event,
-    GenerationFailed,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-    PrefillProgress,
-    SpeedupMeasured,
-    TokensKept,
-    TurnStarted,
-)
+from mlxspec.trace import events as trace
 from mlxspec_app.conversation import events
 from mlxspec_app.conversation.baseline import Baseline, compare
 from mlxspec_app.conversation.messages import OWN_PROMPT, Message, Reply, Span, num_copied
@@ -56,13 +41,13 @@ def apply(state: ChatState, event: events.AnyEvent) -> None:
     match event:
         case events.SessionEvent():
             _apply_session_event(state, event)
-        case TurnStarted("system", text):
+        case trace.TurnStarted("system", text):
             _set_system(state, text)
-        case TurnStarted():
+        case trace.TurnStarted():
             _begin_turn(state, event)
-        case CostMeasured():
+        case trace.CostMeasured():
             state.baseline = state.baseline.measured(event, state.reply, state.context)
-        case SpeedupMeasured():
+        case trace.SpeedupMeasured():
             if state.reply is not None:
                 compare(state.reply, event)
         case _:
@@ -121,7 +106,7 @@ def _load(state: ChatState, event: events.SessionEvent) -> None:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _begin_turn(state: ChatState, event: TurnStarted) -> None:
+def _begin_turn(state: ChatState, event: trace.TurnStarted) -> None:
     if event.role == "user":
         state.phase, state.is_full, state.load_failure = "busy", False, None
         state.is_stopping = False
@@ -214,47 +199,52 @@ def _race(state: ChatState, event: events.RaceProgress | events.RaceFinished) ->
 # ---- the open reply --------------------------------------------------------------------------
 
 
-def _apply_to_reply(state: ChatState, event: Event) -> None:
+def _apply_to_reply(state: ChatState, event: trace.Event) -> None:
     reply = state.messages[-1] if state.messages else None
-    is_begun = isinstance(reply, Reply) and reply.started is not None
-    is_next = is_begun and isinstance(event, GenerationStarted)  # the reply before never ended
-    if not isinstance(reply, Reply) or reply.is_finished or is_next:
+    is_start = isinstance(event, trace.GenerationStarted)
+    if (
+        not isinstance(reply, Reply)
+        or reply.is_finished
+        or (is_start and reply.started is not None)  # the reply before never ended
+    ):
         reply = Reply()
         state.messages.append(reply)
     reply.stats.add(event)
     match event:
-        case GenerationStarted():
+        case trace.GenerationStarted():
             state.phase, state.repeats_turn, state.draft = "busy", False, None
             state.target, state.drafter = event.target, event.drafter
             state.context_length = event.context_length
             state.baseline = state.baseline.before(reply)
             reply.started = event
-        case TokensKept():
+        case trace.TokensKept():
             reply.kept = event
             reply.spans.extend(Span.of(token, 0, "") for token in event.emit if token.text)
             reply.tokens += [token.token for token in event.emit]
-        case PrefillProgress():
+        case trace.PrefillProgress():
             reply.prefill, state.context = event, event.done
-        case DraftProposed():
+        case trace.DraftProposed():
             state.draft = event
-        case DraftVerified() | PlainDecoded():
+        case trace.DraftVerified() | trace.PlainDecoded():
             _add_round(state, reply, event)
-        case DrafterFailed(drafter=drafter, message=why):
+        case trace.DrafterFailed(drafter=drafter, message=why):
             reply.drafter_fault = why
             state.notices.append(
                 f"the drafter {drafter} failed, so the model continues without it: {why}"
             )
-        case GenerationFinished():
+        case trace.GenerationFinished():
             _finish(state, reply, event)
-        case GenerationFailed():
+        case trace.GenerationFailed():
             reply.error, reply.traceback = event.message or "the reply was cut off", event.traceback
             state.phase, state.repeats_turn = "ready", False
 
 
-def _add_round(state: ChatState, reply: Reply, event: DraftVerified | PlainDecoded) -> None:
+def _add_round(
+    state: ChatState, reply: Reply, event: trace.DraftVerified | trace.PlainDecoded
+) -> None:
     draft, state.draft = state.draft, None
     # in a damaged trace the last draft may belong to another round
-    fits = draft is not None and draft.r == event.r and isinstance(event, DraftVerified)
+    fits = draft is not None and draft.r == event.r and isinstance(event, trace.DraftVerified)
     round_ = Round(draft if fits else None, event)
     reply.rounds.append(round_)
     reply.pace.add(round_)
@@ -269,11 +259,12 @@ def _add_round(state: ChatState, reply: Reply, event: DraftVerified | PlainDecod
         reply.num_copied = num_copied(reply.tokens, state.earlier, num_kept)
 
 
-def _finish(state: ChatState, reply: Reply, event: GenerationFinished) -> None:
+def _finish(state: ChatState, reply: Reply, event: trace.GenerationFinished) -> None:
     reply.reason = event.reason
     if event.text:
         last = reply.rounds[-1].verdict if reply.rounds else None
-        token = last.emit[-1] if last is not None and last.emit else EmittedToken(-1, "", "plain")
+        emitted = last.emit if last is not None else ()
+        token = emitted[-1] if emitted else trace.EmittedToken(-1, "", "plain")
         r = last.r if last is not None else 0
         reply.spans.append(Span(event.text, token.kind, r, channel=token.channel))
     # the stats of a trace may hold anything: show a plausible figure or none

@@ -6,18 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from mlxspec.trace import events as trace
 from mlxspec.trace.difference import common_length
-from mlxspec.trace.events import (
-    Channel,
-    CostMeasured,
-    EmittedToken,
-    FinishReason,
-    GenerationStarted,
-    PrefillProgress,
-    SpeedupMeasured,
-    TokenKind,
-    TokensKept,
-)
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.rounds import Pace, Round
 from mlxspec_app.text.safe_text import safe_text
@@ -35,15 +25,15 @@ class Span:
     """Text that one emitted token released, with p and q, if known."""
 
     text: str
-    kind: TokenKind | None = None  # None outside of replies
+    kind: trace.TokenKind | None = None  # None outside of replies
     round: int = 0
     target_prob: float | None = None
     draft_prob: float | None = None
     source: str = ""  # the drafter; "" for a token that was not drafted
-    channel: Channel = "answer"
+    channel: trace.Channel = "answer"
 
     @classmethod
-    def of(cls, token: EmittedToken, r: int, source: str) -> "Span":
+    def of(cls, token: trace.EmittedToken, r: int, source: str) -> "Span":
         p, q = token.target_prob, token.draft_prob
         return cls(token.text, token.kind, r, p, q, source, token.channel)
 
@@ -76,24 +66,26 @@ class Reply(Message):
     """A message of the model, and how it was generated."""
 
     role: str = "assistant"
-    started: GenerationStarted | None = None
-    kept: TokensKept | None = None  # the tokens of an earlier reply with which a branch starts
-    prefill: PrefillProgress | None = None
+    started: trace.GenerationStarted | None = None
+    kept: trace.TokensKept | None = (
+        None  # the tokens of an earlier reply with which a branch starts
+    )
+    prefill: trace.PrefillProgress | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
     rounds: list[Round] = field(default_factory=list)  # all finished target forwards
     pace: Pace = field(default_factory=Pace)  # the running totals of the rounds
-    reason: FinishReason | None = None  # None while it is written and after a failure
+    reason: trace.FinishReason | None = None  # None while it is written and after a failure
     drafter_fault: str = ""  # why it continued without drafts
     error: str = ""  # what ended it
     traceback: str = ""
     peak_memory: float | None = None  # GB
     proof: str = ""  # the comparison with plain decoding in words
     is_proven: bool | None = None  # whether its text is that of plain decoding
-    cost: CostMeasured | None = None  # measured right after it, else the last one before it
+    cost: trace.CostMeasured | None = None  # measured right after it, else the last one before it
     tokens: list[int] = field(default_factory=list)
     plain: PlainSpeed | None = None  # at its context
     num_copied: int = 0  # first tokens that repeat an earlier reply
-    measured: SpeedupMeasured | None = None  # its final comparison with plain decoding
+    measured: trace.SpeedupMeasured | None = None  # its final comparison with plain decoding
 
     @property
     def is_copy(self) -> bool:
@@ -101,7 +93,7 @@ class Reply(Message):
         return self.num_copied >= max(_FEWEST_COPIED, self.stats.generated_tokens / 2)
 
     @property
-    def emitted(self) -> list[EmittedToken]:
+    def emitted(self) -> list[trace.EmittedToken]:
         """Its tokens, those of an earlier reply first; text that came with its end is in none."""
         told = [round_.verdict for round_ in self.rounds]
         return [token for event in (self.kept, *told) if event is not None for token in event.emit]

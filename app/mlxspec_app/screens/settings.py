@@ -13,7 +13,7 @@ from mlxspec.params.table import STORED
 from mlxspec_app.conversation.views import ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS, ReplySettings
+from mlxspec_app.sessions.session import CHAT_DEFAULTS, ReplySettings
 from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
 from mlxspec_app.settings.rules import KEYS, Rule, Value, rule_of

@@ -34,7 +34,7 @@ from mlxspec_app.sessions.driver import (
     ShouldStop,
     describe,
 )
-from mlxspec_app.sessions.reply_settings import ReplySettings
+from mlxspec_app.sessions.session import ReplySettings
 
 if TYPE_CHECKING:
     from mlxspec import Conversation

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import STORED
 from mlxspec_app.conversation.views import INKS, VIEWS
-from mlxspec_app.sessions.reply_settings import CHAT_DEFAULTS
+from mlxspec_app.sessions.session import CHAT_DEFAULTS
 
 Value = bool | int | float | str
 ContextPolicy = Literal["ask", "drop", "rotate", "new"]

@@ -46,9 +46,7 @@ FULL = make_round(
 
 
 def test_a_chain_reads_from_the_root_to_what_was_never_judged():
-    marks = [
-        [(token.label, token.mark) for token in position.tokens] for position in positions(CHAIN)
-    ]
+    marks = [[(token.label, token.mark) for token in position] for position in positions(CHAIN)]
     assert marks == [
         [("produced", "accepted")],
         [("on", "accepted")],
@@ -59,14 +57,12 @@ def test_a_chain_reads_from_the_root_to_what_was_never_judged():
 
 
 def test_a_kept_node_carries_both_probabilities():
-    first = positions(CHAIN)[0].tokens[0]
+    first = positions(CHAIN)[0][0]
     assert (first.target_prob, first.draft_prob) == (0.93, 0.71)
 
 
 def test_siblings_stand_with_the_node_that_beat_them():
-    marks = [
-        [(token.label, token.mark) for token in position.tokens] for position in positions(TREE)
-    ]
+    marks = [[(token.label, token.mark) for token in position] for position in positions(TREE)]
     assert marks[0] == [("produced", "accepted"), ("written", "rejected")]
     assert marks[1] == [("on", "accepted"), ("by", "rejected")]
 
@@ -75,7 +71,7 @@ def test_a_reply_that_ends_inside_the_path_still_shows_the_path():
     cut = make_round(
         [(0, " a", 0.9), (1, " b", 0.9)], (1, 2), EmittedToken(1, " a", "accepted", 0.8)
     )
-    assert [position.tokens[0].mark for position in positions(cut)] == ["accepted", "accepted"]
+    assert [position[0].mark for position in positions(cut)] == ["accepted", "accepted"]
     assert outcome(cut).plain == "k=2  kept 2"
 
 

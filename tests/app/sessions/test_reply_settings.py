@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec_app.sessions.reply_settings import OWN, USUAL, ReplySettings
+from mlxspec_app.sessions.session import OWN, USUAL, ReplySettings
 
 USUAL_SAMPLING = SamplingParams(temperature=0.7, top_p=0.9)
 
