@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
-from mlxspec.drafters.search.draft_distribution import DrawingDrafter
+from mlxspec.drafters.search.drawing import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.drafts.shape import TreeShape
@@ -70,7 +70,7 @@ class DraftModelDrafter(DrawingDrafter):
         if length <= 0 or max(self._fed) >= self.decoder.vocab_size:
             return Draft.empty(root)
         shape = TreeShape.for_budget(budget, length, self.limits.branching)
-        if shape.is_chain or self._distribution.sampling.is_greedy:
+        if shape.is_chain or self.sampling.is_greedy:
             return self._chain(length)
         return self._tree(shape)
 
@@ -99,7 +99,7 @@ class DraftModelDrafter(DrawingDrafter):
             return self.decoder.logits(self.decoder.extend_chain(fed)[-1:])
 
         shape = TreeShape((1,) * length)
-        draft = self._distribution.grow(self.name, self._fed[-1], shape, next_logits)
+        draft = self.grow(self._fed[-1], shape, next_logits)
         self._drafted = draft.tree.tokens
         return draft
 
@@ -116,7 +116,7 @@ class DraftModelDrafter(DrawingDrafter):
             self._num_staged = above.n_nodes
             return self.decoder.logits(hidden)
 
-        return self._distribution.grow(self.name, root, shape, next_logits)
+        return self.grow(root, shape, next_logits)
 
     def _own_nodes(self, round: Round) -> Sequence[int]:
         """Return the accepted nodes, numbered as in the drawn tree.

@@ -22,7 +22,7 @@ from mlxspec.device.backend import sync, values
 from mlxspec.device.exponential import exp, silu
 from mlxspec.device.products import Linear
 from mlxspec.drafters.network import HeadNetwork
-from mlxspec.drafters.search.draft_distribution import DrawingDrafter
+from mlxspec.drafters.search.drawing import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
@@ -199,7 +199,7 @@ class EarlyExitDrafter(DrawingDrafter):
                 break
             tokens.append(values(token)[0])
             probs.append(prob)
-            if self._distribution.is_random:
+            if self.is_random:
                 drawn_from.append(q.probs)
         if not probs:
             return Draft.empty(root)
@@ -223,8 +223,8 @@ class EarlyExitDrafter(DrawingDrafter):
         best = logits.max(axis=-1)
         confidence = 1 / exp(logits - best).sum(axis=-1)
         chain = DraftTree.chain(mx.array(list(tokens), mx.int32))
-        q = self._distribution.after(logits, chain, self.head.target_ids)
-        token = self._distribution.draw(q, depth=len(tokens))
-        if not self._distribution.sampling.is_greedy:
+        q = self.q_after(logits, chain, self.head.target_ids)
+        token = self.draw(q, depth=len(tokens))
+        if not self.sampling.is_greedy:
             return q, token, q.probs[:, token][0], confidence
         return q, token, exp(q.logits[:, token][0] - best) * confidence, confidence

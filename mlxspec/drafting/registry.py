@@ -18,8 +18,8 @@ from typing import Any
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
-from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.eagle.drafter import EagleDrafter
+from mlxspec.drafters.eagle.networks import Eagle3Network, EagleNetwork
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.drafters.none import NoDrafter
@@ -60,7 +60,7 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
 HEADS: dict[str, tuple[Any, Callable[..., Drafter]]] = {
     "medusa": (MedusaHeads, MedusaDrafter),
     "eagle": (EagleNetwork, EagleDrafter),
-    "eagle3": (Eagle3Network, Eagle3Drafter),
+    "eagle3": (Eagle3Network, EagleDrafter),
     "exit": (ExitHead, EarlyExitDrafter),
 }
 """Network and drafter of a trained head, by the kind that its checkpoint declares."""

@@ -12,8 +12,7 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.eagle.base import EagleBase
-from mlxspec.drafters.eagle.history import PairHistory
+from mlxspec.drafters.eagle.drafter import EagleDrafter, PairHistory
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -179,7 +178,7 @@ def test_targets_without_trees_reply_in_a_batch(support):
 
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, monkeypatch):
-    propose, read = EagleBase.propose, PairHistory.read
+    propose, read = EagleDrafter.propose, PairHistory.read
     failed = set()
 
     def fails_once(drafter, root, budget):
@@ -192,7 +191,7 @@ def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, mo
         assert id(history) not in failed, "states for a drafter that failed"
         read(history, tokens, states)
 
-    monkeypatch.setattr(EagleBase, "propose", fails_once)
+    monkeypatch.setattr(EagleDrafter, "propose", fails_once)
     monkeypatch.setattr(PairHistory, "read", fails_too)
     engine = make_engine(MODEL, None, kind, make_drafter=eagle_drafter)
     prompts = [SOME[0], SOME[3], SOME[2]]

@@ -37,10 +37,10 @@ class RandomDistribution:
             rows = [self.logits(path) for path in paths]
             return NextTokens.of(mx.array(np.stack(rows)), shape.width)
 
-        def expand(level):
+        def expand(tokens, parents, on_path):
             nonlocal before
-            self.levels.append(level)
-            edges = zip(level.parents.tolist(), level.tokens.tolist(), strict=True)
+            self.levels.append((parents.tolist(), np.array(on_path)))
+            edges = zip(parents.tolist(), tokens.tolist(), strict=True)
             before = [(*before[parent], token) for parent, token in edges]
             return next_tokens(before)
 
@@ -51,7 +51,7 @@ class RandomDistribution:
 def test_grows_the_tree_that_is_grown_by_hand(budget, shape):
     width, depth = shape
     distribution = RandomDistribution(width)
-    draft = distribution.grow(BeamShape(width, depth), budget)
+    draft = distribution.grow(BeamShape(width, depth, width), budget)
     expected = beam(distribution.probs, width, depth, budget)
     assert_valid(draft, ROOT, budget)
     assert draft.sources == ("eagle",) * len(expected)
@@ -68,24 +68,23 @@ def test_a_wide_beam_finds_the_best_tree_there_is():
         for length in (1, 2, 3)
         for path in itertools.product(range(VOCAB), repeat=length)
     }
-    draft = distribution.grow(BeamShape(VOCAB**2, 3), 20)
+    draft = distribution.grow(BeamShape(VOCAB**2, 3, VOCAB**2), 20)
     assert set(paths_of(draft)) == set(best(every, 20))
 
 
 def test_a_node_is_run_below_its_own_ancestors_only():
     distribution = RandomDistribution(1)
-    distribution.grow(BeamShape(3, 4), 12)
-    first, second, third = distribution.levels
-    assert first.on_path.tolist() == np.eye(3, dtype=bool).tolist()
-    for before, level in ((first, second), (second, third)):
-        above = np.array(before.on_path)[level.parents.tolist()]
-        expected = np.concatenate([above, np.eye(3, dtype=bool)], axis=1)
-        assert np.array(level.on_path).tolist() == expected.tolist()
+    distribution.grow(BeamShape(3, 4, 3), 12)
+    expected = np.zeros((1, 0), bool)
+    assert len(distribution.levels) == 3
+    for parents, on_path in distribution.levels:
+        expected = np.concatenate([expected[parents], np.eye(3, dtype=bool)], axis=1)
+        assert on_path.tolist() == expected.tolist()
 
 
 def test_one_level_costs_no_forward():
     distribution = RandomDistribution(1)
-    distribution.grow(BeamShape(4, 1), 4)
+    distribution.grow(BeamShape(4, 1, 4), 4)
     assert distribution.levels == []
 
 
@@ -107,8 +106,8 @@ def test_parents_stand_before_their_children_where_all_are_equally_probable(log_
         draft = grow_beam(
             ROOT,
             rows(1),
-            lambda level: rows(level.tokens.shape[0]),
-            BeamShape(4, depth),
+            lambda tokens, *_: rows(tokens.shape[0]),
+            BeamShape(4, depth, 4),
             budget,
             "",
         )
@@ -120,7 +119,7 @@ def test_parents_stand_before_their_children_where_all_are_equally_probable(log_
 
 def test_logits_that_are_no_numbers_still_make_a_tree():
     bad = NextTokens.of(mx.full((1, 300), mx.nan), 3)
-    draft = grow_beam(ROOT, bad, lambda level: bad, BeamShape(3, 1), 3, "eagle")
+    draft = grow_beam(ROOT, bad, lambda *_: bad, BeamShape(3, 1, 3), 3, "eagle")
     tokens = draft.tree.tokens.tolist()[1:]
     assert len(set(tokens)) == 3
     assert all(0 <= token < 300 for token in tokens)
@@ -139,4 +138,4 @@ def test_next_tokens_are_named_as_the_target_names_them():
     [(1, 1, 1), (2, 2, 2), (4, 3, 3), (8, 4, 4), (16, 6, 5), (60, 10, 7)],
 )
 def test_a_larger_budget_reaches_deeper_and_wider(budget, width, depth):
-    assert BeamShape.for_budget(budget) == BeamShape(width, depth)
+    assert BeamShape.for_budget(budget) == BeamShape(width, depth, width)

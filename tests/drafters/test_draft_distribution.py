@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.search.draft_distribution import DraftDistribution
+from mlxspec.drafters.search.drawing import DrawingDrafter
 from mlxspec.params import SamplingParams
 from mlxspec.verify import noise as draws
 from mlxspec.verify.distribution import NodeDistributions
@@ -24,9 +24,15 @@ def distributions_of(n_nodes):
     return NodeDistributions(SAMPLING, mx.broadcast_to(mx.log(mx.array(P)), (n_nodes, len(P))))
 
 
+def started(prompt, noise=None):
+    drafter = DrawingDrafter(len(P), lookahead=4, samples=True)
+    drafter.couple(noise)
+    drafter.start(prompt, SAMPLING, mx.random.key(4))
+    return drafter
+
+
 def test_siblings_are_drawn_without_replacement():
-    distribution = DraftDistribution(SAMPLING, mx.random.key(4), prompt=[1], width=len(P))
-    pairs = np.array(distribution.draw(distributions_of(N_DRAWS), depth=1, count=2)).reshape(-1, 2)
+    pairs = np.array(started([1]).draw(distributions_of(N_DRAWS), depth=1, count=2)).reshape(-1, 2)
     shares = np.bincount(pairs @ [len(P), 1], minlength=len(P) ** 2).reshape(len(P), -1) / N_DRAWS
     expected = np.outer(P / (1 - P), P) * (1 - np.eye(len(P)))
     np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.1 * 0.9 / N_DRAWS))
@@ -35,10 +41,8 @@ def test_siblings_are_drawn_without_replacement():
 def test_with_shared_noise_the_first_sibling_is_what_the_target_would_draw():
     noise, siblings = Noise.of_seed(3), set()
     for length in range(1, 60):
-        distribution = DraftDistribution(
-            SAMPLING, mx.random.key(4), prompt=[1] * length, width=len(P), shared=noise
-        )
-        drawn = distribution.draw(distributions_of(2), depth=3, count=3).reshape(2, 3).tolist()
+        drafter = started([1] * length, noise)
+        drawn = drafter.draw(distributions_of(2), depth=3, count=3).reshape(2, 3).tolist()
         target = distributions_of(1).draw(noise.at(length + 2).gumbel(1, len(P))).item()
         assert [row[0] for row in drawn] == [target, target]
         assert all(len(set(row)) == 3 for row in drawn)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.eagle.eagle1 import EagleDrafter
-from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter
+from mlxspec.drafters.eagle.drafter import EagleDrafter
 from mlxspec.drafters.search.beam import BeamShape
 from mlxspec.params import SamplingParams
 from tests.support.eagle_reference import ReferenceDrafter, beam, paths_of
@@ -26,10 +25,10 @@ TEXT = [int(token) for token in np.random.default_rng(8).integers(0, 24, 40)]
 GREEDY, KEY = SamplingParams(), mx.random.key(1)
 
 
-def make(drafter_class, network, model, kind="full"):
+def make(network, model, kind="full"):
     """A decoder and a drafter that reads its states."""
     target = Decoder(model, make_cache(model, kind))
-    drafter = drafter_class(network, target)
+    drafter = EagleDrafter(network, target)
     target.attach(drafter.readers)
     return target, drafter
 
@@ -72,20 +71,18 @@ EAGLE_NETWORKS = {
     "two layers": {"num_layers": 2},
 }
 NETWORKS = {
-    **{
-        f"eagle3, {name}": (Eagle3Drafter, eagle3_network, s) for name, s in EAGLE3_NETWORKS.items()
-    },
-    **{f"eagle, {name}": (EagleDrafter, eagle_network, s) for name, s in EAGLE_NETWORKS.items()},
+    **{f"eagle3, {name}": (eagle3_network, s) for name, s in EAGLE3_NETWORKS.items()},
+    **{f"eagle, {name}": (eagle_network, s) for name, s in EAGLE_NETWORKS.items()},
 }
-PLAIN = {"eagle3": (Eagle3Drafter, eagle3_network), "eagle": (EagleDrafter, eagle_network)}
+PLAIN = {"eagle3": eagle3_network, "eagle": eagle_network}
 EACH = pytest.mark.parametrize("kind_of_drafter", PLAIN)
 
 
 @pytest.mark.parametrize("case", NETWORKS)
 def test_drafts_the_tree_of_a_drafter_computed_from_nothing(case):
-    drafter_class, make_network, settings = NETWORKS[case]
+    make_network, settings = NETWORKS[case]
     network = make_network(MODELS["llama"], **settings)
-    target, drafter = make(drafter_class, network, MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"])
     target.observe(TEXT[:6])
     assert_drafts_as(reference(network, MODELS["llama"]), drafter, TEXT[:6], TEXT[6])
 
@@ -94,9 +91,8 @@ def test_drafts_the_tree_of_a_drafter_computed_from_nothing(case):
 @pytest.mark.parametrize("family", MODELS)
 @EACH
 def test_drafts_alike_however_the_text_was_read(kind_of_drafter, family, kind):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    network = make_network(MODELS[family])
-    target, drafter = make(drafter_class, network, MODELS[family], kind)
+    network = PLAIN[kind_of_drafter](MODELS[family])
+    target, drafter = make(network, MODELS[family], kind)
     truth = reference(network, MODELS[family], kind)
     done = 0
     for count in (1, 4, 1, 9, 2):  # past the ring of 12
@@ -108,9 +104,8 @@ def test_drafts_alike_however_the_text_was_read(kind_of_drafter, family, kind):
 
 @EACH
 def test_accepted_nodes_give_their_pairs_the_states_of_the_target(kind_of_drafter):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    network = make_network(MODELS["llama"])
-    target, drafter = make(drafter_class, network, MODELS["llama"])
+    network = PLAIN[kind_of_drafter](MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"])
     truth = reference(network, MODELS["llama"])
     target.observe(TEXT[:5])
     history = TEXT[:5]
@@ -139,9 +134,8 @@ def branch(draft, length):
 
 @pairwise(length=[0, 1, 3, 7, 8], kind=["full", "rotating"], kind_of_drafter=PLAIN)
 def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    network = make_network(MODELS["llama"])
-    target, drafter = make(drafter_class, network, MODELS["llama"], kind)
+    network = PLAIN[kind_of_drafter](MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"], kind)
     target.observe(TEXT[:6])
     drafter.start(TEXT[:7], GREEDY, KEY)
     mx.eval(drafter.propose(TEXT[6], 6).tree.tokens)
@@ -156,9 +150,8 @@ def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
 
 @EACH
 def test_a_rollback_of_a_wrapped_ring_keeps_the_pairs_in_step(kind_of_drafter):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    network = make_network(MODELS["llama"])
-    target, drafter = make(drafter_class, network, MODELS["llama"], "rotating")
+    network = PLAIN[kind_of_drafter](MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"], "rotating")
     target.observe(TEXT[:20])
     target.rollback_to(16)
     truth = reference(network, MODELS["llama"], "rotating")
@@ -167,9 +160,8 @@ def test_a_rollback_of_a_wrapped_ring_keeps_the_pairs_in_step(kind_of_drafter):
 
 @EACH
 def test_a_long_prompt_is_read_at_once_and_leaves_nothing_to_do(kind_of_drafter):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    network = make_network(MODELS["llama"])
-    target, drafter = make(drafter_class, network, MODELS["llama"])
+    network = PLAIN[kind_of_drafter](MODELS["llama"])
+    target, drafter = make(network, MODELS["llama"])
     text = (TEXT * 2)[:70]
     target.observe(text)
     assert drafter.history.cache.offset == len(text) - 1
@@ -178,7 +170,6 @@ def test_a_long_prompt_is_read_at_once_and_leaves_nothing_to_do(kind_of_drafter)
 
 @EACH
 def test_nothing_is_drafted_before_a_first_token_was_read(kind_of_drafter):
-    drafter_class, make_network = PLAIN[kind_of_drafter]
-    _, drafter = make(drafter_class, make_network(MODELS["llama"]), MODELS["llama"])
+    _, drafter = make(PLAIN[kind_of_drafter](MODELS["llama"]), MODELS["llama"])
     drafter.start([3], GREEDY, KEY)
     assert drafter.propose(3, 8).tree.n_nodes == 1

@@ -45,8 +45,8 @@ def head(kind):
 
 NETWORKS = {
     "medusa": lambda drafter: drafter.heads,
-    "eagle": lambda drafter: drafter._head._network,
-    "eagle3": lambda drafter: drafter._head._network,
+    "eagle": lambda drafter: drafter.history.network,
+    "eagle3": lambda drafter: drafter.history.network,
     "exit": lambda drafter: drafter.head,
 }
 
@@ -54,7 +54,7 @@ NETWORKS = {
 def watch(drafter, seen):
     """Note the type of all logits that a head computes."""
     owner, name = {"medusa": (drafter, "heads"), "exit": (drafter, "_rows")}.get(
-        drafter.name, (drafter, "_head")
+        drafter.name, (drafter, "history")
     )
     part = getattr(owner, name)
     holder, method = (owner, name) if drafter.name == "exit" else (part, "logits")

@@ -3,8 +3,8 @@
 import mlx.core as mx
 import mlx.utils
 
-from mlxspec.drafters.eagle.eagle1 import EagleDrafter, EagleNetwork
-from mlxspec.drafters.eagle.eagle3 import Eagle3Drafter, Eagle3Network
+from mlxspec.drafters.eagle.drafter import EagleDrafter
+from mlxspec.drafters.eagle.networks import Eagle3Network, EagleNetwork
 
 # Target tokens of a reduced vocabulary: neither consecutive nor at a constant distance.
 TARGET_IDS = (1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 18, 20, 21, 23)
@@ -62,7 +62,7 @@ def eagle3_network(model, *, seed=11, is_reduced=True, own=(), **settings):
 def eagle3_drafter(target, *, samples=True, lookahead=4, **settings):
     """A drafter with a random EAGLE-3 network for the target of a decoder."""
     network = eagle3_network(target.model, **settings)
-    return Eagle3Drafter(network, target, samples=samples, lookahead=lookahead)
+    return EagleDrafter(network, target, samples=samples, lookahead=lookahead)
 
 
 EAGLE_BIASES = ("fc.bias", *(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv"))

@@ -13,6 +13,7 @@ No host synchronisation is needed: shapes depend on width, depth and budget alon
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -27,23 +28,12 @@ _MIN_LOG_PROB = -1e4
 _STEP = 1e-6  # about ten times the relative rounding error of float32
 
 
-@dataclass(frozen=True)
-class BeamShape:
-    """Width and depth of the beam that grows a tree, each at least 1.
+class BeamShape(NamedTuple):
+    """Width and depth of the beam that grows a tree, each at least 1."""
 
-    Attributes:
-        width: Nodes that each level expands.
-        depth: Levels below the root; all but the first cost a forward of the drafter.
-        fan: Children of each expanded node; None for `width`.
-    """
-
-    width: int
-    depth: int
-    fan: int | None = None
-
-    @property
-    def children(self) -> int:
-        return self.width if self.fan is None else self.fan
+    width: int  # nodes that each level expands
+    depth: int  # levels below the root; all but the first cost a forward of the drafter
+    children: int  # of each expanded node
 
     @staticmethod
     def for_budget(budget: int, limits: DraftLimits = FREE) -> "BeamShape":
@@ -53,7 +43,7 @@ class BeamShape:
         """
         width = min(budget, 2 + budget // 4, _MAX_WIDTH)
         depth = min(budget, limits.depth or 1 + (budget - 1).bit_length())
-        return BeamShape(width, depth, limits.branching and min(budget, limits.branching))
+        return BeamShape(width, depth, min(budget, limits.branching or width))
 
 
 @dataclass(frozen=True)
@@ -82,24 +72,12 @@ class NextTokens:
         return NextTokens(tokens if target_ids is None else target_ids[tokens], log_probs)
 
 
-@dataclass(frozen=True)
-class Level:
-    """Nodes of one depth for a forward of the drafter.
+Expand = Callable[[mx.array, mx.array, mx.array], NextTokens]
+"""Runs k nodes of one depth through the drafter and returns their next tokens.
 
-    Attributes:
-        tokens: (k,) int32.
-        parents: (k,) int32 row of each node's parent in the level before.
-        on_path: (k, n_rows + k) bool, True where a row of this or an earlier level is on a node's
-            path, the node included.
-    """
-
-    tokens: mx.array
-    parents: mx.array
-    on_path: mx.array
-
-
-Expand = Callable[[Level], NextTokens]
-"""Runs a level through the drafter and returns the next tokens of its nodes."""
+It gets their (k,) int32 tokens, the (k,) int32 row of each node's parent in the level before, and
+(k, n_rows + k) bool, True where a row of this or an earlier level is on a node's path, the node
+included."""
 
 
 def grow_beam(
@@ -128,7 +106,7 @@ def grow_beam(
         on_path = mx.concatenate([on_path[parents], itself], axis=1)
         chosen, reached = best + num_before, scores[best]
         num_before += scores.shape[0]
-        children = expand(Level(tokens[best], parents, on_path))
+        children = expand(tokens[best], parents, on_path)
 
 
 def _scored(log_probs: mx.array, reached: mx.array) -> tuple[mx.array, mx.array]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device import exponential, products
-from mlxspec.drafters.eagle.eagle3 import Eagle3Network
+from mlxspec.drafters.eagle.networks import Eagle3Network
 from mlxspec.models import Model, TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
