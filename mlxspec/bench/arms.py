@@ -95,7 +95,7 @@ def plain_arm(context: DrafterContext) -> OwnArm:
 def drafters_here(context: DrafterContext) -> list[str]:
     """Return the drafters that need no download, as words of `--arms`."""
     words = [word.replace(",", "+") for word in candidates(context.files) if word != "none"]
-    return [*words, "model"] if context.draft_model and "model" not in words else words
+    return [*words, "model"] if context.options.draft_model and "model" not in words else words
 
 
 def make_drafter(name: str, context: DrafterContext) -> Drafter:

@@ -39,7 +39,7 @@ class MlxLmArm:
     def __init__(
         self, name: str, context: DrafterContext, draft_model: TargetModel | None = None
     ) -> None:
-        """A draft model drafts chains of `context.lookahead` tokens; None is plain decoding."""
+        """A draft model drafts chains of the options' `lookahead`; None is plain decoding."""
         self.name = name
         self._generate = import_module("mlx_lm.generate")
         self._sampling = import_module("mlx_lm.sample_utils")
@@ -49,7 +49,7 @@ class MlxLmArm:
         if draft_model is not None:
             self._options = {
                 "draft_model": mlx_lm_model(draft_model),
-                "num_draft_tokens": context.lookahead,
+                "num_draft_tokens": context.options.lookahead,
             }
 
     def begin(self) -> None:

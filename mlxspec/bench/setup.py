@@ -26,13 +26,13 @@ _OTHERS = ("mlx-lm", "mlx-dspark")
 
 def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -> Setup:
     """Return the setup of a run, with those settings of drafts and filters that are not usual."""
-    facts, limits = backend.facts(), context.limits
+    facts, options = backend.facts(), context.options
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
     chosen = {
-        "branching": limits.branching,
-        "depth": limits.depth,
-        "exit_threshold": context.exit_threshold,
-        "chain_rule": context.engine.chain_rule,
+        "branching": options.branching,
+        "depth": options.depth,
+        "exit_threshold": options.exit_threshold,
+        "chain_rule": options.chain_rule,
         "top_p": params.sampling.top_p,
         "min_p": params.sampling.min_p,
     }
@@ -45,7 +45,7 @@ def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -
         "versions": versions | {name: found for name in _OTHERS if (found := version_of(name))},
         "max_tokens": params.max_tokens,
         "num_draft_tokens": params.num_draft_tokens,
-        "lookahead": context.lookahead,
+        "lookahead": context.options.lookahead,
         **{name: value for name, value in chosen.items() if value != _USUAL[name]},
         "seed": params.seed,
         "baseline": baseline,

@@ -52,11 +52,10 @@ def choose_drafter(context: DrafterContext, now: Callable[[], float] = time.time
     The target's cache does not change, and the drafters of the trials are discarded. The sampling
     params of the context apply to the trials. `now` returns seconds since 1970.
     """
-    kind = setup_words(context.target.cache.describe(), context.limits)
-    key = verdict_key(context.fingerprint, context.loaded.weights, kind, context.files)
+    kind, limits = context.target.cache.describe(), context.options.limits
+    key = verdict_key(context.fingerprint, context.loaded.weights, kind, limits, context.files)
     before = stored_verdict(key)
-    is_known = before is not None and before.drafter in candidates(context.files)
-    if before is not None and is_known and not before.is_due(now()):
+    if before and before.drafter in candidates(context.files) and not before.is_due(now()):
         return Choice(before.drafter, f"{before.words}, measured before", before.speeds, key)
     choice = measure(context, key, now=now)
     assert choice is not None, "nothing stops this measurement"
@@ -103,26 +102,20 @@ def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
     return f"drafter {verdict.drafter}: {verdict.contradiction}" if verdict.is_contradicted else ""
 
 
-def forget_verdict(key: str) -> None:
-    """Delete a stored verdict, so that the next load measures."""
-    store(key, {})
-
-
-def setup_words(cache: str, limits: DraftLimits) -> str:
-    """Return a description of a kind of cache and of the limits of drafts, if any."""
-    return ", ".join(filter(None, (cache, limits.describe())))
-
-
 def verdict_key(
-    fingerprint: str, weights: str, setup: str, files: Mapping[str, DrafterFile]
+    fingerprint: str,
+    weights: str,
+    cache: str,
+    limits: DraftLimits,
+    files: Mapping[str, DrafterFile],
 ) -> str:
     """Return the key of a verdict: everything on which the speeds of drafters depend.
 
-    `weights` describes the weight type; `setup` is from `setup_words`; `files` are the trained
-    drafters for the target on this disk.
+    `weights` and `cache` are descriptions; `files` are the trained drafters for the target on this
+    disk.
     """
     digests = ", ".join(f"{kind} {file.digest}" for kind, file in sorted(files.items()))
-    model = f"{fingerprint}, {weights}, {setup}"
+    model = ", ".join(filter(None, (fingerprint, weights, cache, limits.describe())))
     # stored speeds are valid only for the same drafters, so their names and digests are in the key
     return " | ".join([machine_key(), model, " ".join(candidates(files)), digests])
 
@@ -145,6 +138,7 @@ def _apart(context: DrafterContext) -> DrafterContext:
         own.target.apart(),
         NoDrafter(),
         own.tokenizer,
+        name=own.name,
         budget=own.budget,
         chain_rule=own.chain_rule,
     )

@@ -11,8 +11,9 @@ from pathlib import Path
 from mlxspec.adapted.config import UNLIMITED
 from mlxspec.device import backend
 from mlxspec.device.speed import measure_bandwidth
-from mlxspec.drafting.auto import forget_verdict, setup_words, stored_verdict, verdict_key
+from mlxspec.drafting.auto import stored_verdict, verdict_key
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
+from mlxspec.drafting.measured import store
 from mlxspec.drafting.names import HOST, TRAINED
 from mlxspec.drafting.verdict import Verdict
 from mlxspec.errors import UnsupportedModelError
@@ -131,19 +132,19 @@ class DrafterFinder:
         `options`; None for a full cache.
         """
         target = _described(source)
-        if target is None or target.profile is None:
-            return [_entry("auto"), *(_entry(word) for word in _untrained())]
+        if target is None:
+            return list(_words(None, None))
+        path, profile = target
         try:
-            tokenizer = tokenizer_of(target.path, target.profile.config)
+            tokenizer = tokenizer_of(path, profile.config)
         except UnsupportedModelError as error:
             return [DrafterEntry("auto", "auto", problem=str(error))]
-        files = drafters_for(name := fingerprint(target.profile.config, tokenizer))
-        verdict = stored_verdict(_verdict_key(name, target.profile, files, options))
-        others = [model for model in list_local_models() if model.path != target.path]
+        key, files = _verdict_key(profile, tokenizer, options)
+        others = [model for model in list_local_models() if model.path.resolve() != path.resolve()]
         entries = [
-            *_words(files, verdict),
-            *self._models(others, target, tokenizer),
-            *_heads(others, target),
+            *_words(files, stored_verdict(key)),
+            *self._models(others, path, profile, tokenizer),
+            *_heads(others, profile.config.hidden_size),
         ]
         # `auto` first, then by measured speed, and drafters with a problem last
         return sorted(
@@ -157,52 +158,46 @@ class DrafterFinder:
         The arguments are as in `find`; a model that is not on this disk has no verdict.
         """
         target = _described(source)
-        if target is None or target.profile is None:
-            return
-        profile = target.profile
-        name = fingerprint(profile.config, tokenizer_of(target.path, profile.config))
-        forget_verdict(_verdict_key(name, profile, drafters_for(name), options))
+        if target is not None:
+            path, profile = target
+            key, _ = _verdict_key(profile, tokenizer_of(path, profile.config), options)
+            store(key, {})
 
     def _models(
-        self, models: Sequence[LocalModel], target: LocalModel, tokenizer: Tokenizer
+        self, others: Sequence[LocalModel], path: Path, target: ModelProfile, tokenizer: Tokenizer
     ) -> Iterator[DrafterEntry]:
-        for model in models:
-            if model.profile is None or model.path.samefile(target.path):
+        for model in others:
+            if model.profile is None:
                 continue
+            problem = "it is no smaller than the target"
+            if model.profile.num_weights < target.num_weights:
+                pair = (model.path, path)
+                if pair not in self._mismatches:
+                    self._mismatches[pair] = _mismatch(model.path, model.profile, tokenizer)
+                problem = self._mismatches[pair]
             # "default" is a word only of `--model`: `--drafter` needs the path
             drafter = str(model.path) if model.source == "default" else model.source
-            problem = self._problem(model, target, tokenizer)
             yield DrafterEntry(drafter, model.name, "a model that is here", problem)
 
-    def _problem(self, draft: LocalModel, target: LocalModel, tokenizer: Tokenizer) -> str:
-        assert draft.profile is not None
-        assert target.profile is not None
-        if draft.profile.num_weights >= target.profile.num_weights:
-            return "it is no smaller than the target"
-        pair = (draft.path, target.path)
-        if pair not in self._mismatches:
-            self._mismatches[pair] = _mismatch(draft, tokenizer)
-        return self._mismatches[pair]
 
-
-def _described(source: str) -> LocalModel | None:
+def _described(source: str) -> tuple[Path, ModelProfile] | None:
     place = find_local(source)
-    return describe_model(place.path, source, place.name) if place is not None else None
+    profile = place and describe_model(place.path, source, place.name).profile
+    return (place.path, profile) if place and profile else None
 
 
 def _verdict_key(
-    name: str, profile: ModelProfile, files: Mapping[str, DrafterFile], options: Options | None
-) -> str:
-    asked = Options() if options is None else options
+    profile: ModelProfile, tokenizer: Tokenizer, options: Options | None
+) -> tuple[str, Mapping[str, DrafterFile]]:
+    """Return the key of the verdict for a model, and the trained drafters for it on this disk."""
+    asked, name = options or Options(), fingerprint(profile.config, tokenizer)
+    files, weights = drafters_for(name), words_of_loaded(profile.weights)
     cache = cache_words(asked.max_kv_size, asked.keep, asked.kv_bits)
-    setup = setup_words(cache, asked.limits)
-    return verdict_key(name, words_of_loaded(profile.weights), setup, files)
+    return verdict_key(name, weights, cache, asked.limits, files), files
 
 
-def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[DrafterEntry]:
+def _heads(models: Sequence[LocalModel], width: int) -> Iterator[DrafterEntry]:
     """Yield the downloaded heads in the hub's cache folder; only loading shows if they fit."""
-    assert target.profile is not None
-    width = target.profile.config.hidden_size
     for model in models:
         try:
             if model.profile is not None or model.path.is_file() or is_model_folder(model.path):
@@ -214,10 +209,9 @@ def _heads(models: Sequence[LocalModel], target: LocalModel) -> Iterator[Drafter
         yield DrafterEntry(model.source, model.name, "a head that is here", problem)
 
 
-def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
-    assert draft.profile is not None
+def _mismatch(path: Path, draft: ModelProfile, target: Tokenizer) -> str:
     try:
-        own = tokenizer_of(draft.path, draft.profile.config)
+        own = tokenizer_of(path, draft.config)
     except UnsupportedModelError as error:
         return str(error)
     if own.same_as(target):
@@ -227,33 +221,24 @@ def _mismatch(draft: LocalModel, target: Tokenizer) -> str:
     return f"vocabulary of {own.vocab_size:,}, the target's has {target.vocab_size:,}"
 
 
-def _words(files: Mapping[str, DrafterFile], verdict: Verdict | None) -> Iterator[DrafterEntry]:
-    speeds = {} if verdict is None else verdict.speeds
-    best = verdict.drafter if verdict is not None and verdict.is_settled else ""
-    yield DrafterEntry("auto", "auto", _meaning_of_auto(verdict))
-    for word, kind in TRAINED.items():
-        problem = "" if kind in files else f"none is trained for this model: mlxspec train {kind}"
-        yield _entry(word, problem, speeds, best)
-    for word in _untrained():
-        yield _entry(word, "", speeds, best)
+def _words(
+    files: Mapping[str, DrafterFile] | None, verdict: Verdict | None
+) -> Iterator[DrafterEntry]:
+    """Yield the drafters that words name; those that need training only if `files` are given."""
+    speeds = verdict.speeds if verdict else {}
+    best, meaning = "", _MEANINGS["auto"]
+    if verdict and verdict.is_settled:
+        best, meaning = verdict.drafter, f"the fastest here: {verdict.drafter}"
+    elif verdict:
+        meaning = f"{verdict.drafter} for now, and measured again: {verdict.why}"
+    yield DrafterEntry("auto", "auto", meaning)
+    problems = {word: "" for word in _MEANINGS if word in HOST}
+    if files is not None:
+        missing = "none is trained for this model: mlxspec train {}"
+        trained = {w: "" if k in files else missing.format(k) for w, k in TRAINED.items()}
+        problems = trained | problems
+    for word, problem in problems.items():
+        meaning = _MEANINGS[word]
+        yield DrafterEntry(word, word, meaning, problem, speeds.get(word), word == best)
     for name in speeds.keys() - {*TRAINED, *HOST}:
         yield DrafterEntry(name, name, "one pool of these", "", speeds[name], name == best)
-
-
-def _meaning_of_auto(verdict: Verdict | None) -> str:
-    if verdict is None:
-        return _MEANINGS["auto"]
-    if verdict.is_settled:
-        return f"the fastest here: {verdict.drafter}"
-    return f"{verdict.drafter} for now, and measured again: {verdict.why}"
-
-
-def _entry(
-    word: str, problem: str = "", speeds: Mapping[str, float] | None = None, best: str = ""
-) -> DrafterEntry:
-    speed = (speeds or {}).get(word)
-    return DrafterEntry(word, word, _MEANINGS[word], problem, speed, word == best)
-
-
-def _untrained() -> Sequence[str]:
-    return [word for word in _MEANINGS if word in HOST]

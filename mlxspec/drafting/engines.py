@@ -1,7 +1,7 @@
 """Gives an engine its drafter: when a target is loaded, and when a chat takes another one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mlxspec.budget import Budget
@@ -23,20 +23,21 @@ from mlxspec.progress import Progress, Say, warn
 
 @dataclass(frozen=True)
 class Prepared:
-    """An engine, and how its drafter was chosen.
+    """An engine, and how its drafter was chosen."""
 
-    Attributes:
-        make_drafter: Returns a new drafter of this kind, which has learned nothing yet.
-        sampling: The sampling params that the target's authors recommend, by name; only a chat
-            starts with them.
-    """
-
-    engine: Engine
-    choice: Choice
-    make_drafter: Callable[[], Drafter]
     context: DrafterContext
+    choice: Choice
+    make_drafter: Callable[[], Drafter]  # returns a new drafter that has learned nothing yet
     memory: TableMemory | None = None  # what tables learned in earlier runs
-    sampling: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> Engine:
+        return self.context.engine
+
+    @property
+    def sampling(self) -> Mapping[str, float]:
+        """The sampling params that the target's authors recommend; only a chat starts with them."""
+        return self.context.loaded.sampling
 
 
 def prepare_loaded(
@@ -50,17 +51,13 @@ def prepare_loaded(
     check_drafter(options.asked, has_draft_model=options.draft_model is not None)
     with building_turn():  # lazy arrays of the shared stream can be evaluated by any thread
         context = make_drafter_context(loaded, options, say or warn, on_progress=on_progress)
-        return _with_drafter(context, options, loaded.sampling)
+        return _with_drafter(context)
 
 
-def _with_drafter(
-    context: DrafterContext,
-    options: Options,
-    sampling: Mapping[str, float],
-    memory: TableMemory | None = None,
-) -> Prepared:
+def _with_drafter(context: DrafterContext, memory: TableMemory | None = None) -> Prepared:
     """Give the engine of a context its drafter; `memory` is that of the previous one, if any."""
-    engine, asked = context.engine, options.asked
+    engine, options = context.engine, context.options
+    asked = options.asked
     if asked != "none":
         engine.measure_costs()
     choice = choose_drafter(context) if asked == "auto" else Choice(asked, "as requested")
@@ -70,7 +67,7 @@ def _with_drafter(
             engine.at_close(memory.save)
     make_drafter = partial(build_drafter, choice.drafter, context, memory)
     engine.drafter = make_drafter()  # not earlier: a trained drafter needs the engine's target
-    return Prepared(engine, choice, make_drafter, context, memory, sampling)
+    return Prepared(context, choice, make_drafter, memory)
 
 
 def change_drafter(
@@ -93,7 +90,7 @@ def change_drafter(
     engine = prepared.engine
     context = replace(
         prepared.context,
-        draft_model=options.draft_model,
+        options=options,
         on_progress=on_progress,
         say=say or warn,
         sampling=sampling,
@@ -101,7 +98,7 @@ def change_drafter(
     with building_turn():
         engine.drafter = NoDrafter()  # two draft models at once may not fit in memory
         try:
-            return _with_drafter(context, options, prepared.sampling, prepared.memory)
+            return _with_drafter(context, prepared.memory)
         except BaseException:
             engine.drafter = prepared.make_drafter()
             raise
@@ -134,8 +131,8 @@ def make_drafter_context(
     The options are those of the target's cache and of drafters; the caller chooses the drafter. A
     `budget` of None is one that measures what pays here.
     """
-    cache_like = partial(make_cache, max_kv_size=options.max_kv_size, keep=options.keep)
-    cache = cache_like(loaded.config, kv_bits=options.kv_bits)
+    size, keep = options.max_kv_size, options.keep
+    cache = make_cache(loaded.config, max_kv_size=size, keep=keep, kv_bits=options.kv_bits)
     engine = Engine(
         loaded.make_decoder(loaded.model, cache),
         NoDrafter(),
@@ -146,17 +143,7 @@ def make_drafter_context(
         chain_rule=options.chain_rule,
     )
     _bound_context(engine, options, say)
-    return DrafterContext(
-        engine=engine,
-        loaded=loaded,
-        make_cache=cache_like,
-        draft_model=options.draft_model,
-        lookahead=options.lookahead,
-        exit_threshold=options.exit_threshold,
-        limits=options.limits,
-        on_progress=on_progress,
-        say=say,
-    )
+    return DrafterContext(engine, loaded, options, on_progress=on_progress, say=say)
 
 
 def _bound_context(engine: Engine, options: Options, say: Say) -> None:

@@ -5,7 +5,6 @@ drafters. It only saves time: if it cannot be read or written, they are measured
 """
 
 from functools import partial
-from typing import Any
 
 from mlxspec.budget import CostBook, MeasuredBudget
 from mlxspec.device.speed import machine_key
@@ -14,27 +13,14 @@ from mlxspec.loading import LoadedModel
 from mlxspec.loading.records import Records
 
 _RECORDS = Records("measured.json")
+load, store, clear = _RECORDS.load, _RECORDS.store, _RECORDS.clear
 _WORTH_KEEPING_MS = 5.0  # of one row: measuring a faster model again is cheap
-
-
-def load(key: str) -> dict[str, Any] | None:
-    """Return the value stored under a key, or None."""
-    return _RECORDS.load(key)
-
-
-def store(key: str, value: dict[str, Any]) -> None:
-    """Store a value under a key; it replaces an earlier one."""
-    _RECORDS.store(key, value)
-
-
-def clear() -> None:
-    """Delete all stored values."""
-    _RECORDS.clear()
 
 
 def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
     """Return a budget that starts with the stored cost curves of such a target and cache."""
-    key = _cost_key(loaded, cache)
+    shape = loaded.config.shape_words  # the cost of a forward depends on shapes, not on numbers
+    key = " | ".join([machine_key(), shape, loaded.weights, cache.describe(), "ms by rows"])
     costs = CostBook()
     costs.read(load(key) or {})
     return MeasuredBudget(costs, partial(_keep_costs, key))
@@ -43,9 +29,3 @@ def budget_for(loaded: LoadedModel, cache: Cache) -> MeasuredBudget:
 def _keep_costs(key: str, costs: CostBook) -> None:
     if any(curve.ms[1] >= _WORTH_KEEPING_MS for curve in costs.curves.values()):
         store(key, costs.as_dict())
-
-
-def _cost_key(loaded: LoadedModel, cache: Cache) -> str:
-    """Return what the cost of a forward depends on: the shapes, not the numbers."""
-    shape = loaded.config.shape_words
-    return " | ".join([machine_key(), shape, loaded.weights, cache.describe(), "ms by rows"])

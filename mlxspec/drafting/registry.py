@@ -8,20 +8,16 @@ a, b, ...                     one pool of all of these
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.base import Drafter
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.eagle.drafter import EagleDrafter
-from mlxspec.drafters.eagle.networks import Eagle3Network, EagleNetwork
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
-from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -29,24 +25,17 @@ from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafters.table.rows import StoredRows
+from mlxspec.drafting.heads import best_way, head_drafters
 from mlxspec.drafting.names import TRAINED, parts_of
-from mlxspec.drafting.probe import MAX_SECONDS, MIN_ACCEPTANCE_RATE, probe
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
-from mlxspec.kv.cache import Cache
+from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.folder import is_model_folder
-from mlxspec.loading.heads.file import (
-    DrafterFile,
-    HeadCheckpoint,
-    drafters_for,
-    fingerprint,
-    read_drafter_file,
-)
+from mlxspec.loading.heads.file import DrafterFile, drafters_for, fingerprint, read_drafter_file
 from mlxspec.loading.heads.load import find_head, load_head
 from mlxspec.loading.load import load_draft_model_file
-from mlxspec.models import TargetConfig
-from mlxspec.params import DEFAULT_LOOKAHEAD, FREE, GREEDY, DraftLimits, SamplingParams
+from mlxspec.params import GREEDY, Options, SamplingParams
 from mlxspec.progress import Progress, Say
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
@@ -57,38 +46,20 @@ HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
 }
 """Drafters that need only the text; table and pool accept rows and memory of a table."""
 
-HEADS: dict[str, tuple[Any, Callable[..., Drafter]]] = {
-    "medusa": (MedusaHeads, MedusaDrafter),
-    "eagle": (EagleNetwork, EagleDrafter),
-    "eagle3": (Eagle3Network, EagleDrafter),
-    "exit": (ExitHead, EarlyExitDrafter),
-}
-"""Network and drafter of a trained head, by the kind that its checkpoint declares."""
-
 _READS_TABLE = ("table", "pool")
 
 
 @dataclass(frozen=True)
 class DrafterContext:
-    """The target and the options from which drafters are built.
-
-    Attributes:
-        make_cache: Returns a cache for a draft model, of the same kind as the target's.
-        draft_model: Checkpoint that the word "model" names instead of the trained one, or None.
-        exit_threshold: Probability above which an exit continues; None for its stored threshold.
-        conventions: Index of the best layer convention of a head, by source: each is tried once.
-    """
+    """The target for which drafters are built, and the options of cache and drafters."""
 
     engine: Engine
     loaded: LoadedModel
-    make_cache: Callable[[TargetConfig], Cache]
-    draft_model: str | PathLike[str] | None = None
-    lookahead: int = DEFAULT_LOOKAHEAD  # longest chain of a draft model
-    exit_threshold: float | None = None
-    limits: DraftLimits = FREE
+    options: Options
     sampling: SamplingParams = GREEDY  # sampling params of the trials of `auto`
     on_progress: Progress | None = None  # called with the progress of a download
     say: Say = lambda line: None
+    # The index of the best layer convention of a head, by source: each is tried once.
     conventions: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -133,7 +104,7 @@ def build_drafter(
     """
     built = [_build(part, context, memory) for part in parts_of(drafter)]
     made = built[0] if len(built) == 1 else PoolDrafter(built)
-    made.limit(context.limits)
+    made.limit(context.options.limits)
     return made
 
 
@@ -142,8 +113,8 @@ def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Dr
         return HOST_DRAFTERS[part](context.table_rows, memory=memory)
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
-    if part == "model" and context.draft_model is not None:
-        return _draft_model(context.draft_model, context)
+    if part == "model" and context.options.draft_model is not None:
+        return _draft_model(context.options.draft_model, context)
     if part in TRAINED:
         return _from_file(_trained_file(part, context), context)
     place = find_head(part, context.on_progress).path
@@ -184,73 +155,26 @@ def _draft_model(source: str | PathLike[str], context: DrafterContext) -> Drafte
 
 
 def _draft_with(small: LoadedModel, context: DrafterContext) -> Drafter:
-    check_vocabulary(context.loaded, small)
-    decoder = Decoder(small.model, context.make_cache(small.config))
-    return DraftModelDrafter(decoder, context.target.vocab_size, context.lookahead)
+    """Return the drafter of a model with the target's tokenizer; their logits may be padded."""
+    target, options = context.loaded, context.options
+    if not target.tokenizer.same_as(small.tokenizer):
+        raise VocabularyMismatchError(
+            f"{small.name} cannot draft for {target.name}: they have different tokenizers "
+            f"({small.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
+            "draft model of the same family, or the drafter 'pool', which needs none"
+        )
+    cache = make_cache(small.config, max_kv_size=options.max_kv_size, keep=options.keep)
+    decoder = Decoder(small.model, cache)
+    return DraftModelDrafter(decoder, context.target.vocab_size, options.lookahead)
 
 
 def _head(source: str, context: DrafterContext, *, is_probed: bool) -> Drafter:
     """Return the drafter of a head; with `is_probed`, a trial on the target comes first."""
     head = load_head(source, context.loaded.config, on_progress=context.on_progress)
-    drafters = head_drafters(head, context.target)
-    if is_probed and source not in context.conventions:
-        context.conventions[source] = _try_out(source, head, drafters, context)
-    drafter = drafters[context.conventions.get(source, 0)]
-    if isinstance(drafter, EarlyExitDrafter) and context.exit_threshold is not None:
-        drafter.threshold = context.exit_threshold
+    drafters, ways = head_drafters(head, context.target), context.conventions
+    if is_probed and source not in ways:
+        ways[source] = best_way(source, head, drafters, context.engine, context.say)
+    drafter, threshold = drafters[ways.get(source, 0)], context.options.exit_threshold
+    if isinstance(drafter, EarlyExitDrafter) and threshold is not None:
+        drafter.threshold = threshold
     return drafter
-
-
-def head_drafters(head: HeadCheckpoint, target: Decoder) -> list[Drafter]:
-    """Return the drafter of a head, and one more for every other layer convention it may have.
-
-    The config of a format that counts layers in several ways has `capture_alternatives`.
-    """
-    network, drafter = HEADS[head.kind]
-    config = target.model.config
-    dtype = target.model.dtype
-    networks = [network.of_head(head, config, dtype)]  # checks the config that is read next
-    if head.kind == "eagle3":
-        others = head.config.get("capture_alternatives") or ()
-        ways = [replace(head, config={**head.config, "capture": capture}) for capture in others]
-        networks += [network.of_head(way, config, dtype) for way in ways]
-    return [drafter(one, target) for one in networks]
-
-
-def _try_out(
-    source: str, head: HeadCheckpoint, drafters: Sequence[Drafter], context: DrafterContext
-) -> int:
-    """Return the index of the layer convention that drafts best; warn of problems of the head.
-
-    Tools that write EAGLE-3 heads count layers in two ways: then both are tried.
-    """
-    seconds = MAX_SECONDS / len(drafters)
-    probes = [probe(context.engine, drafter, seconds) for drafter in drafters]
-    best = max(range(len(probes)), key=lambda number: probes[number].acceptance_rate)
-    found = probes[best]
-    context.target.reset()
-    if head.unknown:
-        context.say(f"warning: {source} runs without its {', '.join(head.unknown)}: not known here")
-    if head.card.get("note"):
-        context.say(f"warning: {source}: {head.card['note']}")
-    if not found.is_wired:
-        context.say(
-            f"warning: {source} fits {context.loaded.name} badly ({found.acceptance_rate:.0%} "
-            f"of {found.rounds} first draft tokens accepted; a working head reaches "
-            f"{MIN_ACCEPTANCE_RATE:.0%} or much more): replies stay correct, but are "
-            "slow. Check that the head was trained for exactly this model"
-        )
-    return best
-
-
-def check_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
-    """Raise VocabularyMismatchError unless both models have the same tokenizer.
-
-    The widths of the logits may differ, because checkpoints pad them.
-    """
-    if not target.tokenizer.same_as(draft.tokenizer):
-        raise VocabularyMismatchError(
-            f"{draft.name} cannot draft for {target.name}: they have different tokenizers "
-            f"({draft.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
-            "draft model of the same family, or the drafter 'pool', which needs none"
-        )

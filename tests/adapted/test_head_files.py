@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafting.heads import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache

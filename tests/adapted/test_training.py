@@ -16,8 +16,8 @@ from mlx import nn
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.eagle.eagle3 import Eagle3Network
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafters.eagle.networks import Eagle3Network
+from mlxspec.drafting.heads import head_drafters
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache

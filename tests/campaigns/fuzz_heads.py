@@ -8,7 +8,7 @@ from random import Random
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafting.heads import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
 from mlxspec.loading.heads.file import read_drafter_file, save_head

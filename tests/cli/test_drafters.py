@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mlxspec.drafting import auto, probe
+from mlxspec.drafting import auto, heads
 from mlxspec_cli.main import main
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.support.machine import trial_of
@@ -19,7 +19,7 @@ def generate(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         auto, "short_trial", lambda engine, text, drafter, **_: trial_of(speeds[drafter.name])
     )
-    monkeypatch.setattr(probe, "_TOKENS_PER_PROMPT", 12)
+    monkeypatch.setattr(heads, "_TOKENS_PER_PROMPT", 12)
     folder = save_folder(tmp_path / "tiny")
 
     def run(*arguments):

@@ -6,7 +6,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.drafting.registry import HEADS, head_drafters
+from mlxspec.drafting.heads import HEADS, head_drafters
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.params import GenerationParams

@@ -250,5 +250,5 @@ def test_what_is_no_verdict_is_measured_again(stored, kept):
 
 
 def test_a_forgotten_verdict_is_measured_at_the_next_load(stored):
-    auto.forget_verdict("here")
+    measured.store("here", {})
     assert auto.stored_verdict("here") is None

@@ -12,9 +12,10 @@ from mlxspec import api
 from mlxspec.api import prepare
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
-from mlxspec.drafting import auto, engines, probe, registry
-from mlxspec.drafting.auto import candidates, forget_verdict, note_reply
-from mlxspec.drafting.probe import Probe
+from mlxspec.drafting import auto, engines, heads, registry
+from mlxspec.drafting.auto import candidates, note_reply
+from mlxspec.drafting.heads import Probe
+from mlxspec.drafting.measured import store
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
@@ -45,7 +46,7 @@ def target_name(folder):
 def home(tmp_path, monkeypatch):
     """A cache folder of the test's own: nothing trained, nothing measured. Short trials."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(probe, "_TOKENS_PER_PROMPT", 12)
+    monkeypatch.setattr(heads, "_TOKENS_PER_PROMPT", 12)
     monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
     return tmp_path / "home"
 
@@ -183,12 +184,12 @@ def test_a_head_is_tried_once_however_often_it_is_built(folder, tmp_path):
 def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(folder, tmp_path):
     """EAGLE-3 layouts that count layers in two ways; a probe tells them apart."""
     rates = {"wrong": 0.01, "right": 0.4}
-    context = prepare(folder, Options("none"), say=lambda line: None).context
+    engine = prepare(folder, Options("none"), say=lambda line: None).engine
     head = HeadCheckpoint("eagle3", {}, {}, "h", {})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "probe", lambda engine, drafter, _: Probe(rates[drafter], 9))
+        patch.setattr(heads, "probe", lambda engine, drafter, _: Probe(rates[drafter], 9))
         for ways in (["wrong", "right"], ["right", "wrong"]):
-            assert ways[registry._try_out("h", head, ways, context)] == "right"
+            assert ways[heads.best_way("h", head, ways, engine, print)] == "right"
 
 
 def test_without_a_listener_it_becomes_a_warning(folder, tmp_path):
@@ -485,7 +486,7 @@ def test_measured_again_on_request_a_chat_keeps_its_rows_and_its_settings(
     prepared = prepare(folder)
     prepared.engine.target.observe(PROMPT)
     trials["samplings"].clear()
-    forget_verdict(prepared.choice.key)
+    store(prepared.choice.key, {})
     engines.change_drafter(prepared, Options(), sampling=SAMPLED)
     assert SAMPLED in trials["samplings"]
     assert prepared.engine.target.history == tuple(PROMPT)

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import snapshot_download
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafting.heads import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.heads.file import save_head

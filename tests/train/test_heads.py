@@ -9,7 +9,7 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafting.registry import head_drafters
+from mlxspec.drafting.heads import head_drafters
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel, load_head
 from mlxspec.loading.heads.file import read_drafter_file
