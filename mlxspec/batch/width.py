@@ -7,8 +7,8 @@ of the drafts, corrected by the acceptance so far, and from the cost curve of fo
 from collections.abc import Sequence
 
 from mlxspec.budget.acceptance import PathRates
+from mlxspec.budget.budget import best_count
 from mlxspec.budget.curve import CostCurve
-from mlxspec.budget.measured import best_count
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 

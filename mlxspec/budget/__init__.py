@@ -10,15 +10,7 @@ A budget cannot change the output distribution. The number n depends on earlier 
 and on probabilities of the drafter, never on a sample that is not verified yet.
 """
 
-from mlxspec.budget.base import Budget, FixedBudget
+from mlxspec.budget.budget import Budget, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.curve import CostBook, CostCurve
-from mlxspec.budget.measured import MeasuredBudget, best_count
 
-__all__ = [
-    "Budget",
-    "CostBook",
-    "CostCurve",
-    "FixedBudget",
-    "MeasuredBudget",
-    "best_count",
-]
+__all__ = ["Budget", "CostBook", "CostCurve", "FixedBudget", "MeasuredBudget", "best_count"]

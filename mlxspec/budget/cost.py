@@ -7,6 +7,7 @@ assumed.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from statistics import median
 
 from mlxspec.budget.curve import CostCurve
@@ -31,21 +32,24 @@ _IDLE_REPEATS = 5  # other programs run during a chat: a median of 5 tolerates t
 def cost_curve(
     forward: Callable[[int], None], widths: Sequence[int] = WIDTHS, *, repeats: int = 3
 ) -> CostCurve:
-    """Time `forward(width)` for every width, and return the medians.
+    """Time `forward(width)` for every width, 1 among them, and return the medians.
 
     The widths take turns, so that a slowdown of the machine affects all of them alike. `forward`
-    runs that many rows and waits for them. `widths` ascend from 1. Each is timed `repeats` times,
-    after a forward that is not timed.
+    runs that many rows and waits for them.
     """
     timings: dict[int, list[float]] = {width: [] for width in widths}
-    for width in widths:
-        forward(width)  # not timed: it may compile a kernel
-    for _ in range(repeats):
+    for number in range(1 + repeats):
         for width in widths:
-            start = time.perf_counter()
-            forward(width)
-            timings[width].append(max((time.perf_counter() - start) * 1e3, _LEAST_MS))
+            ms = _timed(forward, width, time.perf_counter)
+            if number:  # not the first: it may compile a kernel
+                timings[width].append(ms)
     return CostCurve({width: median(timings[width]) for width in widths})
+
+
+def _timed(forward: Callable[[int], None], width: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    forward(width)
+    return max((clock() - start) * 1e3, _LEAST_MS)
 
 
 def quick_costs(
@@ -55,10 +59,9 @@ def quick_costs(
     seconds: float = _QUICK_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time a few forwards before a reply, which waits meanwhile. The decoder does not change.
+    """Time a few forwards of at most `most` rows before a reply, which waits meanwhile.
 
-    `most` is the largest number of rows. The time limit is `seconds`, more for a model whose
-    forwards are slow.
+    The decoder does not change. The time limit is `seconds`, more for slow forwards.
     """
     widths = [width for width in _QUICK_WIDTHS if width <= most]
     forward = verify_forward(decoder)
@@ -73,13 +76,11 @@ def fastest_times(
     forwards: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time `forward(width)` for these widths in turn, until the time limit.
+    """Time `forward(width)` for these widths in turn, 1 first, until the time limit.
 
     The fastest time of a width counts: the first may compile a kernel, and other programs may slow
-    down any. A width that is expected to exceed the limit is skipped; one row is always timed.
-
-    The first width is 1, and a width may occur several times. The time limit is `seconds`, or that
-    of so many `forwards` of one row, up to 4 seconds.
+    down any. A width that is expected to exceed the limit is skipped; one row is always timed. The
+    time limit is `seconds`, or that of so many `forwards` of one row, up to 4 seconds.
     """
     end = clock() + seconds
     forward(1)  # not timed: it brings the weights into memory
@@ -88,8 +89,7 @@ def fastest_times(
         if ms and clock() + _expected_ms(ms, width) / 1e3 > end:
             continue
         start = clock()
-        forward(width)
-        took = max((clock() - start) * 1e3, _LEAST_MS)
+        took = _timed(forward, width, clock)
         if not ms:
             end = max(end, start + min(forwards * took / 1e3, _MOST_SECONDS))
         ms[width] = min(took, ms.get(width, took))
@@ -105,28 +105,24 @@ def _expected_ms(ms: Mapping[int, float], width: int) -> float:
     return ms[last] + slope * (width - last)
 
 
-class _StoppedMeasuring(Exception):
-    """Ends a measurement early when `should_stop` asks for it."""
-
-
 def idle_cost_curve(
     decoder: Decoder, should_stop: Callable[[], bool], widths: Sequence[int] = WIDTHS
 ) -> CostCurve | None:
     """Time forwards over the tokens that a decoder holds; the decoder does not change.
 
-    `should_stop` is called before each forward, and `widths` ascend from 1. Returns None if the
-    measurement was stopped: an unfinished curve would mislead.
+    `should_stop` is called before each forward. Returns None if the measurement was stopped: an
+    unfinished curve would mislead.
     """
     verify = verify_forward(decoder)
 
     def forward(width: int) -> None:
         if should_stop():
-            raise _StoppedMeasuring
+            raise CancelledError
         verify(width)
 
     try:
         return cost_curve(forward, widths, repeats=_IDLE_REPEATS)
-    except _StoppedMeasuring:
+    except CancelledError:
         return None
 
 

@@ -18,9 +18,8 @@ from mlxspec.params import GenerationParams, checks
 from mlxspec.progress import Progress
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.text.chat_template import Message
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
-from mlxspec.trace.events import Event, TokensKept, TurnStarted
+from mlxspec.trace.events import Alternative, Event, TokensKept, TurnStarted
 
 
 class Conversation(History):

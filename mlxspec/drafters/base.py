@@ -23,34 +23,25 @@ from mlxspec.verify.noise import Noise
 
 
 class Drafter:
-    """Proposes draft trees for one target; only `propose` has no default.
-
-    Attributes:
-        name: The word that selects it; also the source of its nodes. By default, that of the class.
-        num_top_tokens: Number of the target's most probable next tokens per verified node that
-            `update` must get; 0 for none.
-        samples: Whether it draws above temperature 0, and would draft a function of the past if a
-            pool set this to False. `start` reads it.
-        limits: Limits on the width and depth of its drafts. Every round reads them, before any
-            token is drawn.
-        capture: The layers of the target whose entering states it reads, in which case it is a
-            `HiddenStateReader`; None if it reads no hidden states.
-        stages_in_target: Whether drafting leaves rows staged in the target, so that sequences
-            cannot share a forward.
-        drafters: The drafters inside it.
-        guesses: Whether it ever proposes tokens that no grammar forces.
-    """
+    """Proposes draft trees for one target; only `propose` has no default."""
 
     __slots__ = tuple[str, ...]()  # `as_drafter` adds this class to others, whatever their layout
 
+    # The word that selects it; also the source of its nodes. By default, that of the class.
     name: str = ""
+    # Number of the target's most probable next tokens per verified node that `update` must get.
     num_top_tokens: int = 0
+    # Whether it draws above temperature 0, and would draft a function of the past if a pool set
+    # this to False. `start` reads it.
     samples: bool = False
+    # Limits on its drafts. Every round reads them, before any token is drawn.
     limits: DraftLimits = FREE
+    # The layers of the target whose entering states it reads; it is a `HiddenStateReader` then.
     capture: tuple[int, ...] | None = None
+    # Whether drafting leaves rows staged in the target, so that sequences cannot share a forward.
     stages_in_target: bool = False
-    drafters: Sequence["Drafter"] = ()
-    guesses: bool = True
+    drafters: Sequence["Drafter"] = ()  # the drafters inside it
+    guesses: bool = True  # whether it ever proposes tokens that no grammar forces
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -98,10 +89,7 @@ class Drafter:
     # ---- sequences of a batch ----------------------------------------------------------------
 
     def fresh(self) -> "Drafter":
-        """Return a new drafter with the same settings and no text.
-
-        Raises ValueError if it, or a drafter inside it, needs more than the text.
-        """
+        """Return a new drafter with the same settings and no text; see `fresh_for`."""
         raise ValueError(
             f"the drafter {self.name!r} can draft for one sequence only, as it has no copy: "
             "give it a method `fresh` (or `fresh_for`, if it needs more than the text), or set "
@@ -111,8 +99,9 @@ class Drafter:
     def fresh_for(self, target: Decoder) -> "Drafter":
         """Return a new drafter with the same settings and no text, for one more sequence.
 
-        `target` is another decoder of the target's model; nothing is read from it here. Raises
-        ValueError if it, or a drafter inside it, serves one sequence only.
+        `target` is another decoder of the target's model; nothing is read from it here. A drafter
+        that needs the text alone replaces `fresh` instead. Raises ValueError if it, or a drafter
+        inside it, serves one sequence only.
         """
         return self.fresh()
 
@@ -227,7 +216,7 @@ def _derived(kind: type) -> type:
 
 
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
-    """Return a new drafter with the same settings, for one more sequence.
+    """Return a new drafter with the same settings and limits, for one more sequence.
 
     `target` is the decoder of that sequence; None if the new drafter gets only the text. Raises
     ValueError if the drafter needs more than that, or cannot be copied.

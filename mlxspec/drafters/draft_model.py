@@ -26,9 +26,7 @@ from mlxspec.trace.difference import common_length
 class DraftModelDrafter(DrawingDrafter):
     """Drafts with a language model that has the target's tokenizer.
 
-    Attributes:
-        decoder: The draft model with its own cache; its history is always a prefix of the
-            conversation.
+    Its decoder has its own cache; the history there is always a prefix of the conversation.
     """
 
     name = "model"
@@ -41,7 +39,6 @@ class DraftModelDrafter(DrawingDrafter):
         *,
         samples: bool = True,
     ) -> None:
-        """Make a drafter; the widths of the logits of target and draft model may differ."""
         super().__init__(target_vocab_size, lookahead, samples)
         self.decoder = decoder
         self._unread: list[int] = []  # emitted tokens not yet in the draft model's history

@@ -38,21 +38,13 @@ DEFAULT_THRESHOLD = 0.6
 
 @dataclass(frozen=True)
 class ExitConfig:
-    """Sizes of an exit, and its threshold.
+    """Sizes of an exit, and its threshold."""
 
-    Attributes:
-        layer: The layer whose entering state is its input: the layers below it draft.
-        hidden_size: Hidden size of the target.
-        intermediate_size: Width inside a block.
-        num_blocks: Blocks before the final norm.
-        threshold: Drafting stops when the largest probability is below it; in (0, 1].
-    """
-
-    layer: int
-    hidden_size: int
-    intermediate_size: int
-    num_blocks: int = 1
-    threshold: float = DEFAULT_THRESHOLD
+    layer: int  # the layer whose entering state is its input: the layers below it draft
+    hidden_size: int  # that of the target
+    intermediate_size: int  # width inside a block
+    num_blocks: int = 1  # blocks before the final norm
+    threshold: float = DEFAULT_THRESHOLD  # see `EarlyExitDrafter`
     rms_norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -143,10 +135,7 @@ class EarlyExitDrafter(DrawingDrafter):
     q. The decision to stop must not depend on the token that was drawn: dropping a token because of
     its own probability would change the output distribution.
 
-    Attributes:
-        decoder: The target. Drafting leaves rows staged there; its next forward continues or
-            drops them.
-        threshold: Drafting stops when the exit's largest probability is below it.
+    Drafting leaves rows staged in the target; its next forward continues or drops them.
     """
 
     name = "exit"
@@ -163,11 +152,9 @@ class EarlyExitDrafter(DrawingDrafter):
     ) -> None:
         """Make a drafter for `target`, the decoder with which the engine verifies.
 
-        `threshold` is in (0, 1]; None takes the one in the exit's config.
-
-        Raises:
-            ValueError: A number is out of range.
-            UnsupportedOperationError: The target cannot continue a forward at a layer.
+        Drafting stops when the exit's largest probability is below `threshold`, in (0, 1]; None
+        takes the one in the exit's config. Raises UnsupportedOperationError if the target cannot
+        continue a forward at a layer.
         """
         super().__init__(target.vocab_size, lookahead, samples)
         if target.draft_support != "tree":  # its rows are computed as a text, from layer 0 on

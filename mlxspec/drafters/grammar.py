@@ -24,11 +24,6 @@ from mlxspec.trace.stats import FORCED, GRAMMAR
 _FEW = 4  # up to this many allowed tokens are all proposed
 
 
-def constrained(drafter: Drafter, constraint: Constraint | None) -> Drafter:
-    """Return a drafter for one reply under a grammar; `drafter` itself without a grammar."""
-    return drafter if constraint is None else GrammarDrafter(constraint, drafter)
-
-
 class GrammarDrafter(WrappingDrafter):
     """Proposes what a grammar forces, and below it what another drafter proposes."""
 
@@ -96,17 +91,12 @@ class GrammarCursor:
     Forbidden tokens are left out, forced ones are certain. If few tokens are allowed, all are
     proposed: a choice between two is worth a draft of both, because the tokens that the grammar
     forces after each cost nothing.
-
-    Attributes:
-        inner: The cursor of the other drafter.
-        path: Tokens after the last emitted one.
-        guessed: The tokens that the other drafter proposes here; `next_probs` sets it.
     """
 
-    inner: Cursor
+    inner: Cursor  # of the other drafter
     constraint: Constraint
-    path: Path
-    guessed: Iterable[int] = ()
+    path: Path  # tokens after the last emitted one
+    guessed: Iterable[int] = ()  # what the other drafter proposes here; `next_probs` sets it
 
     def next_probs(self) -> Mapping[int, float]:
         after = self.constraint.allowed(self.path)

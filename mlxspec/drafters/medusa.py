@@ -134,14 +134,10 @@ class MedusaDrafter(Drafter):
 
     `propose` does not wait for the device: tokens, parents and probabilities are lazy. A pool calls
     `cursor` instead, which waits for the device once.
-
-    Attributes:
-        capture: Empty: the only input is the final norm's output.
-        num_read: Number of tokens of the target's history that it has read.
     """
 
     name = "medusa"
-    capture: tuple[int, ...] = ()
+    capture: tuple[int, ...] = ()  # the only input is the final norm's output
 
     def __init__(self, heads: MedusaHeads, target: Decoder) -> None:
         """Make a drafter from heads that were trained for `target`; change their dtype in place.
@@ -218,10 +214,8 @@ class MedusaDrafter(Drafter):
     def _weighed(self, guesses: NextTokens) -> NextTokens:
         if not self._log_shares:
             return guesses
-        depth, width = (
-            len(self._log_shares),
-            min(guesses.tokens.shape[1], *map(len, self._log_shares)),
-        )
+        depth = len(self._log_shares)
+        width = min(guesses.tokens.shape[1], *map(len, self._log_shares))
         measured = mx.array([row[:width] for row in self._log_shares])
         log_probs = (guesses.log_probs[:depth, :width] + measured) / 2
         return NextTokens(guesses.tokens[:depth, :width], log_probs)

@@ -58,7 +58,7 @@ class PoolDrafter(Drafter):
         self.stages_in_target = any(drafter.stages_in_target for drafter in drafters)
         self.drafters = tuple(drafters)
         self._names = tuple(names)
-        self._mixers = {True: _Mixers(_GREEDY_PRIORS), False: _Mixers(_SAMPLED_PRIORS)}
+        self._mixers = {True: Mixer(_GREEDY_PRIORS), False: Mixer(_SAMPLED_PRIORS)}
         self._is_greedy = True
         self._cursor: _PoolCursor | None = None
 
@@ -95,40 +95,17 @@ class PoolDrafter(Drafter):
             drafter.update(round)
 
 
-class _Mixers(dict[tuple[int, ...], Mixer]):
-    """One mixer for every set of drafters that have estimates at a node, by their indices.
-
-    A drafter with no estimate at all is weaker evidence against a token than a drafter that
-    estimates other tokens. So these cases have different weights.
-    """
-
-    def __init__(self, priors: Sequence[Sequence[tuple[float, float]]]) -> None:
-        super().__init__()
-        self._priors = priors
-
-    def __missing__(self, speakers: tuple[int, ...]) -> Mixer:
-        mixer = Mixer(self._priors[min(len(speakers), len(self._priors)) - 1])
-        self[speakers] = mixer
-        return mixer
-
-
 @dataclass(slots=True)
 class _PoolCursor:
-    """The cursors of all drafters at one node, and their estimates there.
-
-    Attributes:
-        cursors: The cursor of each drafter.
-        below: The cursors of children, by token.
-        expected: Per token, log-odds by index of the drafter; `next_probs` sets it.
-        mixer: The mixer of `next_probs`; None before that call, or without any estimate.
-    """
+    """The cursors of all drafters at one node, and their estimates there."""
 
     names: tuple[str, ...]
-    mixers: _Mixers
+    mixer: Mixer
     cursors: tuple[Cursor, ...]
-    below: dict[int, "_PoolCursor"] = field(default_factory=dict)
+    below: dict[int, "_PoolCursor"] = field(default_factory=dict)  # the children, by token
+    # Per token, log-odds by index of the drafter, and the drafters with any; from `next_probs`.
     expected: dict[int, dict[int, float]] = field(default_factory=dict)
-    mixer: Mixer | None = None
+    speakers: tuple[int, ...] = ()
 
     def next_probs(self) -> dict[int, float]:
         expected: dict[int, dict[int, float]] = {}
@@ -138,11 +115,9 @@ class _PoolCursor:
                 speakers.append(source)
             for token, prob in probs.items():
                 expected.setdefault(token, {})[source] = log_odds(prob)
-        if not speakers:
-            return {}
-        self.expected = expected
-        mixer = self.mixer = self.mixers[tuple(speakers)]
-        return {token: mixer.prob(estimates) for token, estimates in expected.items()}
+        self.expected, self.speakers = expected, tuple(speakers)
+        mix, speaking = self.mixer.prob, self.speakers
+        return {token: mix(estimates, speaking) for token, estimates in expected.items()}
 
     def source_of(self, token: int) -> str:
         estimates = self.expected[token]
@@ -150,13 +125,12 @@ class _PoolCursor:
 
     def child(self, token: int) -> "_PoolCursor":
         cursors = tuple(cursor.child(token) for cursor in self.cursors)
-        self.below[token] = _PoolCursor(self.names, self.mixers, cursors)
+        self.below[token] = _PoolCursor(self.names, self.mixer, cursors)
         return self.below[token]
 
     def learn(self, token: int) -> None:
-        if self.mixer is not None:
-            for candidate, estimates in self.expected.items():
-                self.mixer.learn(estimates, candidate == token)
+        for candidate, estimates in self.expected.items():
+            self.mixer.learn(estimates, self.speakers, candidate == token)
 
 
 def _cursor(drafter: Drafter, root: int, budget: int) -> Cursor:

@@ -36,11 +36,6 @@ _MOST_COMPARED = 16  # a longer match is no better evidence
 _MOST_PLACES = 64  # a passage that occurs more often is no evidence of the position
 
 
-def predicting(drafter: Drafter, tokens: Sequence[int]) -> Drafter:
-    """Return a drafter for one reply with a prediction; `drafter` itself if that is empty."""
-    return PredictionDrafter(tokens, drafter) if tokens else drafter
-
-
 class PredictionDrafter(WrappingDrafter):
     """Proposes a predicted text where the reply follows it, else what another drafter proposes.
 
@@ -102,11 +97,6 @@ class Place:
     The reply starts at the first token of the prediction. While each emitted token is the predicted
     one, the position advances. After another token it is searched for: the position with the
     longest common suffix of reply and prediction wins, and among equals the nearest one ahead.
-
-    Attributes:
-        index: Index of the predicted token that should come next; None while the position is lost.
-        length: Tokens before it that reply and prediction are known to share; a start counts as
-            several.
     """
 
     def __init__(self, tokens: tuple[int, ...]) -> None:
@@ -116,8 +106,8 @@ class Place:
             self._grams.setdefault(self._tokens[end - _GRAM : end], []).append(end)
         self._recent: list[int] = []
         self._last = 0  # where it was lost
-        self.index: int | None = 0
-        self.length = _BEGIN_LENGTH
+        self.index: int | None = 0  # of the token that should come next; None if it is lost
+        self.length = _BEGIN_LENGTH  # tokens before it that both share; a start counts as several
 
     def ahead(self, count: int) -> tuple[int, ...]:
         """Return the next predicted tokens, at most `count`; none while the position is lost."""

@@ -157,20 +157,15 @@ class SuffixAutomaton:
     conversation and its continuation after an edit, form a tree: a text can continue from any
     earlier state, so the prefix is stored once, and no match crosses the end of a text.
 
-    States are indices into the lists below, which callers must not change.
-
-    Attributes:
-        lengths: Length of the longest substring of the state.
-        links: State of its longest suffix that ends at more positions; -1 at the root.
-        children: Per token that followed it, the state of the longer substring.
-        counts: Number of occurrences; too low only in texts that loop.
+    States are indices into its lists, which callers must not change.
     """
 
     def __init__(self) -> None:
-        self.lengths = [0]
-        self.links = [-1]
+        self.lengths = [0]  # of the longest substring of the state
+        self.links = [-1]  # state of its longest suffix that ends at more positions; -1 at the root
+        # Per token that followed it, the state of the longer substring.
         self.children: list[dict[int, int]] = [{}]
-        self.counts = [0]
+        self.counts = [0]  # number of occurrences; too low only in texts that loop
 
     def __len__(self) -> int:
         """Number of states: at most twice the number of tokens."""

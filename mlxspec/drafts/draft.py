@@ -102,11 +102,11 @@ class Draft:
         """
         if not run:
             return self
-        count, tree, probs = len(run), self.tree, self.node_probs
-        ones, num_nodes = mx.ones((count,)), self.tree.n_nodes - 1
-        estimates = [1.0] * count if num_nodes == 0 else None
-        if self.path_probs is not None:
-            estimates = [*[1.0] * count, *self.path_probs]
+        count, tree, ones = len(run), self.tree, mx.ones((len(run),))
+        probs = None if self.node_probs is None else mx.concatenate([ones, self.node_probs])
+        estimates = None if self.path_probs is None else [*[1.0] * count, *self.path_probs]
+        if tree.n_nodes == 1:
+            probs, estimates = ones, [1.0] * count
         return Draft(
             DraftTree(
                 mx.concatenate([mx.array([root, *run], mx.int32), tree.tokens[1:]]),
@@ -114,7 +114,7 @@ class Draft:
                 None if tree.max_depth is None else tree.max_depth + count,
             ),
             (*(source,) * count, *self.sources),
-            None if probs is None and num_nodes else mx.concatenate([ones, *_given(probs)]),
+            probs,
             _with_certain(self.sampled_from, run),
             self.branching and TreeShape((*(1,) * count, *self.branching.widths)),
             estimates,
@@ -147,18 +147,10 @@ class Draft:
             num_certain=self.num_certain,
         )
 
-    def bounded(self, vocab_size: int) -> "Draft":
-        """Return the draft with its tree limited as in `DraftTree.bounded`."""
-        return replace(self, tree=self.tree.bounded(vocab_size))
-
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
-        """Reject a draft that cannot be verified; check only what needs no computed array.
+        """Raise ValueError if it cannot be verified; check only what needs no computed array.
 
         `budget` is the largest number of nodes, without the root.
-
-        Raises:
-            ValueError: There are more nodes, an attribute has the wrong type, length or shape, or
-                both `sampled_from` and `path_probs` are set.
         """
         fault = next(self._faults(budget, vocab_size), None)
         if fault is not None:
@@ -172,15 +164,10 @@ class Draft:
         root: int,
         vocab_size: int,
     ) -> None:
-        """Reject a draft whose computed nodes are not a tree below the root.
+        """Raise ValueError if its computed nodes are not a tree below the root.
 
         Tokens and parents are those of the tree, on the host. Two siblings with one token are
         allowed in a tree that was not sampled: the match rule ignores the second.
-
-        Raises:
-            ValueError: Node 0 does not hold `root`; a node comes before its parent, is deeper than
-                `max_depth`, or holds no token of the vocabulary; or a sampled tree has another
-                shape than `branching`, or siblings drawn with replacement.
         """
         fault = next(self._node_faults(tokens, parents, root, vocab_size), None)
         if fault is not None:
@@ -254,10 +241,6 @@ class Draft:
         if self.sampled_from is None:
             return None
         return self.branching.parents if self.branching else range(-1, self.tree.n_nodes - 1)
-
-
-def _given(probs: mx.array | None) -> list[mx.array]:
-    return [] if probs is None else [probs]
 
 
 def _with_certain(sampled_from: mx.array | None, run: Sequence[int]) -> mx.array | None:

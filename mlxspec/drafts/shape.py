@@ -22,12 +22,9 @@ class TreeShape:
 
     Nodes are numbered level by level, siblings next to each other. So nodes with children come
     first.
-
-    Attributes:
-        widths: Number of children of the root, of every node of depth 1, and so on.
     """
 
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # children of the root, of every node of depth 1, and so on
 
     def __post_init__(self) -> None:
         if not all(isinstance(width, int) and width > 0 for width in self.widths):

@@ -23,26 +23,15 @@ import mlx.core as mx
 
 @dataclass(frozen=True)
 class DraftTree:
-    """A tree of draft tokens below a root.
+    """A tree of draft tokens below a root."""
 
-    Attributes:
-        tokens: (n_nodes,) int32 token ids; the root first.
-        parents: (n_nodes,) int32 index of each node's parent, smaller than its own; -1 at the root.
-        max_depth: Upper bound of the depths, on the host; None where none is known.
-    """
-
-    tokens: mx.array
-    parents: mx.array
-    max_depth: int | None = None
+    tokens: mx.array  # (n_nodes,) int32 token ids; the root first
+    parents: mx.array  # (n_nodes,) int32 index of each node's parent, smaller than its own, or -1
+    max_depth: int | None = None  # upper bound of the depths, on the host, if one is known
 
     @staticmethod
     def from_lists(tokens: Sequence[int], parents: Sequence[int]) -> "DraftTree":
-        """Return the tree of tokens and parents that are on the host.
-
-        Raises:
-            ValueError: Lengths differ, the root is not first, a child comes before its parent, or
-                two siblings hold the same token.
-        """
+        """Return the tree of tokens and parents on the host; raise ValueError if it is none."""
         if len(tokens) != len(parents) or not tokens:
             raise ValueError(
                 f"a draft tree needs one parent per token and a root; got {len(tokens)} tokens "

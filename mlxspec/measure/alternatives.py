@@ -9,8 +9,8 @@ from mlxspec.device.turns import device_turn
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, checks
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import common_length
+from mlxspec.trace.events import Alternative
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.processors import process
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.grammar import constrained
+from mlxspec.drafters.grammar import GrammarDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.prediction import predicting
+from mlxspec.drafters.prediction import PredictionDrafter
 from mlxspec.drafts.round import Round
 from mlxspec.errors import RankLostError
 from mlxspec.grammar.constraint import Constraint
@@ -132,8 +132,13 @@ class Reply:
 
         The prediction of the job and the grammar draft beside it.
         """
-        own = NoDrafter() if self.faults else predicting(drafter, self.job.predicted)
-        self._guard_with(constrained(own, self._constraint))
+        if self.faults:
+            drafter = NoDrafter()
+        elif self.job.predicted:
+            drafter = PredictionDrafter(self.job.predicted, drafter)
+        if self._constraint is not None:
+            drafter = GrammarDrafter(self._constraint, drafter)
+        self._guard_with(drafter)
 
     def _guard_with(self, drafter: Drafter) -> None:
         self.drafter = drafter

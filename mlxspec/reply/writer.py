@@ -191,7 +191,7 @@ class ReplyWriter:
         if drafts.ends_reply:
             return CertainRound(drafts)
         decoder, n_nodes = self.decoder, drafts.tree.n_nodes
-        safe = drafts.bounded(decoder.vocab_size)
+        safe = replace(drafts, tree=drafts.tree.bounded(decoder.vocab_size))
         tree = safe.tree.padded(self._rows(n_nodes))
         logits = decoder.logits(decoder.forward_tree(tree))[:n_nodes]
         num_top_tokens = self._reply.guard.active.num_top_tokens

@@ -51,20 +51,17 @@ def common_length(first: Sequence[object], second: Sequence[object]) -> int:
 class Difference:
     """The first difference between a greedy reply and another.
 
-    Attributes:
-        gap: The target's best logit there minus the lower one of the two; None if one reply has
-            ended.
-        token_logit: The target's logit of the token, after bias and penalties, read with no other
-            rows in the forward; None if one reply has ended.
+    Logits are the target's, after bias and penalties, read with no other rows in the forward; None
+    if one reply has ended.
     """
 
     index: int  # number of tokens before it, which are the same
     token: int | None  # the token of the reply there, or None if the reply has ended
     expected: int | None  # the token of the other reply, or None likewise
-    gap: float | None
+    gap: float | None  # the best logit there minus the lower one of the two
     near_tie: float = 0.0  # largest gap that rounding explains there; 0 for none
     token_logit: float | None = None
-    expected_logit: float | None = None  # that of the other token
+    expected_logit: float | None = None
 
     @property
     def is_near_tie(self) -> bool:
@@ -81,16 +78,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Proof:
-    """How many tokens of a greedy reply are those of plain decoding, which wrote it again.
-
-    Attributes:
-        difference: The first difference; None if the reply is identical to its end, or the
-            comparison was stopped.
-    """
+    """How many tokens of a greedy reply are those of plain decoding, which wrote it again."""
 
     num_tokens: int
     num_same: int  # number of equal tokens, counted from the first token
-    difference: Difference | None = None
+    difference: Difference | None = None  # None if identical, or if the comparison was stopped
     drafted: str = ""  # text of the token there with drafts; "" for none
     plain: str = ""  # text of the token there without drafts; "" for none
 

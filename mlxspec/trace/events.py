@@ -39,44 +39,43 @@ reply repeated itself, and `stop_repeats` was set."""
 
 @dataclass(frozen=True)
 class DraftNode:
-    """One proposed token of a draft tree.
+    """One proposed token of a draft tree."""
 
-    Attributes:
-        index: Index in the tree; the root is 0 and not among the nodes of an event.
-        parent: Index of the parent node, smaller than `index`.
-        text: The token decoded on its own, for display only.
-        prob: The drafter's probability of this token after its parent, None if it has none.
-        source: Name of the drafter that proposed it.
-    """
-
-    index: int
-    parent: int
+    index: int  # the root is 0 and not among the nodes of an event
+    parent: int  # index of the parent node, smaller than `index`
     token: int
-    text: str
-    prob: float | None
-    source: str
+    text: str  # the token decoded on its own, for display only
+    prob: float | None  # the drafter's probability of this token after its parent, if it has one
+    source: str  # name of the drafter that proposed it
 
 
 @dataclass(frozen=True)
 class EmittedToken:
     """One token of the reply.
 
-    Attributes:
-        text: Text that this token completes: empty while a character or a possible stop string is
-            incomplete; the token that completes it has the whole text. The reply is the joined
-            texts of all emitted tokens and `GenerationFinished.text`.
-        target_prob: Probability p under the target's distribution at its position.
-        draft_prob: The drafter's probability, or None for a token that was not drafted.
-        channel: The part of the reply that it belongs to. Text that was held back counts for the
-            channel of the token that completes it.
+    `text` is the text that this token completes: empty while a character or a possible stop string
+    is incomplete; the token that completes it has the whole text, in its own channel. The reply is
+    the joined texts of all emitted tokens and `GenerationFinished.text`.
     """
 
     token: int
     text: str
     kind: TokenKind
-    target_prob: float | None = None
-    draft_prob: float | None = None
+    target_prob: float | None = None  # p under the target's distribution at its position
+    draft_prob: float | None = None  # the drafter's probability; None if it was not drafted
     channel: Channel = "answer"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A token that could have been at a position of a reply."""
+
+    token: int
+    text: str  # the token decoded on its own, for display only
+    model_prob: float  # its probability under the model alone: temperature 1, no filter, no penalty
+    # Its probability under the settings of the reply, from which the token was drawn: at
+    # temperature 0 it is 1 for the best token. None if the caller's own sampler drew.
+    prob: float | None
 
 
 @dataclass(frozen=True)
@@ -90,32 +89,21 @@ class TurnStarted:
 
 @dataclass(frozen=True)
 class GenerationStarted:
-    """The models, device and settings of a reply.
-
-    Attributes:
-        blas: BLAS library in use on a CPU, or "" on a GPU.
-        weights: Weight type of the target, such as "float32" or "4-bit".
-        cache: Description of the cache, such as "full" or "rotating 64 (4 kept)".
-        lossless: The guarantee that holds, such as "greedy" or "sampled".
-        sampling: The sampling settings by name.
-        context_length: Largest number of tokens of prompt and reply.
-        versions: Versions of mlxspec and of its runtime, by name.
-        drafts: The drafts that the target verifies, and why no others; "" if unknown.
-    """
+    """The models, device and settings of a reply."""
 
     t: ClassVar[str] = "meta"
     target: str
     drafter: str
     device: str = ""
-    blas: str = ""
-    weights: str = ""
-    cache: str = "full"
-    lossless: str = "greedy"
-    sampling: dict[str, Any] = field(default_factory=dict)
+    blas: str = ""  # BLAS library in use on a CPU, or "" on a GPU
+    weights: str = ""  # weight type of the target, such as "float32" or "4-bit"
+    cache: str = "full"  # or, for example, "rotating 64 (4 kept)"
+    lossless: str = "greedy"  # the guarantee that holds; else "sampled"
+    sampling: dict[str, Any] = field(default_factory=dict)  # the sampling settings by name
     seed: int = 0
-    context_length: int = 0
-    versions: dict[str, str] = field(default_factory=dict)
-    drafts: str = ""
+    context_length: int = 0  # largest number of tokens of prompt and reply
+    versions: dict[str, str] = field(default_factory=dict)  # of mlxspec and of its runtime, by name
+    drafts: str = ""  # the drafts that the target verifies, and why no others; "" if unknown
     format: str = TRACE_FORMAT
 
 
@@ -130,62 +118,40 @@ class TokensKept:
 
 @dataclass(frozen=True)
 class PrefillProgress:
-    """Progress of the prefill. Kept tokens of the reply are read with the prompt, and counted here.
-
-    Attributes:
-        done: Prompt tokens in the cache.
-        total: All prompt tokens.
-        reused: Prompt tokens that were already in the cache, from an earlier turn.
-    """
+    """Progress of the prefill. Kept tokens of the reply are read with the prompt, and counted."""
 
     t: ClassVar[str] = "prefill"
     ts: float
-    done: int
+    done: int  # prompt tokens in the cache
     total: int
-    reused: int = 0
+    reused: int = 0  # prompt tokens that were already in the cache, from an earlier turn
 
 
 @dataclass(frozen=True)
 class DraftProposed:
-    """The draft tree of one round, without its root.
-
-    Attributes:
-        root: Token at the root: the last emitted token.
-        nodes: The draft nodes, parents before children.
-        ms: Milliseconds spent drafting.
-    """
+    """The draft tree of one round, without its root."""
 
     t: ClassVar[str] = "draft"
     r: int
     ts: float
-    root: int
-    nodes: tuple[DraftNode, ...]
-    ms: float
+    root: int  # token at the root: the last emitted token
+    nodes: tuple[DraftNode, ...]  # parents before children
+    ms: float  # milliseconds spent drafting
 
 
 @dataclass(frozen=True)
 class DraftVerified:
-    """The verdict on the draft of the same round.
-
-    Attributes:
-        path: Indices of the accepted nodes, without the root.
-        emit: Fewer tokens than the path has if the reply ends inside it.
-        ms: Milliseconds spent in the target's forward and the verification.
-        rollback: Number of staged rows that were not committed.
-        context: Tokens in the cache after the commit.
-        forwards: Target forwards in this round; 0 if a grammar forced the rest of the reply, so
-            that nothing was computed.
-    """
+    """The verdict on the draft of the same round."""
 
     t: ClassVar[str] = "verify"
     r: int
     ts: float
-    path: tuple[int, ...]
-    emit: tuple[EmittedToken, ...]
-    ms: float
-    rollback: int
-    context: int
-    forwards: int = 1
+    path: tuple[int, ...]  # indices of the accepted nodes, without the root
+    emit: tuple[EmittedToken, ...]  # fewer tokens than the path if the reply ends inside it
+    ms: float  # milliseconds spent in the target's forward and the verification
+    rollback: int  # number of staged rows that were not committed
+    context: int  # tokens in the cache after the commit
+    forwards: int = 1  # 0 if a grammar forced the rest of the reply, so that nothing was computed
 
 
 @dataclass(frozen=True)
@@ -214,17 +180,15 @@ class DrafterFailed:
 class GenerationFinished:
     """The reply ended.
 
-    Attributes:
-        text: The last text of the reply, which belongs to no emitted token: a possible stop string
-            or an incomplete character.
-        stats: Figures of this reply; see `mlxspec.trace.stats.GenerationStats`.
+    `text` is its last text, which belongs to no emitted token: a possible stop string or an
+    incomplete character.
     """
 
     t: ClassVar[str] = "end"
     ts: float
     reason: FinishReason
     text: str = ""
-    stats: dict[str, Any] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)  # see `GenerationStats.as_dict`
 
 
 @dataclass(frozen=True)
@@ -241,18 +205,14 @@ class GenerationFailed:
 class CostMeasured:
     """The cost curve: milliseconds of a target forward by width, measured while nothing else ran.
 
-    Attributes:
-        ts: Seconds since the last generation started.
-        context: Tokens in the cache during the measurement.
-        widths: Numbers of rows in ascending order; the first is 1, a plain forward.
-        ms: Median milliseconds of a forward, one for each width.
+    Its `ts` counts from the start of the last generation.
     """
 
     t: ClassVar[str] = "cost"
     ts: float
-    context: int
-    widths: tuple[int, ...]
-    ms: tuple[float, ...]
+    context: int  # tokens in the cache during the measurement
+    widths: tuple[int, ...]  # numbers of rows in ascending order; the first is 1, a plain forward
+    ms: tuple[float, ...]  # median milliseconds of a forward, one for each width
 
     def __post_init__(self) -> None:
         ascends = all(a < b for a, b in pairwise(self.widths))
@@ -277,23 +237,15 @@ class CostMeasured:
 
 @dataclass(frozen=True)
 class SpeedupMeasured:
-    """Comparison of the latest reply with plain decoding at its context.
-
-    Attributes:
-        speedup: Its tokens/s over those of plain decoding; None without drafts or measurement.
-        plain_tps: Tokens/s of plain decoding at its context; 0 if not measured.
-        context: Tokens in the cache to which this applies: in the middle of the reply.
-        measured_at: Tokens in the cache when plain forwards were measured; `plain_tps` is
-            interpolated between two.
-        copied: First tokens that repeat an earlier reply, which the drafter has seen.
-    """
+    """Comparison of the latest reply with plain decoding at its context."""
 
     t: ClassVar[str] = "speedup"
-    speedup: float | None = None
-    plain_tps: float = 0.0
-    context: int = 0
+    speedup: float | None = None  # of tokens/s; None without drafts or measurement
+    plain_tps: float = 0.0  # tokens/s of plain decoding at its context; 0 if not measured
+    context: int = 0  # tokens in the cache to which this applies: in the middle of the reply
+    # Tokens in the cache when plain forwards were measured; `plain_tps` is interpolated between.
     measured_at: tuple[int, ...] = ()
-    copied: int = 0
+    copied: int = 0  # first tokens that repeat an earlier reply, which the drafter has seen
 
 
 Event = (

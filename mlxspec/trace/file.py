@@ -31,10 +31,6 @@ _TOO_LARGE = 2**63
 _TYPES = (*_EVENT_TYPES.values(), *_ROW_TYPES.values())
 _NAMES = {cls: tuple(field.name for field in fields(cls)) for cls in _TYPES}
 _HINTS = {cls: get_type_hints(cls) for cls in _TYPES}
-_LISTS = {
-    cls: [n for n in _NAMES[cls] if n not in _ROW_TYPES and get_origin(_HINTS[cls][n]) is tuple]
-    for cls in _TYPES
-}
 
 
 def event_to_json(event: Event) -> str:
@@ -102,17 +98,13 @@ def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     # Fields of later versions are ignored, so that this version can read their traces.
     known = {name: value for name, value in values.items() if name in _NAMES[cls]}
     for name, value in known.items():
-        row_type = _ROW_TYPES.get(name)
-        if row_type or name in _LISTS[cls]:
-            if not isinstance(value, list):
-                raise TraceError(
-                    f"a trace event {cls.__name__} has {name}={value!r:.80}, not a list"
-                )
+        row_type, hint = _ROW_TYPES.get(name), _HINTS[cls][name]
+        is_list = get_origin(hint) is tuple
+        if is_list and isinstance(value, list):
             known[name] = tuple(_build_row(row_type, row) if row_type else row for row in value)
-        if not (row_type or _test_of(_HINTS[cls][name])(known[name])):
-            raise TraceError(
-                f"a trace event {cls.__name__} has {name}={value!r:.80}, not {_HINTS[cls][name]}"
-            )
+        if isinstance(value, list) != is_list or not (row_type or _test_of(hint)(known[name])):
+            kind = "a list" if is_list and not isinstance(value, list) else hint
+            raise TraceError(f"a trace event {cls.__name__} has {name}={value!r:.80}, not {kind}")
     try:
         return cls(**known)
     except TypeError as error:

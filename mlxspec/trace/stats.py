@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import Any
 
 from mlxspec.trace.events import (
-    DraftNode,
     DraftProposed,
     DraftVerified,
     EmittedToken,
@@ -37,31 +36,22 @@ not guesses, so no figure of drafts counts them."""
 
 @dataclass
 class GenerationStats:
-    """Figures of one reply, counted from its events.
-
-    Attributes:
-        kept_tokens: First tokens of the reply, given by the caller; not among those generated.
-        accepted_at_depth: Number of rounds that accepted a node at depth 1, 2, ...
-        drafted_at_depth: Number of rounds that drafted a node at depth 1, 2, ...
-        length_counts: Number of rounds by accepted length, from 0 on.
-        kinds: Emitted tokens by kind; those that a grammar forced are of the kind "forced".
-        sources: Accepted nodes by the drafter that proposed them.
-    """
+    """Figures of one reply, counted from its events."""
 
     prompt_tokens: int = 0  # tokens of the prompt, including reused ones and kept ones of the reply
     reused_tokens: int = 0  # prompt tokens whose rows were already in the cache
-    kept_tokens: int = 0
+    kept_tokens: int = 0  # first tokens, given by the caller; not among those generated
     generated_tokens: int = 0
     reasoning_tokens: int = 0  # emitted tokens between the marks of reasoning
     rounds: int = 0
     plain_forwards: int = 0
     drafted: int = 0
     accepted: int = 0
-    accepted_at_depth: list[int] = field(default_factory=list)
+    accepted_at_depth: list[int] = field(default_factory=list)  # rounds, by depth from 1 on
     drafted_at_depth: list[int] = field(default_factory=list)
-    length_counts: list[int] = field(default_factory=list)
-    kinds: dict[str, int] = field(default_factory=dict)
-    sources: dict[str, int] = field(default_factory=dict)
+    length_counts: list[int] = field(default_factory=list)  # rounds, by accepted length from 0 on
+    kinds: dict[str, int] = field(default_factory=dict)  # emitted tokens by kind
+    sources: dict[str, int] = field(default_factory=dict)  # accepted nodes by drafter
     accepted_prediction_tokens: int = 0  # tokens of a predicted text that were drafted and accepted
     rejected_prediction_tokens: int = 0  # tokens of it that were drafted and not accepted
     draft_s: float = 0.0
@@ -93,16 +83,17 @@ class GenerationStats:
                 self.total_s = event.ts
 
     def _add_round(self, event: DraftVerified) -> None:
-        nodes = self._take_draft(event.r)
-        has_draft = bool(nodes)
+        self._add_tokens(event.emit, event.ts, event.ms)
+        draft, self._draft = self._draft, None
+        # A trace may start inside a round: then only the emitted tokens can be counted.
+        drafted = draft.nodes if draft and draft.r == event.r else ()
         depths = {0: 0}
-        for node in nodes.values():
+        for node in drafted:
             depths[node.index] = depths.get(node.parent, 0) + (node.source != FORCED)
-        nodes = {index: node for index, node in nodes.items() if node.source != FORCED}
+        nodes = {node.index: node for node in drafted if node.source != FORCED}
         path = [index for index in event.path if index in nodes]
-        if not nodes and has_draft:  # all of it was forced
+        if drafted and not nodes:  # all of it was forced
             self.plain_forwards += event.forwards
-            self._add_tokens(event.emit, event.ts, event.ms)
             return
         self.rounds += 1
         self.drafted += len(nodes)
@@ -118,13 +109,6 @@ class GenerationStats:
         self.accepted_prediction_tokens += num_right
         self.rejected_prediction_tokens += num_predicted - num_right
         _count(self.length_counts, len(path))
-        self._add_tokens(event.emit, event.ts, event.ms)
-
-    def _take_draft(self, r: int) -> dict[int, DraftNode]:
-        draft, self._draft = self._draft, None
-        if draft is None or draft.r != r:
-            return {}  # the trace starts inside a round: only the emitted tokens can be counted
-        return {node.index: node for node in draft.nodes}
 
     def _add_tokens(self, emit: tuple[EmittedToken, ...], ts: float, ms: float) -> None:
         if emit and not self.generated_tokens:
@@ -183,9 +167,7 @@ class GenerationStats:
     def as_dict(self) -> dict[str, Any]:
         """Return all figures, derived ones included, as JSON values."""
         figures = {name: value for name, value in asdict(self).items() if name[0] != "_"}
-        for name in _DERIVED:
-            figures[name] = getattr(self, name)
-        return figures
+        return figures | {name: getattr(self, name) for name in _DERIVED}
 
 
 def mean_acceptance_length(accepted: float, rounds: float) -> float:
@@ -212,16 +194,7 @@ def _sum(left: Any, right: Any) -> Any:
     return left + right
 
 
-_DERIVED = (
-    "target_forwards",
-    "mean_rows",
-    "acceptance_rate",
-    "mean_acceptance_length",
-    "acceptance_by_depth",
-    "acceptance_given_reached",
-    "prompt_tps",
-    "generation_tps",
-)
+_DERIVED = [name for name, value in vars(GenerationStats).items() if isinstance(value, property)]
 
 
 def _count(counts: list[int], index: int) -> None:

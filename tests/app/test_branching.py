@@ -8,8 +8,8 @@ import pytest
 
 from mlxspec.chat.conversation import Conversation
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.events import (
+    Alternative,
     EmittedToken,
     GenerationFinished,
     GenerationStarted,

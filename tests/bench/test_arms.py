@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from mlxspec.bench.arms import CHANGES, PredictedArm, check_arms, own_arms, plain_arm
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.stages import REST, Stopwatch, profile_rounds
-from mlxspec.budget.base import FixedBudget
+from mlxspec.budget import FixedBudget
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.engines import make_drafter_context

@@ -8,7 +8,8 @@ from mlxspec.drafters.search.calibration import HitRate, Mixer, log_odds
 from mlxspec.drafters.search.growth import MAX_DEPTH, grow
 from tests.support.drafting import Place, shape_of
 
-PRIORS = ((1.0, 0.0), (0.6, 0.0))  # weight and bias for one estimate, and for several
+PRIORS = [((1.0, 0.0), (0.6, 0.0))]  # weight and bias for one estimate, and for several
+ALL = (0, 1, 2)
 
 
 def test_grows_the_most_probable_paths_first():
@@ -45,25 +46,25 @@ def test_leaves_out_paths_that_will_never_be_accepted():
 
 def test_mixes_log_odds_where_several_drafters_agree():
     mixer = Mixer(PRIORS)
-    assert mixer.prob({1: log_odds(0.3)}) == pytest.approx(0.3)
+    assert mixer.prob({1: log_odds(0.3)}, ALL) == pytest.approx(0.3)
     odds = exp(0.6 * log(0.8 / 0.2) + 0.6 * log(0.4 / 0.6))
-    assert mixer.prob({0: log_odds(0.8), 1: log_odds(0.4)}) == pytest.approx(odds / (1 + odds))
+    assert mixer.prob({0: log_odds(0.8), 1: log_odds(0.4)}, ALL) == pytest.approx(odds / (1 + odds))
 
 
 def test_moves_the_weights_down_the_gradient_of_the_log_loss():
     estimates, step = {0: 1.5, 2: -0.5}, 1e-6
     mixer = Mixer(PRIORS)
-    mixer.prob(estimates)
-    weights = mixer._weights[0, 2]
+    mixer.prob(estimates, ALL)
+    weights = mixer._weights[(0, 2), ALL]
     gradient = []
     for index in range(3):
         weights[index] += step
-        above = -log(mixer.prob(estimates))
+        above = -log(mixer.prob(estimates, ALL))
         weights[index] -= 2 * step
-        gradient.append((above + log(mixer.prob(estimates))) / (2 * step))
+        gradient.append((above + log(mixer.prob(estimates, ALL))) / (2 * step))
         weights[index] += step
     before = list(weights)
-    mixer.learn(estimates, True)
+    mixer.learn(estimates, ALL, True)
     moved = [new - old for new, old in zip(weights, before, strict=True)]
     assert moved == pytest.approx([-0.02 * slope for slope in gradient], rel=1e-3)
 
@@ -71,9 +72,10 @@ def test_moves_the_weights_down_the_gradient_of_the_log_loss():
 def test_learns_for_each_set_of_drafters_on_its_own():
     mixer = Mixer(PRIORS)
     for _ in range(50):
-        mixer.learn({0: 1.0, 1: 1.0}, False)
-    assert mixer.prob({0: 1.0, 1: 1.0}) < 0.5
-    assert mixer.prob({0: 1.0}) == pytest.approx(1 / (1 + exp(-1.0)))
+        mixer.learn({0: 1.0, 1: 1.0}, ALL, False)
+    assert mixer.prob({0: 1.0, 1: 1.0}, ALL) < 0.5
+    assert mixer.prob({0: 1.0, 1: 1.0}, (0, 1)) > 0.5  # another drafter is silent
+    assert mixer.prob({0: 1.0}, ALL) == pytest.approx(1 / (1 + exp(-1.0)))
 
 
 @pytest.mark.parametrize("prob", [0.0, 1e-12, 1.0, 1 - 1e-12])

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.prediction import Place, PredictionDrafter, predicting
+from mlxspec.drafters.prediction import Place, PredictionDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -165,8 +165,6 @@ def test_the_other_drafter_drafts_where_it_gives_more():
 def test_the_name_says_what_drafts():
     assert PredictionDrafter([1], NoDrafter()).name == "prediction"
     assert PredictionDrafter([1], HOST_DRAFTERS["suffix"]()).name == "suffix+prediction"
-    suffix = HOST_DRAFTERS["suffix"]()
-    assert predicting(suffix, []) is suffix
 
 
 # ---- replies -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.drafting.registry import HEADS
+from mlxspec.drafting.heads import HEADS
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_head
 from tests.support.head_folders import (

@@ -4,9 +4,8 @@ import threading
 import time
 
 from mlxspec.params import GenerationParams
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
-from mlxspec.trace.events import GenerationFinished
+from mlxspec.trace.events import Alternative, GenerationFinished
 from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.sessions.engine_session import EngineSession
 from tests.traces import make_fake

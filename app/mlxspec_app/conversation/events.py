@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from mlxspec.trace.alternatives import Alternative
 from mlxspec.trace.difference import Proof
-from mlxspec.trace.events import Event
+from mlxspec.trace.events import Alternative, Event
 from mlxspec_app.conversation.messages import Message
 
 

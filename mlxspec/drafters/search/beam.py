@@ -48,15 +48,10 @@ class BeamShape(NamedTuple):
 
 @dataclass(frozen=True)
 class NextTokens:
-    """The most probable next tokens after each of n nodes, best first.
+    """The most probable next tokens after each of n nodes, best first."""
 
-    Attributes:
-        tokens: (n, m) int32 tokens of the target's vocabulary, all different within a row.
-        log_probs: (n, m) float32.
-    """
-
-    tokens: mx.array
-    log_probs: mx.array
+    tokens: mx.array  # (n, m) int32 tokens of the target, all different within a row
+    log_probs: mx.array  # (n, m) float32
 
     @staticmethod
     def of(logits: mx.array, count: int, target_ids: mx.array | None = None) -> "NextTokens":

@@ -47,34 +47,46 @@ class HitRate:
         self.value = self._hits / self._tries
 
 
-class Mixer:
-    """Combines the estimates of several sources; each set of sources has its own weights."""
+Sources = tuple[int, ...]
+"""The indices of some sources."""
 
-    def __init__(self, priors: Sequence[tuple[float, float]]) -> None:
+
+class Mixer:
+    """Combines the estimates of several sources.
+
+    Weights belong to the sources that estimate an event and to the speakers, the sources that
+    estimate any event of its kind. A source with no estimate at all is weaker evidence against an
+    event than one that estimates other events.
+    """
+
+    def __init__(self, priors: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Set initial weights.
 
-        `priors` has the weight of each estimate, and the bias, for one source, for two, and so on;
-        the last pair also applies to more sources.
+        `priors` has a row for one speaker, for two, and so on, and in it the weight of each
+        estimate, and the bias, for one source, for two, and so on; the last ones also apply to
+        more.
         """
         self._priors = priors
-        self._weights: dict[tuple[int, ...], list[float]] = {}  # one per source, then the bias
+        # One per source, then the bias.
+        self._weights: dict[tuple[Sources, Sources], list[float]] = {}
 
-    def prob(self, estimates: Mapping[int, float]) -> float:
+    def prob(self, estimates: Mapping[int, float], speakers: Sources) -> float:
         """Return the probability of an event, given its log-odds by source, at least one."""
-        weights = self._weights_for(tuple(estimates))
+        weights = self._weights_for(tuple(estimates), speakers)
         mixed = sum(map(mul, weights, estimates.values()), weights[-1])
         return 1.0 / (1.0 + exp(-mixed))
 
-    def learn(self, estimates: Mapping[int, float], happened: bool) -> None:
-        weights = self._weights_for(tuple(estimates))
-        rate = _LEARNING_RATE * (happened - self.prob(estimates))
+    def learn(self, estimates: Mapping[int, float], speakers: Sources, happened: bool) -> None:
+        weights = self._weights_for(tuple(estimates), speakers)
+        rate = _LEARNING_RATE * (happened - self.prob(estimates, speakers))
         for index, estimate in enumerate(estimates.values()):
             weights[index] += rate * estimate
         weights[-1] += rate
 
-    def _weights_for(self, sources: tuple[int, ...]) -> list[float]:
-        weights = self._weights.get(sources)
+    def _weights_for(self, sources: Sources, speakers: Sources) -> list[float]:
+        weights = self._weights.get((sources, speakers))
         if weights is None:
-            weight, bias = self._priors[min(len(sources), len(self._priors)) - 1]
-            weights = self._weights[sources] = [weight] * len(sources) + [bias]
+            row = self._priors[min(len(speakers), len(self._priors)) - 1]
+            weight, bias = row[min(len(sources), len(row)) - 1]
+            weights = self._weights[sources, speakers] = [weight] * len(sources) + [bias]
         return weights

@@ -100,16 +100,11 @@ def grow(root: int, cursor: Cursor, budget: int, limits: DraftLimits = FREE) -> 
 
 @dataclass
 class _Copied:
-    """The estimates of a draft that was copied to the host; a state is a node, or None outside.
-
-    Attributes:
-        children: Per node, the probability of each child by its token.
-        nodes: Per node, the index of each child by its token.
-    """
+    """The estimates of a draft that was copied to the host; a state is a node, or None outside."""
 
     name: str
-    children: list[dict[int, float]]
-    nodes: list[dict[int, int]]
+    children: list[dict[int, float]]  # per node, the probability of each child by its token
+    nodes: list[dict[int, int]]  # per node, the index of each child by its token
 
     def next_probs(self, state: int | None) -> Mapping[int, float]:
         return {} if state is None else self.children[state]

@@ -48,19 +48,12 @@ def grow_ranks(root: int, guesses: NextTokens, budget: int, source: str) -> Draf
 
 
 class _Paths(NamedTuple):
-    """Paths as arrays. None is lazy: they are cached, and another thread may use them.
+    """Paths as (n,) int32 arrays. None is lazy: they are cached, for other threads too."""
 
-    Attributes:
-        ranks: Per head, (n,) int32 rank of each path; -1 below its end.
-        heads: (n,) int32 head of the last node of each path.
-        last_ranks: (n,) int32 rank at the end of each path.
-        parents: (n,) int32 index of each path without its end; -1 where that is the root.
-    """
-
-    ranks: list[mx.array]
-    heads: mx.array
-    last_ranks: mx.array
-    parents: mx.array
+    ranks: list[mx.array]  # per head, the rank of each path; -1 below its end
+    heads: mx.array  # head of the last node of each path
+    last_ranks: mx.array  # rank at the end of each path
+    parents: mx.array  # index of each path without its end; -1 where that is the root
 
 
 @lru_cache(maxsize=64)

@@ -49,13 +49,11 @@ class TableDrafter(TextDrafter):
     ) -> None:
         """Make a drafter with the rows of a file, or with none.
 
-        Args:
-            stored: Rows for contexts of one, two and three tokens; see `load`.
-            memory: The rows learned in earlier conversations.
-            max_rows: Largest number of learned rows per length of context, at least 1; drafters
-                that `fresh` made from one another share them equally.
-            decay: In [0, 1], the decay of earlier occurrences at the next one of their context:
-                below 1 follows a conversation, 1 gives the plain mean.
+        `stored` has the rows for contexts of one, two and three tokens; `memory` those learned in
+        earlier conversations. `max_rows` is the largest number of learned rows per length of
+        context; drafters that `fresh` made from one another share them equally. `decay`, in [0, 1],
+        is that of earlier occurrences at the next one of their context: below 1 follows a
+        conversation, 1 gives the plain mean.
         """
         if max_rows < 1:
             raise ValueError(f"max_rows is a number of rows, 1 or more, not {max_rows}")

@@ -54,10 +54,7 @@ def save_table(
 
     `vocab_size` is the target's. `tokenizer` is the fingerprint of its tokenizer; "" if it is
     unknown. `card` describes how the table was made, as JSON values. Only its owner may read a
-    private file.
-
-    Raises:
-        MlxspecError: The file cannot be written.
+    private file. Raises MlxspecError if the file cannot be written.
     """
     arrays: Arrays = {}
     for order, rows_of_order in enumerate(rows, 1):
@@ -90,11 +87,7 @@ def load_table(
     """Return the rows of orders 1, 2 and 3 of a file.
 
     `vocab_size` is the target's. `tokenizer` is the fingerprint of its tokenizer; "" to trust the
-    file.
-
-    Raises:
-        VocabularyMismatchError: The table was made for another vocabulary.
-        MlxspecError: The file cannot be read, is damaged or is not a table.
+    file. Raises MlxspecError if the file cannot be read, is damaged, or is no table of this target.
     """
     try:
         with safe_open(path, framework="np") as file:
@@ -187,13 +180,12 @@ def _are_sound(arrays: Arrays, order: int, vocab_size: int) -> bool:
     rows = {name: array for name, array in found.items() if array is not None}
     if any(name not in rows or rows[name].dtype != dtype for name, dtype in types.items()):
         return False
-    shapes = {name: array.shape for name, array in rows.items()}
-    num_rows, num_entries = rows["counts"].size, rows["tokens"].size
-    if shapes["contexts"] != (num_rows, order) or rows["sizes"].sum() != num_entries:
+    n, num_entries = (rows["counts"].size,), (rows["tokens"].size,)
+    shapes = {"contexts": (*n, order), "counts": n, "sizes": n}
+    shapes |= {"tokens": num_entries, "roots": num_entries}
+    if any(rows[name].shape != shape for name, shape in shapes.items()):
         return False
-    if not shapes["counts"] == shapes["sizes"] == (num_rows,):
-        return False
-    if not shapes["tokens"] == shapes["roots"] == (num_entries,):
+    if rows["sizes"].sum() != rows["tokens"].size:
         return False
     is_known = all((rows[name] < vocab_size).all() for name in ("contexts", "tokens"))
     return is_known and bool((np.diff(pack(rows["contexts"])) > 0).all())

@@ -45,15 +45,10 @@ _MAX_COUNT = 255
 
 
 class TableMemory:
-    """The rows of one target, read from a file and added to it.
+    """The rows of one target, read from a file and added to it."""
 
-    Attributes:
-        kept: The rows of the file when it was last written or read, per order.
-        new: The rows learned since then. The sum of both is the current state.
-    """
-
-    kept: Sequence[StoredRows]
-    new: Sequence[LearnedRows]
+    kept: Sequence[StoredRows]  # the rows of the file when it was last written or read, per order
+    new: Sequence[LearnedRows]  # the rows learned since then; the sum of both is the current state
 
     def __init__(
         self,
@@ -63,10 +58,9 @@ class TableMemory:
         tokenizer: str = "",
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Load the file, which need not exist; start empty if it cannot be used.
+        """Load the file, which need not exist; after an error, reported to `say`, start empty.
 
-        `vocab_size` is the target's. `tokenizer` is the fingerprint of its tokenizer; "" to trust
-        the file. An error of the file is reported as one line to `say`.
+        `vocab_size` and `tokenizer` as in `load_table`.
         """
         self.path = path
         self._vocab_size, self._tokenizer, self._say = vocab_size, tokenizer, say

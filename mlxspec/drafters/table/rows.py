@@ -69,15 +69,10 @@ def row_starts(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 class Row(NamedTuple):
-    """The next tokens of one context.
+    """The next tokens of one context."""
 
-    Attributes:
-        occurrences: Number of occurrences of the context, less by decay.
-        masses: Per token, the sum of its probabilities over the occurrences.
-    """
-
-    occurrences: float
-    masses: Mapping[int, float]
+    occurrences: float  # number of occurrences of the context, less by decay
+    masses: Mapping[int, float]  # per token, the sum of its probabilities over the occurrences
 
 
 class LearnedRows:
@@ -129,21 +124,13 @@ class LearnedRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of one order as arrays.
+    """The rows of one order as arrays; row i has the entries `starts[i]` to `starts[i + 1]`."""
 
-    Attributes:
-        contexts: (n,) int64, in rising order.
-        counts: (n,) uint8 occurrences, 255 for more.
-        starts: (n + 1,) int64; row i has the entries from `starts[i]` up to `starts[i + 1]`.
-        tokens: (entries,) token ids.
-        roots: (entries,) uint8 square roots of the mean probabilities, 255 for 1.
-    """
-
-    contexts: NDArray[np.int64]
-    counts: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    tokens: NDArray[np.unsignedinteger]
-    roots: NDArray[np.uint8]
+    contexts: NDArray[np.int64]  # (n,) in rising order
+    counts: NDArray[np.uint8]  # (n,) occurrences, 255 for more
+    starts: NDArray[np.int64]  # (n + 1,)
+    tokens: NDArray[np.unsignedinteger]  # (entries,) token ids
+    roots: NDArray[np.uint8]  # (entries,) square roots of the mean probabilities, 255 for 1
     _read: dict[int, Row | None] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.trace.alternatives import Alternative
-from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
+from mlxspec.trace.events import (
+    Alternative,
+    DraftNode,
+    DraftProposed,
+    DraftVerified,
+    EmittedToken,
+    PlainDecoded,
+)
 from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
 
-from mlxspec.trace.alternatives import Alternative
+from mlxspec.trace.events import Alternative
 from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.tokens import Step, TokenFacts

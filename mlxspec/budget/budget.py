@@ -1,4 +1,4 @@
-"""The budget that measures: it times forwards, learns acceptance, and drafts where drafts pay.
+"""Budgets: the fixed one, and one that times forwards, learns acceptance, drafts where that pays.
 
 If the drafter has its probabilities on the host, it grows its tree first, and the best first nodes
 are verified. If the device drafts, the budget chooses the number of nodes in advance, from earlier
@@ -9,9 +9,9 @@ time.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from mlxspec.budget.acceptance import IndexRates, PathRates
-from mlxspec.budget.base import Budget, Measure
 from mlxspec.budget.curve import CostBook, CostCurve, DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
@@ -24,24 +24,75 @@ _STOPPED = 50.0  # times the cost of a forward: the computer slept or the progra
 _FIRST_ASKED = 4  # nodes of a draft until its cost is recorded
 
 
-@dataclass
-class _Estimates:
-    """Estimates for one drafter at one temperature.
+Measure = Callable[[], CostCurve]
+"""Times forwards of the target; this takes a second or two."""
 
-    Attributes:
-        is_grown: Whether its drafts have path probabilities; None before the first draft.
-        index_rates: For drafts without path probabilities.
-        draft_cost: Cost of a draft on the device.
-        draft_ms: Mean milliseconds of a draft on the host.
-        saved_ms: Mean milliseconds that a draft saved per round.
+
+class Budget:
+    """Decides how many nodes are drafted and verified in each round; by default all.
+
+    With `looks_ahead`, the engine may start a plain round before it reads the token of the previous
+    one from the device.
     """
 
-    is_grown: bool | None = None
+    looks_ahead = False
+
+    def begin(
+        self, drafter: str, temperature: float, context: int, measure: Measure | None
+    ) -> None:
+        """Start a reply after `context` tokens in the cache.
+
+        The acceptance rate depends on drafter and temperature. `measure` is called if no costs are
+        recorded for this context; it is None if measuring would take too long for a short reply.
+        """
+
+    def record(self, context: int, curve: CostCurve) -> None:
+        """Record the costs of forwards after `context` tokens, measured outside a reply."""
+
+    def recorded(self, context: int) -> CostCurve | None:
+        """Return the costs of forwards after `context` tokens; None if none were measured."""
+        return None
+
+    def ask(self, limit: int) -> int:
+        """Return how many nodes the drafter proposes in the next round, at most `limit`.
+
+        After a round without a draft, the engine may call it before `learn` gets that round.
+        """
+        return limit
+
+    def cut(self, draft: Draft) -> Draft:
+        """Return the part of a draft that is worth verifying."""
+        return draft
+
+    def rows(self, n_nodes: int) -> int:
+        """Return the number of rows that verify a tree of `n_nodes`; at least `n_nodes`."""
+        return n_nodes
+
+    def learn(self, round: Round) -> None:
+        """Learn from a finished round."""
+
+    def end(self) -> None:
+        """End the reply."""
+
+    def fresh(self) -> Self:
+        """Return a new budget with the same recorded costs, for a second concurrent reply."""
+        return self  # it has no state
+
+
+class FixedBudget(Budget):
+    """Drafts and verifies all nodes that are allowed, at any cost: for comparisons."""
+
+
+@dataclass
+class _Estimates:
+    """Estimates for one drafter at one temperature."""
+
+    is_grown: bool | None = None  # whether its drafts have path probabilities, once one was seen
     path_rates: PathRates = field(default_factory=PathRates)
-    index_rates: IndexRates = field(default_factory=IndexRates)
-    draft_cost: DraftCost = field(default_factory=DraftCost)
-    draft_ms: float = 0.0
-    saved_ms: float = 0.0
+    index_rates: IndexRates = field(default_factory=IndexRates)  # without path probabilities
+    draft_cost: DraftCost = field(default_factory=DraftCost)  # of a draft on the device
+    draft_ms: float = 0.0  # mean milliseconds of a draft on the host
+    saved_ms: float = 0.0  # mean milliseconds that a draft saved per round
 
 
 class MeasuredBudget(Budget):
@@ -128,12 +179,16 @@ class MeasuredBudget(Budget):
         return self._curve.padded(n_nodes) if self._curve else n_nodes
 
     def learn(self, round: Round) -> None:
-        curve, grown = self._curve, self._grown
-        self._grown = None
+        curve, grown, self._grown = self._curve, self._grown, None
         if curve is None:
             return
         if self._is_usable(round, curve):
-            self._learn_round(grown, round, curve)
+            if round.num_allowed <= round.num_certain:
+                curve.observe(round.num_rows, round.target_ms)
+            elif grown is not None and grown.path_probs is not None:
+                self._learn_grown(grown, round, curve)
+            else:
+                self._learn_lazy(round, curve)
         earned = _EXPLORED * (round.draft_ms + round.target_ms) / curve.cost(1)
         self._allowance = min(self._allowance + earned, _MAX_SAVED_UP)
         self._context += len(round.path)
@@ -160,14 +215,6 @@ class MeasuredBudget(Budget):
         ms = round.draft_ms + round.target_ms
         self._was_stopped = ms > _STOPPED * curve.cost(round.num_rows)
         return was_stopped or not self._was_stopped
-
-    def _learn_round(self, grown: Draft | None, round: Round, curve: CostCurve) -> None:
-        if round.num_allowed <= round.num_certain:
-            curve.observe(round.num_rows, round.target_ms)
-        elif grown is not None and grown.path_probs is not None:
-            self._learn_grown(grown, round, curve)
-        else:
-            self._learn_lazy(round, curve)
 
     def _learn_grown(self, grown: Draft, round: Round, curve: CostCurve) -> None:
         now = self._now
