@@ -8,11 +8,8 @@ https://arxiv.org/abs/2404.16710). The chain ends where the exit's largest proba
 threshold (Kangaroo, Liu et al. 2024, https://arxiv.org/abs/2404.18911).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
-from math import inf
-from typing import Any, Self
 
 import mlx.core as mx
 from mlx import nn
@@ -21,11 +18,11 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import sync, values
 from mlxspec.device.exponential import exp, silu
 from mlxspec.device.products import Linear
-from mlxspec.drafters.network import HeadNetwork
+from mlxspec.drafters.network import Config, HeadNetwork
 from mlxspec.drafters.search.drawing import DrawingDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 from mlxspec.params import check_threshold
@@ -36,43 +33,12 @@ DEFAULT_THRESHOLD = 0.6
 """With the exit in the middle, a draft token costs half a forward and can save a whole one."""
 
 
-@dataclass(frozen=True)
-class ExitConfig:
-    """Sizes of an exit, and its threshold."""
-
-    layer: int  # the layer whose entering state is its input: the layers below it draft
-    hidden_size: int  # that of the target
-    intermediate_size: int  # width inside a block
-    num_blocks: int = 1  # blocks before the final norm
-    threshold: float = DEFAULT_THRESHOLD  # see `EarlyExitDrafter`
-    rms_norm_eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        for name in ("layer", "hidden_size", "intermediate_size", "num_blocks"):
-            size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} of an exit must be a whole number, 1 or more; got {size}")
-        if not 0 < self.rms_norm_eps < inf:
-            raise ValueError(f"rms_norm_eps must be a positive number; got {self.rms_norm_eps}")
-        check_threshold(self.threshold)
-
-    @staticmethod
-    def from_dict(config: Mapping[str, Any]) -> "ExitConfig":
-        """Return the config of a head file; unknown names are ignored."""
-        known = {item.name for item in fields(ExitConfig)}
-        try:
-            return ExitConfig(**{name: config[name] for name in known & config.keys()})
-        except (TypeError, ValueError) as error:
-            raise UnsupportedModelError(f"the exit's config cannot be used: {error}") from error
-
-
 class ExitBlock(nn.Module):
     """A residual SwiGLU block: x + down(silu(gate(norm(x))) * up(norm(x)))."""
 
-    def __init__(self, config: ExitConfig) -> None:
+    def __init__(self, D: int, inner: int, eps: float) -> None:
         super().__init__()
-        D, inner = config.hidden_size, config.intermediate_size
-        self.norm = nn.RMSNorm(D, eps=config.rms_norm_eps)
+        self.norm = nn.RMSNorm(D, eps=eps)
         self.gate_proj = Linear(D, inner, bias=False)
         self.up_proj = Linear(D, inner, bias=False)
         self.down_proj = Linear(inner, D, bias=False)
@@ -94,26 +60,29 @@ class ExitHead(HeadNetwork):
         state entering a layer --> norm, fc --> block --> ... --> norm --> the target's head
     """
 
-    def __init__(self, config: ExitConfig, target_ids: mx.array | None = None) -> None:
-        super().__init__(target_ids)
-        self.config = config
-        self.input_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.fc = Linear(config.hidden_size, config.hidden_size)
-        self.blocks = [ExitBlock(config) for _ in range(config.num_blocks)]
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+    def __init__(
+        self, config: Config, target_ids: mx.array | None = None, optional: Collection[str] = ()
+    ) -> None:
+        """Build an exit with random weights.
 
-    @classmethod
-    def of_shape(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        target_ids: mx.array | None,
-    ) -> Self:
-        return cls(ExitConfig.from_dict(config), target_ids)
+        The layers below `layer` of the config draft: the exit reads the state that enters it.
+        """
+        super().__init__(config, target_ids)
+        D, eps = config["hidden_size"], config.get("rms_norm_eps", 1e-5)
+        blocks = range(config.get("num_blocks", 1))
+        self.layer: int = config["layer"]
+        self.threshold: float = config.get("threshold", DEFAULT_THRESHOLD)
+        self.input_norm = nn.RMSNorm(D, eps=eps)
+        self.fc = Linear(D, D)
+        self.blocks = [ExitBlock(D, config["intermediate_size"], eps) for _ in blocks]
+        self.norm = nn.RMSNorm(D, eps=eps)
 
     @classmethod
     def check(cls, fields: Fields, target: TargetConfig) -> None:
-        """Refuse a layer that the target cannot stop at."""
+        """Refuse a threshold that is none, and a layer that the target cannot stop at."""
+        fields.integer("intermediate_size")
+        if fields.number("threshold", DEFAULT_THRESHOLD) > 1:
+            raise fields.refusal("threshold", "more than 0 and at most 1")
         layer, last = fields.integer("layer"), target.num_hidden_layers - 1
         if layer > last:
             raise fields.refusal("layer", f"1 to {last}: a layer to stop at")
@@ -162,10 +131,10 @@ class EarlyExitDrafter(DrawingDrafter):
                 "an early exit needs a target that verifies draft trees; this one does not: choose "
                 "the drafter 'pool', which needs nothing of the target"
             )
-        state = mx.zeros((1, head.config.hidden_size))
+        state = mx.zeros((1, target.model.config.hidden_size))
         target.model.norm(state)  # raises where layers run as a whole only
         self.decoder, self.head = target, head
-        self.threshold = head.config.threshold if threshold is None else threshold
+        self.threshold = head.threshold if threshold is None else threshold
         check_threshold(self.threshold)
         ids = head.target_ids
         self._rows = target.model.logits if ids is None else target.model.head_rows(ids)
@@ -205,7 +174,7 @@ class EarlyExitDrafter(DrawingDrafter):
         Returns q, and three (1,) arrays: the token; its probability in q, or at temperature 0 that
         at temperature 1; and the exit's largest probability at temperature 1, before any filter.
         """
-        state = self.decoder.extend_lower(tokens[-1], self.head.config.layer)
+        state = self.decoder.extend_lower(tokens[-1], self.head.layer)
         logits = self._rows(self.head(state)).astype(mx.float32)
         best = logits.max(axis=-1)
         confidence = 1 / exp(logits - best).sum(axis=-1)

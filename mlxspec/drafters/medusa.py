@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
 from math import log
-from typing import Any, Self
+from typing import Self
 
 import mlx.core as mx
 from mlx import nn
@@ -26,7 +26,7 @@ from mlxspec.device import backend
 from mlxspec.device.exponential import exp, silu
 from mlxspec.device.products import Linear
 from mlxspec.drafters.base import Drafter
-from mlxspec.drafters.network import HeadNetwork
+from mlxspec.drafters.network import Config, HeadNetwork
 from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.drafters.search.growth import StateCursor
 from mlxspec.drafters.search.rank_tree import grow_ranks
@@ -63,7 +63,7 @@ class MedusaHeads(HeadNetwork):
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Config,
         num_heads: int,
         num_blocks: int = 1,
         *,
@@ -77,19 +77,15 @@ class MedusaHeads(HeadNetwork):
         correct guesses of each rank. `target_ids` are the target tokens of a reduced vocabulary.
         `num_outputs` is the width of their own output layers; None to share the target's.
         """
-        super().__init__(target_ids)
+        super().__init__(config, target_ids)
         self.heads = [
             MedusaHead(config["hidden_size"], num_blocks, num_outputs, bias)
             for _ in range(num_heads)
         ]
-        self._config = dict(config)
 
     @classmethod
     def of_shape(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        target_ids: mx.array | None,
+        cls, config: Config, tensors: Mapping[str, mx.array], target_ids: mx.array | None
     ) -> Self:
         out = tensors.get("heads.0.out.weight")
         rows = config.get("vocab_size") if target_ids is None else target_ids.size
@@ -108,10 +104,6 @@ class MedusaHeads(HeadNetwork):
         rows = fields.get("accuracies")
         if rows is not None and not (isinstance(rows, list) and all(map(_are_shares, rows))):
             raise fields.refusal("accuracies", "a list of shares from 0 to 1 for each head")
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self._config
 
     @property
     def is_tied(self) -> bool:

@@ -1,6 +1,6 @@
 """The network of a trained head, as a checkpoint describes it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import mlx.core as mx
@@ -14,6 +14,9 @@ from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 from mlxspec.models.weights import load_weights
 
+Config = Mapping[str, Any]
+"""The numbers of a head by name."""
+
 
 class HeadNetwork(nn.Module):
     """The common part of the networks that draft from hidden states of a target."""
@@ -21,26 +24,28 @@ class HeadNetwork(nn.Module):
     ids_name = "target_ids"  # the tensor of a checkpoint that holds them
     width_name = "hidden_size"  # the number of a config that is the width of the target
 
-    def __init__(self, target_ids: mx.array | None) -> None:
+    def __init__(
+        self, config: Config, target_ids: mx.array | None = None, optional: Collection[str] = ()
+    ) -> None:
+        """Build the network with random weights.
+
+        `target_ids` are the target tokens of a reduced vocabulary. `optional` names the parameters
+        that not every checkpoint has.
+        """
         super().__init__()
-        self._target_ids = target_ids  # the underscore keeps it out of the parameters
+        # Underscores keep them out of the parameters.
+        self._config, self._target_ids = dict(config), target_ids
 
     @classmethod
     def of_shape(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        target_ids: mx.array | None,
+        cls, config: Config, tensors: Mapping[str, mx.array], target_ids: mx.array | None
     ) -> Self:
         """Return a network with random weights that has the parameters of a checkpoint."""
-        raise NotImplementedError
+        return cls(config, target_ids, tensors.keys())
 
     @classmethod
     def from_checkpoint(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        dtype: mx.Dtype | None = None,
+        cls, config: Config, tensors: Mapping[str, mx.array], dtype: mx.Dtype | None = None
     ) -> Self:
         """Return the network of a checkpoint, plain or quantised; other tensors are ignored.
 
@@ -85,6 +90,11 @@ class HeadNetwork(nn.Module):
     @classmethod
     def check(cls, fields: Fields, target: TargetConfig) -> None:
         """Refuse a config whose values no shape of a tensor confirms."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config from which it was built, normalised by `loading/heads/layouts.py`."""
+        return self._config
 
     @property
     def target_ids(self) -> mx.array | None:

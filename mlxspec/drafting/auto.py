@@ -9,7 +9,7 @@ enough for a verdict; and if replies contradict it.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from mlxspec.device.speed import machine_key
 from mlxspec.drafters.base import Drafter
@@ -31,16 +31,12 @@ _WARM_UP_PROMPT = "Good morning!"
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen drafter, and a description of the reason.
-
-    `speeds` are measured tokens/s by drafter, empty if nothing was measured. `key` is the key of
-    the stored verdict, "" if the user named the drafter.
-    """
+    """The chosen drafter, and a description of the reason."""
 
     drafter: str
     reason: str
-    speeds: Mapping[str, float] = field(default_factory=dict)
-    key: str = ""
+    speeds: Mapping[str, float] = field(default_factory=dict)  # measured tokens/s by drafter
+    key: str = ""  # of the stored verdict; "" if the user named the drafter
 
     def as_dict(self) -> dict[str, object]:
         return {"drafter": self.drafter, "reason": self.reason, "tokens_per_s": dict(self.speeds)}
@@ -83,7 +79,7 @@ def measure(
     if should_stop():
         return None
     verdict = conclude(evidence, safe, at, before, is_sampled=not context.sampling.is_greedy)
-    store(key, verdict.as_dict())
+    store(key, asdict(verdict))
     return Choice(verdict.drafter, verdict.words, verdict.speeds, key)
 
 
@@ -98,8 +94,8 @@ def note_reply(choice: Choice, speedup: float, *, is_sampled: bool) -> str:
     if before is None or before.drafter != choice.drafter:
         return ""
     verdict = before.after_reply(speedup, is_sampled=is_sampled)
-    store(choice.key, verdict.as_dict())
-    return f"drafter {verdict.drafter}: {verdict.contradiction}" if verdict.is_contradicted else ""
+    store(choice.key, asdict(verdict))
+    return verdict.contradiction and f"drafter {verdict.drafter}: {verdict.contradiction}"
 
 
 def verdict_key(

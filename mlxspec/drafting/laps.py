@@ -30,17 +30,13 @@ tokens/s. 0 ends the laps.
 
 @dataclass(frozen=True)
 class Lap:
-    """The speeds of one lap: tokens/s of the drafters besides plain decoding, by name.
+    """The tokens/s of one lap."""
 
-    `plain` are tokens/s of plain decoding, in its first and in its last reply.
-    """
-
-    plain: tuple[float, float]
-    speeds: Mapping[str, float]
+    plain: tuple[float, float]  # of plain decoding, in its first and in its last reply
+    speeds: Mapping[str, float]  # of the other drafters, by name
 
     @property
     def plain_tps(self) -> float:
-        """Mean tokens/s of the two replies of plain decoding."""
         return sum(self.plain) / 2
 
     @property

@@ -12,7 +12,7 @@ is the same in both.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -35,24 +35,18 @@ _LIVE_MARGIN = 0.1  # replies of a chat differ from the prompts of the laps
 
 @dataclass(frozen=True)
 class Verdict:
-    """The drafter that `auto` takes for a target on this machine, and why.
-
-    Attributes:
-        is_settled: Whether the laps decided; False for the safe default until the next measurement.
-        ratios: Median speed-up over plain decoding, by drafter.
-        live: Speed-ups of the latest replies with the kind of sampling of the laps.
-    """
+    """The drafter that `auto` takes for a target on this machine, and why."""
 
     drafter: str
-    is_settled: bool
+    is_settled: bool  # whether the laps decided; else the safe default drafts until the next ones
     why: str = ""  # what the laps lacked; "" if they decided
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, float] = field(default_factory=dict)  # median speed-up by drafter
     speeds: Mapping[str, float] = field(default_factory=dict)  # tokens/s by drafter
     spread: float = 0.0  # by how much equal speeds differed, as a share
     laps: int = 0  # number of laps
     at: float = 0.0  # time of the measurement, in seconds since 1970
     is_sampled: bool = False  # whether the laps were sampled; False if they were greedy
-    live: tuple[float, ...] = ()
+    live: tuple[float, ...] = ()  # speed-ups of the latest replies with this kind of sampling
     live_unlike: tuple[float, ...] = ()  # speed-ups of the other latest replies
     num_confirmed: int = 0  # how often laps confirmed the drafter after replies contradicted it
 
@@ -81,33 +75,22 @@ class Verdict:
             new = replace(self, live=(*self.live, speedup)[-most:])
         else:
             new = replace(self, live_unlike=(*self.live_unlike, speedup)[-most:])
-        if not self.is_settled or not new.is_contradicted:
+        if not self.is_settled or not new.contradiction:
             return new
         return replace(new, is_settled=False, why=new.contradiction, at=0.0)
 
     @property
-    def is_contradicted(self) -> bool:
-        """Whether the replies are slower than another drafter was measured to be."""
-        return bool(self._slow_replies)
-
-    @property
     def contradiction(self) -> str:
-        """A description of how the replies contradict the verdict."""
-        measured = self.ratios.get(self.drafter, 1.0)
-        return (
-            f"its last {len(self._slow_replies)} replies ran at {median(self._slow_replies):.2f} "
-            f"times plain, where {measured:.2f} was measured"
-        )
-
-    @property
-    def _slow_replies(self) -> tuple[float, ...]:
-        """Speed-ups of the replies that contradict the verdict; empty if none do."""
+        """How replies are slower than another drafter was measured to be; "" if they are not."""
         others = {name: ratio for name, ratio in self.ratios.items() if name != self.drafter}
-        if self._are_slower(self.live, max(others.values(), default=0.0)):
-            return self.live
-        if self._are_slower(self.live_unlike, others.get(PLAIN, 0.0)):
-            return self.live_unlike
-        return ()
+        best, plain = max(others.values(), default=0.0), others.get(PLAIN, 0.0)
+        for live, ratio in ((self.live, best), (self.live_unlike, plain)):
+            if self._are_slower(live, ratio):
+                return (
+                    f"its last {len(live)} replies ran at {median(live):.2f} times plain, where "
+                    f"{self.ratios.get(self.drafter, 1.0):.2f} was measured"
+                )
+        return ""
 
     def _are_slower(self, live: Sequence[float], ratio: float) -> bool:
         # each confirmation doubles the required number of replies, so measurements become rare
@@ -115,18 +98,15 @@ class Verdict:
             return False
         return median(live) * (1 + max(self.spread, _LIVE_MARGIN)) < ratio
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> "Verdict | None":
         """Return a stored verdict; None for anything else, such as one of an earlier version."""
         try:
             live = {name: tuple(kept[name]) for name in ("live", "live_unlike")}
             verdict = cls(**{**kept, **live})
-            numbers = [*verdict.ratios.values(), *verdict.speeds.values()]
-            numbers += [*verdict.live, *verdict.live_unlike]
-            numbers += [verdict.spread, verdict.at, verdict.laps, verdict.num_confirmed]
+            numbers = [*verdict.ratios.values(), *verdict.speeds.values(), *verdict.live]
+            numbers += [*verdict.live_unlike, verdict.spread, verdict.at, verdict.laps]
+            numbers.append(verdict.num_confirmed)
             is_whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
         except (TypeError, KeyError, AttributeError):
             return None
@@ -147,7 +127,7 @@ def conclude(
     that was open until now. `is_sampled` says whether the laps were sampled.
     """
     drafter, why = _decide(evidence, safe)
-    is_confirmed = before is not None and before.is_contradicted and before.drafter == drafter
+    is_confirmed = before is not None and before.contradiction and before.drafter == drafter
     return Verdict(
         drafter=drafter,
         is_settled=not why,

@@ -55,11 +55,9 @@ class Grammars:
         """Return a new matcher of llguidance at the start of a text.
 
         Several threads may call it, and none waits while another one compiles. All matchers of a
-        grammar share a lexer until it stops in one of them; the next one has a new lexer.
-
-        Raises:
-            ValueError: The grammar cannot be served; the message names the position.
-            UnsupportedOperationError: llguidance is not installed, or cannot read the tokenizer.
+        grammar share a lexer until it stops in one of them; the next one has a new lexer. Raises
+        ValueError for a grammar that cannot be served, and UnsupportedOperationError if llguidance
+        is not installed or cannot read the tokenizer.
         """
         compiled = self._compiled.get(grammar)
         if compiled is None or _has_stopped(compiled):

@@ -29,20 +29,12 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allowed:
-    """What may follow a text.
+    """What may follow a text; nothing if it is complete, whatever the bits are."""
 
-    Attributes:
-        bits: (V,) uint8, 1 at each allowed token of the tokenizer; without meaning if the text is
-            complete.
-        count: Number of allowed tokens; 0 if the grammar is at a dead end.
-        is_complete: Whether the text is complete: nothing may follow.
-        fault: Why the allowed tokens are not known; "" if they are known.
-    """
-
-    bits: NDArray[np.uint8]
-    count: int
+    bits: NDArray[np.uint8]  # (V,) 1 at each allowed token of the tokenizer
+    count: int  # number of allowed tokens; 0 if the grammar is at a dead end
     is_complete: bool = False
-    fault: str = ""
+    fault: str = ""  # why the allowed tokens are not known, if they are not
 
     @property
     def forced(self) -> int | None:
@@ -50,11 +42,9 @@ class Allowed:
         return int(self.bits.argmax()) if self.count == 1 and not self.is_complete else None
 
     def has(self, token: int) -> bool:
-        """Return whether a token may follow."""
         return not self.is_complete and token < len(self.bits) and bool(self.bits[token])
 
     def tokens(self) -> list[int]:
-        """Return the allowed tokens."""
         return [] if self.is_complete else np.flatnonzero(self.bits).tolist()
 
 
@@ -70,12 +60,10 @@ class Constraint:
     ) -> None:
         """Start a reply.
 
-        Args:
-            matcher: Returns a matcher of llguidance at the start of a text.
-            vocab_size: Number of tokens of the tokenizer.
-            end_tokens: Tokens that end the reply where the grammar may end; without them it
-                continues as long as anything may follow.
-            channels: Detects the end of the reasoning; at the start of the reply.
+        `matcher` returns a matcher of llguidance at the start of a text. `vocab_size` is that of
+        the tokenizer. `end_tokens` end the reply where the grammar may end; without them it
+        continues as long as anything may follow. `channels`, at the start of the reply, detect the
+        end of the reasoning.
         """
         self._begin = matcher
         self._end_tokens = sorted(token for token in end_tokens if token < vocab_size)
@@ -114,15 +102,11 @@ class Constraint:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text is complete."""
         after = self.allowed(())
         return after is not None and after.is_complete
 
     def allowed(self, path: Path) -> Allowed | None:
-        """Return what may follow the emitted tokens and a path of further tokens.
-
-        It is None if the path is forbidden.
-        """
+        """Return what may follow the emitted tokens and a path; None if the path is forbidden."""
         if path not in self._found:
             self._found[path] = self._after(path)
         return self._found[path]

@@ -40,14 +40,12 @@ _SAMPLING = (
 
 @dataclass(frozen=True)
 class DrafterReport:
-    """The results of a drafter that passed: its draft tokens, and how well the replies fit.
-
-    `p_value` is an upper bound of the probability that plain decoding fits the exact distribution
-    as badly as the sampled replies do.
-    """
+    """The results of a drafter that passed: its draft tokens, and how well the replies fit."""
 
     num_drafted: int
     num_accepted: int
+    # An upper bound of the probability that plain decoding fits the exact distribution as badly as
+    # the sampled replies do.
     p_value: float
 
 
@@ -62,7 +60,6 @@ def check_drafter(
     Raises:
         AssertionError: Tokens or their distribution are not those of plain decoding, a draft is
             invalid, the drafter failed or proposed nothing at all, or one seed gave two texts.
-        Exception: An error in the code of the drafter.
     """
     trial = _Trial(make_drafter, vocab_size)
     for rotates in (False, True):
@@ -94,7 +91,7 @@ class _Trial:
         self.num_drafted = self.num_accepted = 0
 
     def compare_greedy(self, num_nodes: int, rotates: bool) -> None:
-        """Compare two turns; each one follows a reply that was started and cancelled."""
+        """Compare two turns, each after a reply that was started and cancelled."""
         params = GenerationParams(max_tokens=16, num_draft_tokens=num_nodes)
         engine = self._engine(rotates=rotates)
         plain = tiny_engine(vocab_size=self._vocab_size, rotates=rotates)
@@ -146,10 +143,13 @@ class _Trial:
                 f"the reply begins with {list(impossible)}, which has probability 0: "
                 "`sampled_from` must be the distribution that the tokens were sampled from"
             )
-        return [
-            fit([text[:length] for text in drawn], _beginnings(exact, length))
-            for length in range(1, _LENGTH + 1)
-        ]
+        fits = []
+        for length in range(1, _LENGTH + 1):
+            probs: dict[tuple[int, ...], float] = defaultdict(float)
+            for text, prob in exact.items():
+                probs[text[:length]] += prob
+            fits.append(fit([text[:length] for text in drawn], probs))
+        return fits
 
     def _engine(self, *, rotates: bool = False) -> Engine:
         return tiny_engine(
@@ -195,11 +195,3 @@ def _joint_distribution(target: Decoder, sampling: SamplingParams) -> dict[tuple
             shares = zip(vocabulary, values(after), strict=True)
             probs.update({(*text, token): prefix_prob * share for token, share in shares})
     return probs
-
-
-def _beginnings(exact: dict[tuple[int, ...], float], length: int) -> dict[tuple[int, ...], float]:
-    """Return the probability of every prefix of `length` tokens."""
-    shorter: dict[tuple[int, ...], float] = defaultdict(float)
-    for text, prob in exact.items():
-        shorter[text[:length]] += prob
-    return shorter

@@ -70,9 +70,8 @@ def tiny_model(
     parameters: Any = mlx.utils.tree_flatten(model.parameters())
     for name, array in parameters:
         key, sub = mx.random.split(key)
-        scale = 0.35 if "norm" not in name else 0.1
-        noise = mx.random.normal(array.shape, key=sub) * scale
-        weights.append((name, noise + 1 if "norm" in name else noise))
+        noise = mx.random.normal(array.shape, key=sub)
+        weights.append((name, 1 + 0.1 * noise if "norm" in name else 0.35 * noise))
     model.load_weights(weights)
     mx.eval(model.parameters())
     return model

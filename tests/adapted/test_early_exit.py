@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
@@ -31,10 +31,8 @@ def twin():
 
 
 def random_exit(model):
-    config = ExitConfig(
-        layer=1, num_blocks=1, hidden_size=model.config.hidden_size, intermediate_size=48
-    )
-    return ExitHead(config, None)
+    sizes = {"hidden_size": model.config.hidden_size, "intermediate_size": 48}
+    return ExitHead({"layer": 1, **sizes})
 
 
 def reply(target, head):

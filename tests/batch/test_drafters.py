@@ -13,7 +13,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.drafter import EagleDrafter, PairHistory
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
@@ -104,11 +104,9 @@ def test_sampled_replies_are_those_of_each_alone(drafter, kind):
 
 def random_exit(target):
     """An early exit for a model whose layers have no form that is known here."""
-    config = ExitConfig(
-        layer=1, num_blocks=1, hidden_size=target.model.config.hidden_size, intermediate_size=48
-    )
+    sizes = {"hidden_size": target.model.config.hidden_size, "intermediate_size": 48}
     mx.random.seed(3)
-    return EarlyExitDrafter(ExitHead(config, None), target, threshold=0.01)
+    return EarlyExitDrafter(ExitHead({"layer": 1, **sizes}), target, threshold=0.01)
 
 
 def random_trees(target):

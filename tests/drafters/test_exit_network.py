@@ -1,11 +1,14 @@
 """The network of an early exit: its arithmetic, and its checkpoints."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.drafters.early_exit import ExitConfig
+from mlxspec.drafters.early_exit import ExitHead
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.heads.file import HeadCheckpoint
 from tests.support.tiny import tiny_model
 from tests.support.tiny_heads_exit import exit_head, exit_hidden
 
@@ -22,24 +25,18 @@ def test_the_exit_does_the_arithmetic_of_its_drawing(num_blocks):
         np.testing.assert_allclose(head(states)[at], expected, atol=1e-4)
 
 
-CONFIG = {
-    "layer": 1,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_blocks": 2,
-    "threshold": 0.25,
-    "rms_norm_eps": 1e-5,
-    "kind": "exit",
-}
-
-
-@pytest.mark.parametrize("wrong", [{"num_blocks": 0}, {"threshold": 0.0}, {"layer": "x"}], ids=str)
-def test_the_config_of_a_checkpoint_is_read_and_checked(wrong):
-    assert ExitConfig.from_dict(CONFIG) == ExitConfig(1, 64, 64, num_blocks=2, threshold=0.25)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"rms_norm_eps": 0.0}, {"threshold": 0.0}, {"threshold": 1.5}, {"num_blocks": -1}),
+        *({"layer": 3}, {"layer": None}, {"intermediate_size": "x"}),
+    ],
+    ids=str,
+)
+def test_the_config_of_a_checkpoint_is_checked(wrong):
+    own = exit_head(MODEL)
+    config, target = {**own.config, "threshold": 0.25}, MODEL.config
+    head = HeadCheckpoint("exit", config, own.tensors, "h", {})
+    assert ExitHead.of_head(head, target, mx.float32).threshold == 0.25
     with pytest.raises(UnsupportedModelError, match=next(iter(wrong))):
-        ExitConfig.from_dict(CONFIG | wrong)
-
-
-def test_a_config_that_lacks_a_size_is_refused():
-    with pytest.raises(UnsupportedModelError, match="'layer'"):
-        ExitConfig.from_dict({name: CONFIG[name] for name in CONFIG if name != "layer"})
+        ExitHead.of_head(replace(head, config=config | wrong), target, mx.float32)

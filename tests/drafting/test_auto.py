@@ -1,6 +1,6 @@
 """What `auto` concludes: interleaved laps on a clock whose noise is given, and stored verdicts."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from random import Random
 
 import pytest
@@ -212,7 +212,7 @@ def test_each_confirmation_doubles_the_replies_that_open_a_verdict():
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    measured.store("here", SETTLED.as_dict())
+    measured.store("here", asdict(SETTLED))
     return auto.Choice("pool", "measured", key="here")
 
 
@@ -237,10 +237,10 @@ def test_replies_of_a_drafter_that_was_asked_for_are_not_stored(stored):
     "kept",
     [
         {"speeds": {"pool": 20.0, "none": 10.0}},  # what the version before wrote
-        {**SETTLED.as_dict(), "ratios": {"pool": "fast"}},
-        {**SETTLED.as_dict(), "ratios": 3},
-        {**SETTLED.as_dict(), "drafter": 3},
-        {**SETTLED.as_dict(), "more": 3},
+        {**asdict(SETTLED), "ratios": {"pool": "fast"}},
+        {**asdict(SETTLED), "ratios": 3},
+        {**asdict(SETTLED), "drafter": 3},
+        {**asdict(SETTLED), "more": 3},
         {},
     ],
 )

@@ -11,7 +11,7 @@ import zipfile
 import mlx.core as mx
 import numpy as np
 
-from mlxspec.drafting import registry
+from mlxspec.drafting.heads import HEADS as NETWORKS
 from mlxspec.loading import load_head
 from mlxspec.models import ModelConfig
 
@@ -40,7 +40,7 @@ def tiny_target(**changes):
 def load_checked(source, target):
     """A head that its network accepts."""
     head = load_head(source, target)
-    registry.HEADS[head.kind][0].of_head(head, target, mx.float32)
+    NETWORKS[head.kind][0].of_head(head, target, mx.float32)
     return head
 
 

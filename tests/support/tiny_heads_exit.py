@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.engine.engine import Engine
 from tests.support import reference
 from tests.support.reference import weights_of
@@ -16,7 +16,7 @@ def exit_head(model, *, layer=1, num_blocks=1, target_ids=None, noise=0.03, seed
     config = model.config
     ids = None if target_ids is None else mx.array(target_ids, mx.int32)
     sizes = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size}
-    head = ExitHead(ExitConfig(layer=layer, num_blocks=num_blocks, **sizes), ids)
+    head = ExitHead({"layer": layer, "num_blocks": num_blocks, **sizes}, ids)
     weights = {
         "input_norm.weight": mx.full(config.hidden_size, typical_size(model, layer)),
         "fc.weight": mx.eye(config.hidden_size),
@@ -87,7 +87,7 @@ class ExitTruth:
             size, keep = self.ring
             seen &= (age < size - keep) | (np.arange(len(prefix))[None] < keep)
         x = weights["model.embed_tokens.weight"][np.array(prefix)]
-        for layer in range(self.head.config.layer):
+        for layer in range(self.head.layer):
             part = reference._Part(weights, f"model.layers.{layer}.", config.rms_norm_eps)
             x = x + reference._attention(part, config, part.norm("input_layernorm", x), seen)
             x = x + reference._mlp(part, part.norm("post_attention_layernorm", x))
@@ -107,13 +107,13 @@ class ExitTruth:
 
 def exit_hidden(head: ExitHead, state: np.ndarray) -> np.ndarray:
     """The network of an exit, one state (D,) at a time."""
-    weights, eps = weights_of(head), head.config.rms_norm_eps
+    weights, eps = weights_of(head), head.norm.eps
 
     def norm(name, x):
         return x / np.sqrt(np.mean(x * x) + eps) * weights[name]
 
     state = weights["fc.weight"] @ norm("input_norm.weight", state) + weights["fc.bias"]
-    for j in range(head.config.num_blocks):
+    for j in range(len(head.blocks)):
         x = norm(f"blocks.{j}.norm.weight", state)
         gate, up, down = (weights[f"blocks.{j}.{n}_proj.weight"] for n in ("gate", "up", "down"))
         state = state + down @ ((gate @ x) / (1 + np.exp(-(gate @ x))) * (up @ x))

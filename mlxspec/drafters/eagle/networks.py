@@ -21,14 +21,14 @@ https://arxiv.org/abs/2503.01840).
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import mlx.core as mx
 from mlx import nn
 
 from mlxspec.decoder.hidden import HiddenStates
 from mlxspec.device.products import Linear
-from mlxspec.drafters.network import HeadNetwork
+from mlxspec.drafters.network import Config, HeadNetwork
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.masks import Masks
 from mlxspec.loading.heads.stored import are_layers
@@ -47,46 +47,24 @@ _FLAGS = ("norm_before_residual", "norm_before_fc", "norm_output", "fc_norm")
 class EagleBase(HeadNetwork):
     """The common part: an embedding and an output head, if the checkpoint has its own.
 
-    Attributes:
-        config: The config from which it was built, normalised by `loading/heads/layouts.py`.
-        capture: Layers of the target whose entering states it reads besides the final norm's
-            output, lowest first.
-        num_layers: Layers with keys and values.
+    Without these, the network uses the target's if that has its width.
     """
 
     name: str
+    # Layers of the target whose entering states it reads besides the final norm's output.
     capture: tuple[int, ...]
-    num_layers: int = 1
+    num_layers: int = 1  # layers with keys and values
 
     def __init__(
-        self,
-        config: Mapping[str, Any],
-        target_ids: mx.array | None = None,
-        optional: Collection[str] = (),
+        self, config: Config, target_ids: mx.array | None = None, optional: Collection[str] = ()
     ) -> None:
-        """Build the network with random weights.
-
-        `target_ids` are the target tokens of a reduced vocabulary. `optional` names the parameters
-        that not every checkpoint has. Without an embedding or a head, the network uses the
-        target's if that has its width.
-        """
-        super().__init__(target_ids)
-        self.config = dict(config)
+        super().__init__(config, target_ids)
         D, vocab_size = config["hidden_size"], config["vocab_size"]
         is_other_width = config.get("target_hidden_size", D) != D
         if "embed_tokens.weight" in optional or is_other_width:
             self.embed_tokens = nn.Embedding(vocab_size, D)
         if "lm_head.weight" in optional or is_other_width:
             self.lm_head = Linear(D, config.get("draft_vocab_size", vocab_size), bias=False)
-
-    @classmethod
-    def of_shape(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        target_ids: mx.array | None,
-    ) -> Self:
-        return cls(config, target_ids, tensors.keys())
 
     def features(self, states: HiddenStates) -> mx.array:
         """Return (L, F) features: the part of the states of L tokens that the drafter stores."""
@@ -105,10 +83,7 @@ class EagleNetwork(EagleBase):
     capture = ()
 
     def __init__(
-        self,
-        config: Mapping[str, Any],
-        target_ids: mx.array | None = None,
-        optional: Collection[str] = (),
+        self, config: Config, target_ids: mx.array | None = None, optional: Collection[str] = ()
     ) -> None:
         super().__init__(config, target_ids, optional)
         self.num_layers = config.get("num_layers", 1)
@@ -195,10 +170,7 @@ class Eagle3Network(EagleBase):
     width_name = "target_hidden_size"
 
     def __init__(
-        self,
-        config: Mapping[str, Any],
-        target_ids: mx.array | None = None,
-        optional: Collection[str] = (),
+        self, config: Config, target_ids: mx.array | None = None, optional: Collection[str] = ()
     ) -> None:
         super().__init__(config, target_ids, optional)
         width = config["target_hidden_size"]
@@ -217,10 +189,7 @@ class Eagle3Network(EagleBase):
 
     @classmethod
     def of_shape(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, mx.array],
-        target_ids: mx.array | None,
+        cls, config: Config, tensors: Mapping[str, mx.array], target_ids: mx.array | None
     ) -> Self:
         rows, num_ids = config["draft_vocab_size"], 0 if target_ids is None else target_ids.size
         if num_ids != (0 if rows == config["vocab_size"] else rows) and num_ids != rows:
@@ -279,9 +248,7 @@ class Eagle3Network(EagleBase):
         return normed, normed if self._flags["norm_output"] else output
 
 
-def _layer_config(
-    config: Mapping[str, Any], num_layers: int = 1, family: str = "llama"
-) -> ModelConfig:
+def _layer_config(config: Config, num_layers: int = 1, family: str = "llama") -> ModelConfig:
     settings = {name: config[name] for name in _LAYER_FIELDS if config.get(name) is not None}
     return ModelConfig.from_dict(
         {"model_type": family, "num_hidden_layers": num_layers, **settings}

@@ -7,7 +7,6 @@ al. 2015, https://arxiv.org/abs/1503.02531), and a second loss its state towards
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Self
 
 import mlx.core as mx
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlxspec.device.exponential import exp
-from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitConfig, ExitHead
+from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitHead
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
@@ -59,14 +58,14 @@ class ExitObjective(Objective):
         model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
         width = inner_width(model) if intermediate_size is None else intermediate_size
         self.network = ExitHead(
-            ExitConfig(
-                layer=layer,
-                hidden_size=model.config.hidden_size,
-                intermediate_size=width,
-                num_blocks=num_blocks,
-                threshold=threshold,
-                rms_norm_eps=model.config.rms_norm_eps,
-            ),
+            {
+                "layer": layer,
+                "hidden_size": model.config.hidden_size,
+                "intermediate_size": width,
+                "num_blocks": num_blocks,
+                "threshold": threshold,
+                "rms_norm_eps": model.config.rms_norm_eps,
+            },
             target_ids,
         )
         for block in self.network.blocks:
@@ -86,7 +85,7 @@ class ExitObjective(Objective):
 
     def fit_lens(self, conversations: Iterable[Features]) -> None:
         """Set the lens; ten thousand tokens are enough, and more do no harm."""
-        D = self.network.config.hidden_size
+        D = self.network.config["hidden_size"]
         squares, products = np.zeros((D + 1, D + 1)), np.zeros((D + 1, D))
         final, count = 0.0, 0
         for features in conversations:
@@ -117,7 +116,7 @@ class ExitObjective(Objective):
         return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        return asdict(self.network.config), self.network.tensors
+        return self.network.config, self.network.tensors
 
     def evaluate(self, conversations: Sequence[Features]) -> dict[str, Any]:
         """Return also three shares of all assistant tokens.
@@ -138,7 +137,7 @@ class ExitObjective(Objective):
             matches.append(chain_matches(rows[is_greedy], [hits] * LOOKAHEAD))
         figures = chain_figures(matches)
         agree = np.concatenate(agrees)
-        is_sure = np.concatenate(confidences) >= self.network.config.threshold
+        is_sure = np.concatenate(confidences) >= self.network.threshold
         return {
             **figures,
             "agreement": round(float(agree.mean()), 4),
@@ -156,4 +155,4 @@ class ExitObjective(Objective):
         return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
-        return features.entering_at(self.network.config.layer, rows)
+        return features.entering_at(self.network.layer, rows)
