@@ -3,8 +3,12 @@
 The next release of mlx-lm can break any list of types that work. So a model is examined on its real
 weights, against mlx-lm's own cache, read token by token. The examination compares a text, a draft
 tree, the tree after a commit (its nodes in another order) and after a rollback, a root alone, and a
-batch. If trees fail, it tries chains, then single tokens; a model that fails these is refused. Then
-it tries the other kinds of cache (`cache_kinds.py`).
+batch. If trees fail, it tries chains, then single tokens; a model that fails these is refused.
+
+Then it tries the caches that users can request besides the plain, full one. mlx-lm does not have,
+for every model, a cache of sinks and a ring, or one that packs every row. So the reference there is
+the model itself, which reads a short text token by token over the same kind of cache. A model that
+counts its rows, or compares slots with positions, misreads there.
 """
 
 import copy
@@ -15,11 +19,11 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxspec.adapted.admitted import Admission
-from mlxspec.adapted.cache_kinds import refused_caches
+from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel, relative_error
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
+from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
@@ -30,6 +34,8 @@ from mlxspec.progress import Progress
 
 _LONGEST_WINDOW = 1200  # tokens; a longer text would take more time than a user should wait
 _SHORT = 24  # tokens of the text if no window has to be passed
+_RING_SIZE, _RING_KEEP = 12, 4
+_RING_TEXT = 16  # tokens: the ring has wrapped
 _NODES = 7
 _TREE = (-1, 0, 0, 1, 1, 2, 3)
 _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
@@ -51,6 +57,7 @@ def examine(
     exam = _Exam(model, on_progress, agree)
     reasons: list[str] = []
     shapes: dict[DraftSupport, Sequence[int]] = {"tree": _TREE, "chain": _CHAIN, "none": (-1,)}
+    names = {"tree": "draft trees", "chain": "draft chains", "none": "single tokens"}
     for support, parents in shapes.items():
         fault, error = exam.fault_of(parents)
         if not fault:
@@ -58,15 +65,8 @@ def examine(
             refused = exam.refused_caches(parents)
             seconds = time.perf_counter() - start
             return Admission(support, "; ".join(reasons), error, seconds, batches, refused)
-        reasons.append(f"{_NAMES[support]}: {fault}")
+        reasons.append(f"{names[support]}: {fault}")
     return Admission(None, "; ".join(reasons), 0.0, time.perf_counter() - start)
-
-
-_NAMES: dict[DraftSupport, str] = {
-    "tree": "draft trees",
-    "chain": "draft chains",
-    "none": "single tokens",
-}
 
 
 class _Exam:
@@ -133,8 +133,49 @@ class _Exam:
 
     def refused_caches(self, parents: Sequence[int]) -> dict[CacheKind, str]:
         """Return the kinds of cache over which drafts of this shape are not exact, and why."""
+        config, found = self._model.config, dict[CacheKind, str]()
+        if not config.num_row_stores:
+            return found
+        ring = {"max_size": _RING_SIZE, "keep": _RING_KEEP}
+        if fault := self._fault_over(parents, ring):
+            found["rotating"] = fault
+        if config.head_dim and config.head_dim % min(GROUP_SIZES) == 0:
+            packing = Quantization.for_head_dim(8, config.head_dim)
+            if fault := self._fault_over(parents, {"quantization": packing}):
+                found["quantised"] = fault
+        return found
+
+    def _fault_over(self, parents: Sequence[int], kind: dict[str, Any]) -> str:
+        """Return what is wrong with a draft, or with a text read in one forward, or ""."""
+        model, tolerance = self._model, self._tolerance
+        text = [(5 * i * i + 17 * i + 3) % model.config.vocab_size for i in range(_RING_TEXT)]
         tree, path = self._draft(range(len(parents)), parents), _path(parents, len(parents) - 1)
-        return refused_caches(self._model, tree, path, self._tolerance, self._off)
+        try:
+            by_tokens, at_once, plain = (
+                Decoder(model, Cache.for_model(model.config, **settings))
+                for settings in (kind, kind, {})
+            )
+            for token in text:
+                by_tokens.observe([token])
+            at_once.observe(text)
+            if by_tokens.cache.quantization is not None:
+                # A number between two codes can cause an error, smaller than that of packing all.
+                plain.observe(text)
+                tolerance = max(tolerance, self._off(by_tokens.next_logits(), plain.next_logits()))
+            whole = self._off(at_once.next_logits(), by_tokens.next_logits())
+            # A model with windows may see more in a text read at once, over mlx-lm's caches too.
+            if not any(model.config.row_windows) and not whole <= tolerance:
+                return f"a text in one piece is {whole:.1e} off, {tolerance:.1e} is allowed"
+            got = by_tokens.tree_logits(tree)
+            mx.eval(got)  # before the next forward, as in `_after`
+            for node in path:
+                by_tokens.observe([self._tokens[node]])
+                error = self._off(got[node], by_tokens.next_logits())
+                if not error <= tolerance:  # also catches NaN
+                    return f"a draft is {error:.1e} off, {tolerance:.1e} is allowed"
+        except Exception as error:  # as in `fault_of`
+            return f"{type(error).__name__}: {str(error)[:200]}"
+        return ""
 
     def _decoder(self) -> Decoder:
         return Decoder(self._model, Cache.for_model(self._model.config, eviction=_EVICTION))

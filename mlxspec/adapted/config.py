@@ -1,10 +1,10 @@
-"""The config of an adapted model: what its code shows, and what its arguments state."""
+"""The config of an adapted model, as its code and its arguments state it, and its admission."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from mlxspec.models import TargetConfig
+from mlxspec.models import CacheKind, DraftSupport, TargetConfig, drafts_in_words
 
 UNLIMITED = 2**31 - 1
 
@@ -32,6 +32,26 @@ class AdaptedConfig(TargetConfig):
             f"{self.intermediate_size}, {self.kv_numbers} numbers a row, vocabulary "
             f"{self.vocab_size}"
         )
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a model of mlx-lm is admitted for, by an examination."""
+
+    support: DraftSupport | None  # the drafts that it can verify; None if even its text differs
+    reason: str  # why the model cannot verify more, for display; "" for trees
+    error: float  # largest relative error of the supported drafts
+    seconds: float  # time of the examination
+    batches: bool = False  # whether a forward over several sequences is exact, too
+    refused_caches: dict[CacheKind, str] = field(default_factory=dict)  # inexact ones, and why
+
+    @property
+    def words(self) -> str:
+        """What it can verify, and why not more, for display."""
+        if self.support is None:
+            return f"no target ({self.reason})"
+        words = drafts_in_words(self.support, self.reason)
+        return "; ".join([words, *(f"no {kind} cache" for kind in self.refused_caches)])
 
 
 def named_sizes(args: Any) -> dict[str, Any]:

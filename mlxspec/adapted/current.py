@@ -5,30 +5,21 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 import mlx.core as mx
 
 from mlxspec.device.attention import Angles
-from mlxspec.device.packed import Quantization, Rows
+from mlxspec.device.packed import Quantization
+from mlxspec.kv.batch import BatchCache
+from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
-from mlxspec.kv.states import Row, States
-from mlxspec.kv.windows import Mask
+from mlxspec.kv.states import Row
 
 AnglesKey = tuple[Hashable, int, int]
 """A kind of rotation; then a position and a number of rows, or an array's id and sequences."""
 
 
-class AnyCache(Protocol):
-    """A cache for an adapted model: rows to attend to, and recurrent states."""
-
-    states: States
-
-    def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Add rows of one layer; return all rows."""
-
-    def visible(self, layer: int, mask: Mask) -> Mask:
-        """Convert a mask over all rows to one over the rows that a layer holds."""
+AnyCache = Cache | BatchCache
 
 
 @dataclass
@@ -38,6 +29,19 @@ class Part:
     layers: range  # their indices; all other layers return their input
     x: mx.array  # (B, L, D) states that enter the first of them
     result: mx.array | None = None  # (B, L, D) states after the last of them
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What one forward of an adapted model reads."""
+
+    cache: AnyCache
+    positions: int | mx.array  # as in `mlxspec.models.Model.hidden_states`
+    masks: Masks  # the attention mask of each layer window
+    capture: Sequence[int] = ()  # layers whose entering states are kept
+    part: Part | None = None  # the layers that run; None for all
+    folded: tuple[int, int] | None = None  # (B, L) if rows run as B*L sequences of one row
+    packing: Quantization | None = None  # of the rows that attention gets; None if they are plain
 
 
 class Current(threading.local):
@@ -53,15 +57,15 @@ class Current(threading.local):
     # Rows before those staged last, less than `offset` if a cache has evicted rows; None at first.
     counted: int | None = None
     positions: mx.array | None = None  # (L,) or (B, L) int32 of each row; None if contiguous
-    folded: tuple[int, int] | None = None  # (B, L) if rows run as B*L sequences of one row
-    masks: Masks = MappingProxyType({})  # the attention mask of each layer window
+    folded: tuple[int, int] | None = None
+    masks: Masks = MappingProxyType({})
     rows: Sequence[Row] | None = None  # of the level that a recurrent layer computes; None for all
-    capture: frozenset[int] = frozenset()  # layers whose entering states are kept
+    capture: Sequence[int] = ()
     entering: dict[int, mx.array]  # those states, (B, L, D) by layer
     final: mx.array | None = None  # (B, L, D) output of the backbone, once it is known
     replay: mx.array | None = None  # a result that the backbone returns instead of running
-    part: Part | None = None  # the layers that run; None for all
-    packing: Quantization | None = None  # of the rows that attention gets; None if they are plain
+    part: Part | None = None
+    packing: Quantization | None = None
     # Rotations that several layers share, and the positions they were computed from.
     angles: dict[AnglesKey, tuple[Angles, int | mx.array]]
 
@@ -77,23 +81,13 @@ class Current(threading.local):
         return mx.broadcast_to(self.positions, shape).reshape(B, L)
 
     @contextmanager
-    def run(
-        self,
-        cache: AnyCache,
-        positions: int | mx.array,
-        offset: int,
-        masks: Masks,
-        *,
-        capture: Sequence[int] = (),
-        part: Part | None = None,
-        folded: tuple[int, int] | None = None,
-        packing: Quantization | None = None,
-    ) -> Iterator[None]:
-        """Set these for one forward, and clear them afterwards."""
-        self.is_running, self.cache, self.offset, self.masks = True, cache, offset, masks
-        self.positions = None if isinstance(positions, int) else positions
-        self.capture, self.entering, self.angles = frozenset(capture), {}, {}
-        self.part, self.folded, self.packing = part, folded, packing
+    def run(self, forward: Forward) -> Iterator[None]:
+        """Set the state for one forward, and clear it afterwards."""
+        vars(self).update(vars(forward), is_running=True, entering={}, angles={})
+        if isinstance(forward.positions, int):
+            self.offset, self.positions = forward.positions, None
+        else:
+            self.offset = getattr(forward.cache, "offset", 0)
         try:
             yield
         finally:

@@ -3,6 +3,12 @@
 A short recorded forward finds the parts (`anatomy.py`). The model's caches are leaves that delegate
 to our cache (`leaves.py`). Rotary modules, recurrent layers and decoder layers are overridden per
 instance. The head needs no name: it is the model with the backbone replaced by its result.
+
+Some CPUs multiply the few rows of a draft fastest in pieces (`device/products.py`); MLX's own
+layers pass them to the BLAS whole. Then a draft of four rows costs more than its tokens save, so
+dense layers multiply as those of our ports do; the products are equal up to rounding. Only large
+matrices are shared among cores: for a small one, starting and waiting take as long as the product,
+and the host can prepare the next round in that time.
 """
 
 import math
@@ -14,33 +20,26 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy
+from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy, modules_of
 from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
-from mlxspec.adapted.current import AnyCache, Current, Part
+from mlxspec.adapted.current import Current, Forward
 from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
 from mlxspec.adapted.override import Undo, first_array, mark, override, places, restore
 from mlxspec.adapted.positions import position_embedding, position_rotation
-from mlxspec.adapted.products import faster_products
-from mlxspec.device.packed import Quantization
+from mlxspec.device import products
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.kv.masks import Masks
+
+_WORTH_SHARING = 500_000  # numbers of a matrix
 
 
 class HookedModel:
-    """A model of mlx-lm whose parts are overridden while this object lives.
+    """A model of mlx-lm whose parts are overridden while this object lives."""
 
-    Attributes:
-        source: The model of mlx-lm.
-        plan: Its caches of keys and values, and its recurrent states.
-        row_shapes: Heads and width of the keys of each cache, then those of the values.
-        vocab_size: Width of its logits, V.
-        dtype: The floating-point type of its logits.
-    """
-
-    vocab_size: int
-    dtype: mx.Dtype
+    vocab_size: int  # width of its logits, V
+    dtype: mx.Dtype  # of its logits
+    row_shapes: list[tuple[int, int]]  # heads and width of all keys, then of all values
 
     def __init__(self, source: nn.Module) -> None:
         """Find the parts of a model and override them."""
@@ -74,42 +73,18 @@ class HookedModel:
 
     # ---- running ---------------------------------------------------------------------------
 
-    def forward(
-        self,
-        tokens: mx.array,
-        cache: AnyCache,
-        positions: int | mx.array,
-        masks: Masks,
-        *,
-        capture: Sequence[int] = (),
-        part: Part | None = None,
-        folded: tuple[int, int] | None = None,
-        packing: Quantization | None = None,
-    ) -> tuple[mx.array, list[mx.array]]:
+    def forward(self, tokens: mx.array, forward: Forward) -> tuple[mx.array, list[mx.array]]:
         """Run the model, or a part of it, over (B, L) int32 tokens.
 
-        The positions are as in `mlxspec.models.Model.hidden_states`. `capture` names the layers
-        whose entering states are kept. `part` limits the layers; None runs all. `folded` is (B, L)
-        if each row runs as a separate sequence. `packing` says how the rows that attention gets are
-        packed; None means plain rows.
-
-        Returns:
-            (B, L, D) output of the backbone, or of the model if it has none, and (B, L, D) states
-                that enter the captured layers. B and L are B*L and 1 if rows are folded.
+        Returns the (B, L, D) output of the backbone, or of the model if it has none, and (B, L, D)
+        states that enter the captured layers. B and L are B*L and 1 if rows are folded.
         """
-        offset = positions if isinstance(positions, int) else getattr(cache, "offset", 0)
-        rows = tokens if folded is None else tokens.reshape(-1, 1)
+        rows = tokens if forward.folded is None else tokens.reshape(-1, 1)
         try:
-            with self._current.run(
-                *(cache, positions, offset, masks),
-                capture=capture,
-                part=part,
-                folded=folded,
-                packing=packing,
-            ):
+            with self._current.run(forward):
                 result: mx.array = self.source(rows, cache=self._leaves)
                 final = result if self.parts.backbone is None else self._current.final
-                captured = [self._entering(layer) for layer in capture]
+                captured = [self._entering(layer) for layer in forward.capture]
         finally:
             for leaf in self.plan.row_leaves:
                 leaf.release()
@@ -143,7 +118,7 @@ class HookedModel:
         tokens = mx.array([[3, 2]], mx.int32)
 
         def run() -> None:
-            with self._current.run(cache, 0, 0, masks):
+            with self._current.run(Forward(cache, 0, masks)):
                 logits = self.source(tokens, cache=self._leaves)
                 self.vocab_size, self.dtype = logits.shape[-1], logits.dtype
 
@@ -159,7 +134,7 @@ class HookedModel:
     def _override(self) -> None:
         current, parts = self._current, self.parts
         last = len(parts.layers) - 1
-        undo = faster_products(self.source, current)
+        undo = _faster_products(self.source, current)
         undo += [position_rotation(module, current) for module in parts.rotations]
         undo += [position_embedding(module, current) for module in parts.position_embeddings]
         undo += [branch(module, current) for module in parts.mixers]
@@ -224,3 +199,35 @@ def _catch(backbone: nn.Module, current: Current) -> Undo:
         return result
 
     return override(backbone, around)
+
+
+def _faster_products(model: nn.Module, current: Current) -> list[Undo]:
+    """Make the dense layers of a model use `products.product` in our forwards; none on a GPU.
+
+    A layer of another type, such as a quantised one or one with adapters, stays unchanged.
+    """
+    if not products.has_own_products():
+        return []
+    modules = modules_of(model)
+    linear = [_linear(module, current) for module in modules if type(module) is nn.Linear]
+    return linear + [_head(module, current) for module in modules if type(module) is nn.Embedding]
+
+
+def _linear(layer: nn.Module, current: Current) -> Undo:
+    is_shared = layer.weight.size >= _WORTH_SHARING
+
+    def __call__(self: nn.Linear, x: mx.array) -> mx.array:
+        if not current.is_ours:
+            return nn.Linear.__call__(self, x)
+        return products.product(self, x, is_shared=is_shared)
+
+    return mark(layer, __call__=__call__)
+
+
+def _head(embedding: nn.Module, current: Current) -> Undo:
+    """Change how an embedding computes logits; it embeds as before."""
+
+    def as_linear(self: nn.Embedding, x: mx.array) -> mx.array:
+        return products.product(self, x) if current.is_ours else nn.Embedding.as_linear(self, x)
+
+    return mark(embedding, as_linear=as_linear)

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from mlxspec.adapted.anatomy import MasksAsked
-from mlxspec.adapted.current import AnyCache, Part
+from mlxspec.adapted.current import AnyCache, Forward, Part
 from mlxspec.adapted.hooked import HookedModel
 from mlxspec.device.backend import values
 from mlxspec.device.packed import Quantization
@@ -33,15 +33,7 @@ _LEAST_ERROR = 1e-5
 
 
 class AdaptedModel:
-    """A model that mlx-lm has loaded, as a target.
-
-    Attributes:
-        draft_support: The drafts that it can verify.
-        supports_batches: Whether one forward can run several sequences.
-        draft_limits: Why it can verify no other drafts, for display; "" if it verifies all.
-        refused_caches: The kinds of cache over which it is not exact, and why, for display.
-        source: The model of mlx-lm.
-    """
+    """A model that mlx-lm has loaded, as a target; attributes and methods as in `TargetModel`."""
 
     def __init__(self, source: nn.Module, eos_token_ids: Sequence[int] = ()) -> None:
         """Adapt a model; its instances are changed while this object lives, its classes never."""
@@ -71,7 +63,6 @@ class AdaptedModel:
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run all layers over `tokens`, as `mlxspec.models.Model.hidden_states` does."""
         if name := self._hooked.replaced():
             raise UnsupportedOperationError(
                 f"{name} of this model was replaced after the model was wrapped, so drafts would "
@@ -79,37 +70,25 @@ class AdaptedModel:
             )
         shape = (tokens.shape[0], tokens.shape[1])
         folded = shape if self._folds and not isinstance(positions, int) else None
-        final, captured = self._hooked.forward(
-            tokens,
-            cache,
-            positions,
-            masks,
-            capture=capture,
-            folded=folded,
-            packing=self._packing_for(cache),
-        )
+        packing = self._packing_for(cache)
+        forward = Forward(cache, positions, masks, capture, folded=folded, packing=packing)
+        final, captured = self._hooked.forward(tokens, forward)
         if folded:
             final = final.reshape(*shape, -1)
             captured = [state.reshape(*shape, -1) for state in captured]
         return final, captured
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits (..., V) of (..., D) outputs of `hidden_states`."""
         if self._hooked.parts.backbone is None:
             return hidden
         logits = self._hooked.head(hidden.reshape(1, -1, hidden.shape[-1]))
         return logits.reshape(*hidden.shape[:-1], -1)
 
     def head_rows(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
-        """Return a map of (..., D) to the logits (..., n) of (n,) int32 tokens.
-
-        It computes the whole head: a model of mlx-lm does not expose a matrix whose rows could be
-        selected.
-        """
+        # The whole head: a model of mlx-lm does not expose a matrix whose rows could be selected.
         return lambda hidden: self.logits(hidden)[..., token_ids]
 
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings (..., D) of (...) int32 tokens."""
         embedding = self._hooked.parts.embedding
         if embedding is None:
             raise UnsupportedOperationError(
@@ -129,31 +108,22 @@ class AdaptedModel:
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers, as `mlxspec.models.Model.run_layers` does.
+        """Run consecutive layers; all others return their input.
 
-        All other layers return their input. The first call checks that the parts of this model, run
-        in sequence, equal the whole: a model may pass on more than the states.
+        The first call checks that the parts of this model, run in sequence, equal the whole: a
+        model may pass on more than the states.
         """
         self._check_parts()
-        return self._part(Part(layers, x), cache, positions, masks, capture)
+        return self._part(Forward(cache, positions, masks, capture, Part(layers, x)))
 
     def norm(self, x: mx.array) -> mx.array:
-        """Return the final norm (..., D) of the last layer's output; see `run_layers`."""
         self._check_parts()
         return self._norm(x)
 
-    def _part(
-        self,
-        part: Part,
-        cache: AnyCache,
-        positions: int | mx.array,
-        masks: Masks,
-        capture: Sequence[int] = (),
-    ) -> tuple[mx.array, list[mx.array]]:
-        tokens = mx.zeros(part.x.shape[:2], mx.int32)
-        _, captured = self._hooked.forward(
-            tokens, cache, positions, masks, capture=capture, part=part
-        )
+    def _part(self, forward: Forward) -> tuple[mx.array, list[mx.array]]:
+        part = forward.part
+        assert part is not None
+        _, captured = self._hooked.forward(mx.zeros(part.x.shape[:2], mx.int32), forward)
         assert part.result is not None
         return part.result, captured
 
@@ -161,8 +131,8 @@ class AdaptedModel:
         rows = x.reshape(1, -1, x.shape[-1])
         # No layer runs, so no row is staged; the masks are requested but not used.
         tokens, empty = mx.zeros(rows.shape[:2], mx.int32), Cache.for_model(self.config)
-        part = Part(range(0), rows)
-        final, _ = self._hooked.forward(tokens, empty, 0, MasksAsked(), part=part)
+        forward = Forward(empty, 0, MasksAsked(), part=Part(range(0), rows))
+        final, _ = self._hooked.forward(tokens, forward)
         return final.reshape(x.shape)
 
     @staticmethod
@@ -184,17 +154,14 @@ class AdaptedModel:
 
     @property
     def layers(self) -> list[nn.Module]:
-        """The decoder layers, lowest first, as mlx-lm defines them."""
         return self._hooked.parts.layers
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The floating-point type of its computations."""
         return self._hooked.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parameters."""
         flat: Any = tree_flatten(self.source.parameters())
         return sum(array.nbytes for _, array in flat)
 
@@ -239,11 +206,11 @@ class AdaptedModel:
         number, embedding = self.config.num_hidden_layers, self._hooked.parts.embedding
         if embedding is None:
             return False
-        whole, _ = self._hooked.forward(tokens, Cache.for_model(self.config), 0, masks)
+        whole, _ = self._hooked.forward(tokens, Forward(Cache.for_model(self.config), 0, masks))
         cache, x = Cache.for_model(self.config), embedding(tokens)
         try:
             for layers in (range(number // 2), range(number // 2, number)):
-                x, _ = self._part(Part(layers, x), cache, 0, masks)
+                x, _ = self._part(Forward(cache, 0, masks, part=Part(layers, x)))
             parts = self._norm(x)
         except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
             return False  # a layer takes or returns more than its states
@@ -270,7 +237,7 @@ class AdaptedModel:
             for attended in (None, packing):
                 cache = Cache.for_model(self.config, quantization=packing)
                 cache.states.expect_text(2)
-                final, _ = self._hooked.forward(tokens, cache, 0, masks, packing=attended)
+                final, _ = self._hooked.forward(tokens, Forward(cache, 0, masks, packing=attended))
                 found.append(self.logits(final).astype(mx.float32))
                 mx.eval(found)
         except Exception:  # third-party code that gets a triple instead of an array

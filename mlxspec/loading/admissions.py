@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import cast, get_args
 
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.device import backend
 from mlxspec.loading.folder import CONFIG
 from mlxspec.loading.records import Records

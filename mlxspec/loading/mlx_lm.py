@@ -24,7 +24,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from mlxspec.adapted.admission import examine
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError

@@ -1,5 +1,6 @@
 """An examination refuses drafts of a model whose adapter is broken, and admits a sound one."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import mlx.core as mx
@@ -68,10 +69,11 @@ def test_a_model_whose_batches_differ_runs_sequences_one_by_one(monkeypatch):
     model = adapted(HYBRID)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest, **named):
+    def wrong(self, forward):
+        positions = forward.positions
         if not isinstance(positions, int) and positions.ndim == 2:
             positions = mx.broadcast_to(positions[:1], positions.shape)  # as if all began together
-        return run(self, cache, positions, *rest, **named)
+        return run(self, replace(forward, positions=positions))
 
     monkeypatch.setattr(Current, "run", wrong)
     verdict = examine(model)
@@ -81,10 +83,11 @@ def test_a_model_whose_batches_differ_runs_sequences_one_by_one(monkeypatch):
 def depth_off(monkeypatch, model):
     run = Current.run
 
-    def wrong(self, cache, positions, *rest, **named):
+    def wrong(self, forward):
+        positions = forward.positions
         if not isinstance(positions, int):
             positions = positions + (mx.arange(positions.shape[-1]) == 2)
-        return run(self, cache, positions, *rest, **named)
+        return run(self, replace(forward, positions=positions))
 
     monkeypatch.setattr(Current, "run", wrong)
 
@@ -174,10 +177,11 @@ def test_what_fails_with_trees_alone_gets_chains(monkeypatch):
     model = adapted(HYBRID)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest, **named):
+    def wrong(self, forward):
+        positions = forward.positions
         if not isinstance(positions, int) and positions[-1].item() - positions[0].item() == 3:
             positions = positions + 1
-        return run(self, cache, positions, *rest, **named)
+        return run(self, replace(forward, positions=positions))
 
     monkeypatch.setattr(Current, "run", wrong)
     assert examine(model).support == "chain"
@@ -187,10 +191,11 @@ def test_what_fails_with_chains_too_decodes_plainly(monkeypatch):
     model = adapted(HYBRID)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest, **named):
+    def wrong(self, forward):
+        positions = forward.positions
         if not isinstance(positions, int) and positions.size > 1:
             positions = positions * 2
-        return run(self, cache, positions, *rest, **named)
+        return run(self, replace(forward, positions=positions))
 
     monkeypatch.setattr(Current, "run", wrong)
     assert examine(model).support == "none"

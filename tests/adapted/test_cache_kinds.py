@@ -1,5 +1,7 @@
 """Rings and packed rows: models that misread over one of these are mended or refused by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from mlxspec.adapted.admission import examine
@@ -74,10 +76,11 @@ def test_a_fault_over_one_kind_of_cache_refuses_that_kind_alone(kind, monkeypatc
     model = adapted(WIDE)
     run = Current.run
 
-    def wrong(self, cache, positions, *rest, **named):
+    def wrong(self, forward):
+        cache, positions = forward.cache, forward.positions
         if not isinstance(positions, int) and isinstance(cache, Cache) and KINDS[kind](cache):
             positions = positions * 2
-        return run(self, cache, positions, *rest, **named)
+        return run(self, replace(forward, positions=positions))
 
     monkeypatch.setattr(Current, "run", wrong)
     verdict = examine(model)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from mlxspec.adapted.current import Current
+from mlxspec.adapted.current import Current, Forward
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.positions import position_rotation
 from mlxspec.device import backend
@@ -36,7 +36,7 @@ def rotated(rope, x, positions, offset=0, folded=None):
     """What the overridden module returns in a forward of ours."""
     current = Current()
     position_rotation(rope, current)
-    with current.run(None, positions, offset, {}, folded=folded):
+    with current.run(Forward(None, positions, {}, folded=folded)):
         return rope(x, offset)
 
 
@@ -102,7 +102,7 @@ def test_a_base_that_changes_later_counts(cpu):
     rope, current, x = nn.RoPE(WIDTH), Current(), rows()
     position_rotation(rope, current)
     rope.base = 500.0
-    with current.run(None, 20, 20, {}):
+    with current.run(Forward(None, 20, {})):
         got = rope(x, 20)
     plain = nn.RoPE(WIDTH, base=500.0)(x, 20)
     np.testing.assert_allclose(np.array(got), np.array(plain), atol=1e-5)
@@ -112,7 +112,7 @@ def test_layers_of_another_kind_have_angles_of_their_own(cpu):
     one, other, current, x = nn.RoPE(WIDTH), nn.RoPE(WIDTH, base=77.0), Current(), rows()
     for rope in (one, other):
         position_rotation(rope, current)
-    with current.run(None, 20, 20, {}):
+    with current.run(Forward(None, 20, {})):
         got = one(x, 20), other(x, 20)
     for rotated_rows, base in zip(got, (10_000.0, 77.0), strict=True):
         plain = nn.RoPE(WIDTH, base=base)(x, 20)
@@ -146,7 +146,7 @@ def test_modules_with_other_rules_rotate_as_they_did(rope, width, positions, cpu
 def test_no_angles_stay_in_memory_after_a_forward(cpu):
     rope, current = nn.RoPE(WIDTH), Current()
     position_rotation(rope, current)
-    with current.run(None, 20, 20, {}):
+    with current.run(Forward(None, 20, {})):
         rope(rows(), 20)
         assert current.angles
     assert not vars(current)

@@ -7,7 +7,7 @@ import pytest
 
 import mlxspec
 from mlxspec import GenerationParams
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.drafting.catalogue import list_models, model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import admissions, load_model, mlx_lm

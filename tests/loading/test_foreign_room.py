@@ -8,7 +8,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx_lm.utils import MODEL_REMAPPING
 
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.catalogue import model_entry

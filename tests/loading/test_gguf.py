@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model, mlx_lm
 from mlxspec.loading.fetch.models import describe_model

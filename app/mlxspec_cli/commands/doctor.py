@@ -20,7 +20,7 @@ from mlxspec_cli.arguments import new_file
 from mlxspec_cli.output import harmless, say
 
 if TYPE_CHECKING:
-    from mlxspec.adapted.admitted import Admission  # its package needs MLX
+    from mlxspec.adapted.config import Admission  # its package needs MLX
     from mlxspec.drafting.auto import Choice
 
 _ASKED = "Repeat these words three times: red, green, blue, red, green, blue."

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-from mlxspec.adapted.admitted import Admission
+from mlxspec.adapted.config import Admission
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import admissions
