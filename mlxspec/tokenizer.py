@@ -27,12 +27,7 @@ _BYTE_OF: dict[str, int] = {char: byte for byte, char in bytes_to_unicode().item
 
 
 class Tokenizer:
-    """A tokenizer and the tokens that end a reply.
-
-    Attributes:
-        wrapped: The tokenizer of transformers.
-        eos_token_ids: Tokens that end a text or a turn, in ascending order.
-    """
+    """A tokenizer of transformers, `wrapped`, and the tokens that end a text or a turn."""
 
     def __init__(self, wrapped: PreTrainedTokenizerFast, eos_token_ids: Iterable[int] = ()) -> None:
         """Wrap a fast tokenizer of transformers.
@@ -62,10 +57,8 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a text, with a start token before them if the model needs one.
 
-        A text that starts with the start token does not get another one.
-
-        Raises:
-            ValueError: The text has a lone surrogate, as from bytes that are not UTF-8.
+        A text that starts with the start token does not get another one. A lone surrogate, as from
+        bytes that are not UTF-8, is a ValueError.
         """
         check_utf8(text)
         tokens = list(self.wrapped.encode(text, add_special_tokens=add_special_tokens))
@@ -77,8 +70,7 @@ class Tokenizer:
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text of tokens; broken characters are U+FFFD.
 
-        With `keep_special`, special tokens appear by their names, as in a chat template; else they
-        are left out.
+        With `keep_special`, special tokens appear by their names; else they are left out.
         """
         pieces = (
             self._tokens[token].encode()
@@ -137,11 +129,7 @@ class Tokenizer:
         return self.chat_template.render(messages, **how)
 
     def same_as(self, other: "Tokenizer") -> bool:
-        """Return whether ids mean the same in both, as draft model and target require.
-
-        One may have more added tokens at the end. Padding of a model beyond its tokenizer is
-        ignored.
-        """
+        """Return whether ids mean the same in both; one may have more added tokens at the end."""
         shared = min(len(self._tokens), len(other._tokens))
         longer = max(self._tokens, other._tokens, key=len)
         added = max(self, other, key=lambda tokenizer: tokenizer.vocab_size)._added
@@ -193,11 +181,7 @@ def _tokens_of(wrapped: PreTrainedTokenizerFast) -> list[str]:
 
 
 def _is_byte_level(wrapped: PreTrainedTokenizerFast) -> bool:
-    """Return True for byte-level BPE, False for SentencePiece.
-
-    The way it splits text decides; the decoder may be of the other scheme, but this module does not
-    use it.
-    """
+    """Return True for byte-level BPE, False for SentencePiece: the way it splits text decides."""
     described = json.loads(wrapped.backend_tokenizer.to_str())
     for part in ("pre_tokenizer", "normalizer", "decoder"):
         kinds = _kinds(described[part])

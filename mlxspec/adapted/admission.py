@@ -43,8 +43,8 @@ _CHAIN = (-1, 0, 1, 2, 3, 4, 5)
 _EVICTION = Eviction(slack=_NODES, block=1)
 _NOISE_FACTOR = 8.0  # how much worse a draft may round than a text that is read in one forward
 
+# Returns one error for all processes that share a model; otherwise one could continue alone.
 Agree = Callable[[float], float]
-"""Returns one error for all processes that share a model; otherwise one could continue alone."""
 
 
 def examine(

@@ -19,27 +19,19 @@ from mlxspec.adapted.positions import rotates
 
 @dataclass
 class Anatomy:
-    """The parts of one model.
-
-    Attributes:
-        backbone: The module that calls the layers; its output enters the head. None if the model
-            itself calls them.
-        position_embeddings: Learned embeddings of positions.
-        windows: The windows for which the model requests masks.
-    """
+    """The parts of one model."""
 
     layers: list[nn.Module]  # the decoder layers, lowest first
-    backbone: nn.Module | None = None
+    backbone: nn.Module | None = None  # calls the layers; None if the model itself calls them
     rotations: list[nn.Module] = field(default_factory=list)  # modules that rotate rows
-    position_embeddings: list[nn.Module] = field(default_factory=list)
+    position_embeddings: list[nn.Module] = field(default_factory=list)  # learned ones
     mixers: list[nn.Module] = field(default_factory=list)  # modules with a recurrent state
     embedding: nn.Module | None = None
-    windows: list[int | None] = field(default_factory=list)
+    windows: list[int | None] = field(default_factory=list)  # of the masks that it requests
     hidden_size: int = 0  # width of the states
 
     @property
     def all_overridden(self) -> list[nn.Module]:
-        """The parts inside the model that are overridden."""
         backbone = [] if self.backbone is None else [self.backbone]
         parts = (self.rotations, self.position_embeddings, self.mixers, self.layers, backbone)
         return [module for some in parts for module in some]

@@ -27,21 +27,15 @@ _ROW_CACHES = (KVCache, RotatingKVCache, ConcatenateKVCache, ChunkedKVCache)
 
 
 class RowsLeaf:
-    """Keys and values of one layer.
-
-    Attributes:
-        window: Number of rows that the model's own cache would keep; None for all.
-        longest: The longest window of its masks so far.
-    """
+    """Keys and values of one layer, which our cache keeps as `layer`."""
 
     start_position = 0  # of a chunked cache; rows at the front are never removed
 
     def __init__(self, current: Current, layer: int, window: int | None) -> None:
-        """Delegate to the rows that our cache keeps as `layer`."""
         self._current = current
         self._layer = layer
-        self.window = window
-        self.longest = window or 0
+        self.window = window  # rows that the model's own cache would keep; None for all
+        self.longest = window or 0  # the longest window of its masks so far
         self._rows: tuple[Any, Any] | None = None
 
     @property
@@ -72,10 +66,7 @@ class RowsLeaf:
         return self._current.packing
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Stage rows (B, Hkv, L, D); return all rows that attention may read.
-
-        If the forward has a `packing`, rows are packed as triples, as in mlx-lm.
-        """
+        """Stage rows (B, Hkv, L, D); return all rows that attention may read, packed or plain."""
         folded = self._current.folded
         if folded is not None:
             keys, values = _unfold(keys, folded), _unfold(values, folded)
@@ -152,7 +143,7 @@ class RowsLeaf:
 
 
 class StateLeaf(ArraysCache):
-    """The recurrent state of one layer.
+    """The recurrent state of one layer, `size` arrays that our cache keeps as `leaf`.
 
     It derives from `ArraysCache` only because some layers accept no other kind of cache.
     """
@@ -161,10 +152,7 @@ class StateLeaf(ArraysCache):
     left_padding = None
 
     def __init__(self, current: Current, leaf: int, size: int) -> None:
-        """Delegate to the state of `size` arrays that our cache keeps as `leaf`."""
-        self._current = current
-        self._leaf = leaf
-        self._size = size
+        self._current, self._leaf, self._size = current, leaf, size
 
     def __getitem__(self, index: int) -> mx.array | None:
         if not 0 <= index < self._size:  # ends an iteration over all arrays
@@ -206,18 +194,16 @@ class LeafList:
 
 
 class LeafPlan:
-    """Makes a leaf for each cache of a model and numbers its rows and states.
-
-    Attributes:
-        num_rows: Caches of keys and values so far.
-        num_states: Recurrent states so far.
-    """
+    """Makes a leaf for each cache of a model and numbers its rows and states."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
-        self.num_rows = 0
         self.num_states = 0
         self.row_leaves: list[RowsLeaf] = []
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row_leaves)
 
     @property
     def row_windows(self) -> Windows:
@@ -240,11 +226,9 @@ class LeafPlan:
             self.num_states += 1
             return StateLeaf(self._current, self.num_states - 1, len(cache.cache))
         if type(cache) in _ROW_CACHES:
-            self.num_rows += 1
             window = cache.max_size if isinstance(cache, RotatingKVCache) else None
-            made = RowsLeaf(self._current, self.num_rows - 1, window)
-            self.row_leaves.append(made)
-            return made
+            self.row_leaves.append(RowsLeaf(self._current, self.num_rows, window))
+            return self.row_leaves[-1]
         raise UnsupportedModelError(f"a cache of the type {type(cache).__name__} is not known")
 
 

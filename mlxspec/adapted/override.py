@@ -12,14 +12,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-Undo = Callable[[], None]
-"""Restores the original class of a module."""
-
-Around = Callable[..., Any]
-"""Called with the module's own call, then with the arguments of that call."""
-
-Place = tuple[str, Any, Any, Any]
-"""The location of a part of a model: its name, its container, its key there, and itself."""
+Undo = Callable[[], None]  # restores the original class of a module
+Around = Callable[..., Any]  # gets the module's own call, then the arguments of that call
+Place = tuple[str, Any, Any, Any]  # a part of a model: its name, container, key there, and itself
 
 
 def derived(kind: type, **attributes: Any) -> type:

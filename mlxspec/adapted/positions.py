@@ -97,17 +97,13 @@ class SharedAngles:
 
     @staticmethod
     def of(module: nn.Module, x: mx.array) -> "SharedAngles | None":
-        """Return the current angles of a module; None if it rotates only a part of each row."""
+        """Return the angles of a module now; None if it rotates only a part of each row."""
         if module.dims != x.shape[-1]:
             return None
         return SharedAngles(module.dims, float(module.base), float(module.scale))
 
     def rotate(self, x: mx.array, positions: int | mx.array, current: Current) -> mx.array:
-        """Return (B, H, L, D) rows, each rotated by its position; the dtype is kept.
-
-        `positions` is the position of the first of contiguous rows, or the positions of the
-        forward.
-        """
+        """Return (B, H, L, D) rows, each rotated by its position; the dtype is kept."""
         B, _, L, _ = x.shape
         key = (self, positions, L) if isinstance(positions, int) else (self, id(positions), B)
         if key not in current.angles:

@@ -15,8 +15,7 @@ from typing import Any
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import checks
 from mlxspec.progress import warn
-from mlxspec.text.chat_template import Message, Tools
-from mlxspec.text.template_guard import TemplateStoppedError
+from mlxspec.text.chat_template import Message, TemplateStoppedError, Tools
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 

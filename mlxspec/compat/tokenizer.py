@@ -8,8 +8,8 @@ from typing import Any
 from mlx_lm import tokenizer_utils
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from mlxspec.text.chat_template import refuse_powers, stopped_in_time
 from mlxspec.text.stream import TextStream
-from mlxspec.text.template_guard import refuse_powers, stopped_in_time
 from mlxspec.tokenizer import Tokenizer
 
 

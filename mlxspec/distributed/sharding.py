@@ -13,8 +13,7 @@ import mlx.nn as nn
 
 from mlxspec.distributed.exchange import gathered, told
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading import LoadedModel, Room, load_model
-from mlxspec.loading.checkpoint import Sharing
+from mlxspec.loading import LoadedModel, Room, Sharing, load_model
 from mlxspec.models import Model
 from mlxspec.models.sharding import shard
 from mlxspec.params import Options

@@ -1,9 +1,7 @@
 """What this machine admitted models of mlx-lm for, stored so that each is examined once.
 
-The key of an admission consists of the type, its source, its arguments, the versions and the
-device. A note also links each loaded folder or file to its key, so that lists of models can show
-the admission without loading the model. A note is ignored if the versions or the file have changed
-since.
+A note links each loaded folder or file to the key of its admission, so that lists of models can
+show it without loading the model. A note is ignored if versions or the file have changed since.
 """
 
 from contextlib import suppress
@@ -38,12 +36,10 @@ def stored() -> dict[str, Admission]:
 def load(key: str) -> Admission | None:
     """Return the admission of a key; None if there is none, or a damaged one."""
     with suppress(TypeError):
-        admission = Admission(**(_RECORDS.load(key) or {}))
-        is_known = admission.support in (*get_args(DraftSupport), None)
-        numbers = (admission.error, admission.seconds)
-        are_numbers = all(isinstance(number, int | float) for number in numbers)
-        if is_known and are_numbers and isinstance(admission.reason, str):
-            return admission
+        found = Admission(**(_RECORDS.load(key) or {}))
+        is_known = found.support in (*get_args(DraftSupport), None)
+        are_numbers = all(isinstance(x, int | float) for x in (found.error, found.seconds))
+        return found if is_known and are_numbers and isinstance(found.reason, str) else None
     return None
 
 

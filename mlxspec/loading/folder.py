@@ -6,17 +6,18 @@ not applied: a reply without settings is greedy, and a chat starts with them.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.errors import WARNING, UnsupportedModelError
-from mlxspec.loading.checkpoint import UNCHANGED, Changes, Checkpoint
+from mlxspec.errors import WARNING, UnsupportedModelError, UnsupportedOperationError
 from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.loading.tensor_files import read_safetensors
+from mlxspec.models.weights import Quantization
 from mlxspec.params.table import SAMPLING
 from mlxspec.progress import Say
 from mlxspec.tokenizer import MAX_TOKENS
@@ -32,6 +33,37 @@ TOKENIZER = "tokenizer.json"
 _HEADS = frozenset({"medusa_num_heads", "draft_vocab_size", "eagle_config"})  # settings of heads
 _STATED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a model's file or folder."""
+
+    config: dict[str, Any] = field(repr=False)  # the content of `config.json`
+    # By Hugging Face's name; a quantised one is `weight`, `scales` and usually `biases`.
+    tensors: dict[str, mx.array] = field(repr=False)
+    tokenizer: PreTrainedTokenizerFast = field(repr=False)
+    quantization: Quantization | None = None  # None if no tensor is quantised
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes to a stored model, and which stored version is loaded."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)  # replaces entries of config.json
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)  # and of tokenizer_config.json
+    revision: str | None = None  # branch, tag or commit; None for the cached or newest one
+
+    def check_source(self, path: Path) -> None:
+        """Raise UnsupportedOperationError if the tokenizer of such a file cannot be changed."""
+        if self.tokenizer and not path.is_dir():
+            raise UnsupportedOperationError(
+                f"tokenizer_config is not supported for {path.name}: a GGUF file describes its "
+                "tokenizer as a whole; give a model folder or a hub id"
+            )
+
+
+UNCHANGED = Changes()
 
 
 def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
@@ -112,10 +144,10 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the paths of the safetensors files of a folder that hold its model.
+    """Return the paths of a folder's safetensors: one whole file, those of the index, or all.
 
-    These are one whole file, the files of the index, or all files. An index that another program
-    left behind is ignored if the present parts are complete by their own numbering.
+    An index that another program left behind is ignored if the present parts are complete by their
+    own numbering.
     """
     whole = folder / "model.safetensors"
     if whole.is_file():
@@ -132,26 +164,38 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    weight_map = read_json(folder / _INDEX).get("weight_map")
-    names = weight_map.values() if isinstance(weight_map, dict) else [None]
-    are_own = [isinstance(name, str) and name == Path(name).name for name in names]
-    own = {str(name) for name, is_own in zip(names, are_own, strict=True) if is_own}
-    if not own or not all(are_own):
-        raise UnsupportedModelError(f"{folder / _INDEX} does not list files of its own folder")
-    paths = [folder / name for name in sorted(own)]
+    paths = indexed_files(folder, _INDEX)
+    if not all(map(is_there, paths)):
+        sets: dict[str, list[Path]] = {}
+        for path in sorted(folder.glob("model-*-of-*.safetensors")):
+            sets.setdefault(path.stem.rpartition("-")[2], []).append(path)
+        for count, parts in sets.items():
+            if count == f"{len(parts):05}":
+                return parts
+    check_there(folder, paths)
+    return paths
+
+
+def indexed_files(
+    folder: Path, index: str, choose: Callable[[Collection[str]], Collection[str]] = list
+) -> list[Path]:
+    """Return the paths of the files in which an index has the tensors that `choose` selects."""
+    weight_map = read_json(folder / index).get("weight_map")
+    files = weight_map if isinstance(weight_map, dict) else {}
+    are_own = [isinstance(name, str) and name == Path(name).name for name in files.values()]
+    if not files or not all(are_own):
+        raise UnsupportedModelError(f"{folder / index} does not list files of its own folder")
+    return [folder / name for name in sorted({files[name] for name in choose(files)})]
+
+
+def check_there(folder: Path, paths: Collection[Path]) -> None:
+    """Raise UnsupportedModelError with the names of the weight files that are missing."""
     missing = [path.name[:_SHOWN] for path in paths if not is_there(path)]
-    if not missing:
-        return paths
-    sets: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("model-*-of-*.safetensors")):
-        sets.setdefault(path.stem.rpartition("-")[2], []).append(path)
-    for count, parts in sets.items():
-        if count == f"{len(parts):05}":
-            return parts
-    raise UnsupportedModelError(
-        f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
-        "files): download the model again"
-    )
+    if missing:
+        raise UnsupportedModelError(
+            f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(paths)} weight "
+            "files): download it again"
+        )
 
 
 def is_there(path: Path) -> bool:

@@ -16,9 +16,10 @@ from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading.checkpoint import ALONE, UNCHANGED, Changes, Sharing
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
+    UNCHANGED,
+    Changes,
     as_list,
     read_config,
     read_folder,
@@ -73,6 +74,21 @@ class LoadedModel:
         )
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """How one process loads a model that it shares with others."""
+
+    size: int = 1  # number of processes
+    # Removes the parts that other processes keep, while the weights are lazy; returns how the model
+    # is shared, for display.
+    cut: Callable[[nn.Module], str] = lambda module: ""
+    # Returns the value of the first process in all of them; each calls it in the same order.
+    agree: Callable[[Any], Any] = lambda value: value
+
+
+ALONE = Sharing()
+
+
 def load_model(
     source: str | PathLike[str] | None = None,
     *,
@@ -99,11 +115,8 @@ def load_model(
         on_progress: Called with the downloaded bytes and all bytes during a download.
         say: Called with one line when something takes time.
 
-    Raises:
-        ModelNotFoundError: The model does not exist, or cannot be downloaded.
-        UnsupportedModelError: The model cannot be run, or does not fit in memory.
-        UnsupportedOperationError: A change is not possible for this kind of source.
-        MlxspecError: MLX is missing, or `MLXSPEC_BLAS` is invalid.
+    A model that does not exist is a ModelNotFoundError, one that cannot be run or does not fit in
+    memory an UnsupportedModelError, an impossible change an UnsupportedOperationError.
     """
     backend.check()
     found = find_source(source, on_progress, changes.revision)
@@ -147,10 +160,7 @@ def load_draft_model_file(path: str | PathLike[str], tokenizer: Tokenizer) -> Lo
 
 
 def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> LoadedModel:
-    """Return a model that mlx-lm has loaded as a target; its weights stay as they are.
-
-    `say` is called with one line when something takes time.
-    """
+    """Return a model that mlx-lm has loaded as a target; its weights stay as they are."""
     mlx_lm = import_module("mlxspec.loading.mlx_lm")
     with building_turn():
         model = mlx_lm.admitted(module, tokenizer, say)

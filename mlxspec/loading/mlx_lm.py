@@ -1,8 +1,6 @@
 """Models that mlx-lm runs: loaded by its loader, adapted, and admitted after an examination.
 
-The code of a model is mlx-lm's; code that comes with a checkpoint never runs. The result of an
-examination is stored for the type, its source, its arguments and the versions, so each is examined
-once per machine.
+The code of a model is mlx-lm's; code that comes with a checkpoint never runs.
 """
 
 import hashlib
@@ -29,8 +27,8 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import admissions
-from mlxspec.loading.checkpoint import ALONE, Checkpoint, Sharing
-from mlxspec.loading.folder import read_config, weight_files
+from mlxspec.loading.folder import Checkpoint, read_config, weight_files
+from mlxspec.loading.load import ALONE, Sharing
 from mlxspec.loading.ports import why_not_ours
 from mlxspec.models.weights import quantize, stored_type
 from mlxspec.progress import Say
@@ -195,8 +193,7 @@ def _stored_or_examined(
 def _key(module: nn.Module, shared: str = "") -> str | None:
     """Return what an examination depends on: type, source, arguments, weights, versions, device.
 
-    None if the source cannot be read, such as that of a class from an interactive session, or of
-    caches that were set on the model.
+    None if the source cannot be read: of a class from a notebook, of caches set on the model.
     """
     if "make_cache" in vars(module):
         return None

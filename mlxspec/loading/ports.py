@@ -1,9 +1,8 @@
 """Which code runs a model, our own port of its type or mlx-lm's, and what its config states.
 
-A config of our own types is complete. For other types only common names can be read, because
-mlx-lm's code decides the rest: sizes that are not stated are 0, and the size of keys and values is
-an upper bound. The source of mlx-lm is read, not imported: an import takes a second in every thread
-that lists models.
+For types that are not ours only common names can be read, because mlx-lm's code decides the rest:
+sizes that are not stated are 0, and the size of keys and values is an upper bound. The source of
+mlx-lm is read, not imported: an import takes a second in every thread that lists models.
 """
 
 import ast
@@ -23,10 +22,10 @@ from mlxspec.models.fields import MAX_INTEGER
 from mlxspec.models.weights import Quantization
 
 _MODEL = re.compile(r"^class Model\(|^from \S+ import .*\bModel\b", re.MULTILINE)
+_RENAMED = re.compile(r"^MODEL_REMAPPING = (\{.*?\})", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,99}")  # strict, because the type also becomes a file name
 
-StatedConfig = ModelConfig | AdaptedConfig
-"""The config of one of our ports, or what is known of another model before it is built."""
+StatedConfig = ModelConfig | AdaptedConfig  # of our ports, or of another model before it is built
 
 
 def is_runnable(kind: object) -> bool:
@@ -55,12 +54,8 @@ def _folder() -> Path | None:
 @cache
 def _renamed(folder: Path) -> frozenset[str]:
     """Return the types that mlx-lm's files cover under another name."""
-    for statement in ast.parse((folder / "utils.py").read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
-            names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
-            if "MODEL_REMAPPING" in names:
-                return frozenset(ast.literal_eval(statement.value))
-    return frozenset()
+    found = _RENAMED.search((folder / "utils.py").read_text(encoding="utf-8"))
+    return frozenset(ast.literal_eval(found[1])) if found else frozenset()
 
 
 def is_ours(config: Mapping[str, Any]) -> bool:

@@ -1,7 +1,6 @@
 """The cache folder, and small facts about this machine in it, by key, in one JSON file.
 
-They only save time: if the file cannot be read or written, the facts are computed again. Two
-processes that store a fact at the same time lose neither.
+They only save time: if the file cannot be read or written, the facts are computed again.
 """
 
 import json

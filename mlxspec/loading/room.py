@@ -18,8 +18,7 @@ from mlxspec.progress import Say
 
 _SAID_FROM = 2**30  # bytes: smaller models load in a moment
 
-MEMORY_TOKENS = 4096
-"""Tokens of a full cache that count; a shorter context counts in full."""
+MEMORY_TOKENS = 4096  # of a full cache that count; a shorter context counts in full
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
 def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda line: None) -> None:
     """Raise UnsupportedModelError if a model, its cache and other models do not fit in memory.
 
-    Loading the model reports an invalid file, not this function. `say` is called with one line that
-    states the memory of a large model.
+    An invalid file passes: loading it says more.
     """
     try:
         profile = read_profile(path)

@@ -11,7 +11,7 @@ from typing import Any
 from mlxspec.errors import OtherPortError, UnsupportedModelError
 from mlxspec.models.families import FAMILIES, read_num_layers
 from mlxspec.models.fields import MAX_INTEGER, Fields
-from mlxspec.models.scaling import ROPE_TYPES, read_rope_scaling, read_rope_theta
+from mlxspec.models.rope import read_rope_scaling, read_rope_theta
 from mlxspec.models.target_model import TargetConfig
 from mlxspec.params.checks import set_fields
 
@@ -21,17 +21,11 @@ class ModelConfig(TargetConfig):
     """All settings that define what a model of ours computes, except its weights.
 
     `model_type` is a key of `FAMILIES`; no number is 0.
-
-    Attributes:
-        rope_scaling: `rope_type` and its numbers (see `scaling.py`), or None.
-        tie_word_embeddings: Whether the embedding is also the output head.
-        output_bias: Whether the attention's output projection adds a bias.
-        mlp_bias: Whether the three projections of the MLP add one.
     """
 
-    rope_scaling: Mapping[str, Any] | None
-    tie_word_embeddings: bool
-    output_bias: bool
+    rope_scaling: Mapping[str, Any] | None  # `rope_type` and its numbers (see `rope.py`)
+    tie_word_embeddings: bool  # the embedding is also the output head
+    output_bias: bool  # of the attention's output projection
     mlp_bias: bool
 
     @property
@@ -57,16 +51,6 @@ class ModelConfig(TargetConfig):
             )
         if self.head_dim % 2:
             raise UnsupportedModelError(f"head_dim ({self.head_dim}) must be even to be rotated")
-        if len(self.layer_windows) != self.num_hidden_layers:
-            raise UnsupportedModelError(
-                f"layer_windows has {len(self.layer_windows)} entries; num_hidden_layers is "
-                f"{self.num_hidden_layers}"
-            )
-        if self.rope_scaling is not None and self.rope_scaling.get("rope_type") not in ROPE_TYPES:
-            raise UnsupportedModelError(
-                f"rope_scaling is {dict(self.rope_scaling)}; its rope_type must be one of "
-                f"{', '.join(ROPE_TYPES)}"
-            )
         one = 2 * self.num_key_value_heads * self.head_dim
         set_fields(
             self,
@@ -79,11 +63,7 @@ class ModelConfig(TargetConfig):
         """Return the model config of a parsed config.json.
 
         A missing or null key has the default of Hugging Face. Keys that do not change the
-        computation are ignored.
-
-        Raises:
-            UnsupportedModelError: The family, activation or rope type is not supported, a key
-                without a default is missing, or a value has the wrong type or range.
+        computation are ignored. All else is an UnsupportedModelError.
         """
         fields = Fields(config)
         model_type = fields.text("model_type")

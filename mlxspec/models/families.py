@@ -12,10 +12,7 @@ from typing import TypedDict
 from mlxspec.errors import OtherPortError
 from mlxspec.models.fields import Fields
 
-Windows = tuple[int | None, ...]
-
-MAX_LAYERS = 2**14
-"""More than any model has. Without it, a wrong number in a file would cost minutes of loops."""
+MAX_LAYERS = 2**14  # more than any model has; a wrong number would cost minutes of loops
 
 
 class Family(TypedDict):
@@ -26,7 +23,7 @@ class Family(TypedDict):
     attention_bias: bool
     output_bias: bool
     mlp_bias: bool
-    layer_windows: Windows
+    layer_windows: tuple[int | None, ...]
 
 
 def read_llama(fields: Fields) -> Family:
@@ -103,13 +100,13 @@ def _sliding_window(fields: Fields) -> int | None:
     return None if is_null else fields.integer("sliding_window", 4096)
 
 
-def _windows(fields: Fields, window: int | None, first: int) -> Windows:
+def _windows(fields: Fields, window: int | None, first: int) -> tuple[int | None, ...]:
     if fields.get("layer_types") is not None:
         return _stated_windows(fields, window)
     return tuple(window if index >= first else None for index in range(read_num_layers(fields)))
 
 
-def _stated_windows(fields: Fields, window: int | None) -> Windows:
+def _stated_windows(fields: Fields, window: int | None) -> tuple[int | None, ...]:
     """Return the windows that an explicit `layer_types` list defines."""
     allowed = {"full_attention": None, "attention": None, "sliding_attention": window}
     layer_types, num_layers = fields.get("layer_types"), read_num_layers(fields)

@@ -4,7 +4,6 @@ In Hugging Face a wrong value becomes a crash deep in the model. Here a missing 
 default, and any other value of the wrong type or range raises before a weight is loaded.
 """
 
-import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -21,14 +20,11 @@ class Fields:
     """The keys of one JSON object of a config.
 
     A method that returns a value raises UnsupportedModelError if the key is missing and has no
-    default, or if the value has the wrong type or range.
+    default, or if the value has the wrong type or range. The message starts with `place`, the file
+    and section, and ends with `advice`.
     """
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json", advice: str = ""):
-        """Wrap `values`.
-
-        Every error message starts with `place`, the file and section, and ends with `advice`.
-        """
         self._values = values
         self._place = place
         self._advice = f": {advice}" if advice else ""
@@ -41,27 +37,18 @@ class Fields:
         return self._values.get(key)
 
     def integer(
-        self,
-        key: str,
-        default: int | None = None,
-        *,
-        minimum: int = 1,
-        maximum: int = MAX_INTEGER,
+        self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_INTEGER
     ) -> int:
         """Return a whole number from `minimum` to `maximum`."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise self.refusal(key, f"a whole number of at least {minimum}")
-        if value > maximum:
-            raise self.refusal(key, f"a whole number of at most {maximum}")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self.refusal(key, f"a whole number from {minimum} to {maximum}")
         return value
 
     def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
         """Return a finite number greater than `above`."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.refusal(key, "a number")
-        if not above < value < math.inf or value > sys.float_info.max:
+        if type(value) not in (int, float) or not above < value <= sys.float_info.max:
             raise self.refusal(key, f"a finite number greater than {above:g}")
         return float(value)
 
@@ -85,10 +72,7 @@ class Fields:
         return Fields(value, f"{self._place}, {key}", self._advice.removeprefix(": "))
 
     def refusal(
-        self,
-        key: str,
-        allowed: str,
-        kind: type[UnsupportedModelError] = UnsupportedModelError,
+        self, key: str, allowed: str, kind: type[UnsupportedModelError] = UnsupportedModelError
     ) -> UnsupportedModelError:
         """Return the error with the value of `key` and the allowed values."""
         return kind(

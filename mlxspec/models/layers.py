@@ -78,15 +78,11 @@ class MLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and MLP, each normalised before and added to its input.
-
-    `window` is the number of latest tokens that it sees, or None for the whole past; it is the key
-    of its mask.
-    """
+    """Attention and MLP, each normalised before and added to its input."""
 
     def __init__(self, config: ModelConfig, rope: Rope, layer: int):
         super().__init__()
-        self.window = config.layer_windows[layer]
+        self.window = config.layer_windows[layer]  # latest tokens it sees; the key of its mask
         self.self_attn = Attention(config, rope, layer)
         self.mlp = MLP(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten
 
 from mlxspec.device import products
 from mlxspec.device.attention import SharedMask
@@ -40,10 +40,7 @@ class Backbone(nn.Module):
 
 
 class Model(nn.Module):
-    """A Llama, Mistral or Qwen2 model; properties as in `TargetModel`.
-
-    `lm_head` is missing if the embedding is the output head.
-    """
+    """A Llama, Mistral or Qwen2 model; properties as in `TargetModel`."""
 
     draft_support: DraftSupport = "tree"
     supports_batches = True
@@ -68,9 +65,7 @@ class Model(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        sizes: list[int] = []
-        tree_map(lambda array: sizes.append(array.nbytes), self.parameters())
-        return sum(sizes)
+        return sum(array.nbytes for array in dict(tree_flatten(self.parameters())).values())
 
     def embed(self, tokens: mx.array) -> mx.array:
         embeddings: mx.array = self.model.embed_tokens(tokens)

@@ -18,10 +18,7 @@ from mlxspec.models.model import Model
 
 
 class SummedLinear(nn.Module):
-    """A projection whose inputs are cut: it returns the sum over all ranks.
-
-    `part` is the projection of this rank's inputs, without a bias.
-    """
+    """A projection whose inputs are cut: it returns the sum over all ranks."""
 
     def __init__(self, part: nn.Module, group: mx.distributed.Group) -> None:
         super().__init__()
@@ -60,12 +57,9 @@ def _shard_attention(attention: Attention, group: mx.distributed.Group) -> None:
     part = share(attention.n_kv_heads, group.rank(), group.size())
     keys = _scaled(part, attention.head_dim)
     heads = _scaled(keys, per_group)
-    for projection, rows in (
-        (attention.q_proj, heads),
-        (attention.k_proj, keys),
-        (attention.v_proj, keys),
-    ):
-        _keep_outputs(projection, rows)
+    _keep_outputs(attention.q_proj, heads)
+    _keep_outputs(attention.k_proj, keys)
+    _keep_outputs(attention.v_proj, keys)
     whole = attention.n_heads * attention.head_dim
     attention["o_proj"] = _summed(attention.o_proj, heads, whole, group)
     attention.n_kv_heads = part.stop - part.start

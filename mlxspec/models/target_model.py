@@ -30,10 +30,7 @@ _WORDS: dict[DraftSupport, str] = {
 
 
 def drafts_in_words(support: DraftSupport, limits: str = "") -> str:
-    """Return the drafts that a model verifies, such as "draft chains (reason)".
-
-    `limits` is the reason why it verifies no others, or "".
-    """
+    """Return the drafts that a model verifies, and `limits`, why no others, for display."""
     return f"{_WORDS[support]} ({limits})" if limits else _WORDS[support]
 
 
@@ -49,43 +46,27 @@ def check_cache(model: "TargetModel", kinds: Collection[CacheKind]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetConfig:
-    """Facts of a target model; sizes with a default are 0 if mlx-lm's model does not name them.
-
-    Attributes:
-        model_type: Name of the family.
-        vocab_size: Width of the logits, V.
-        hidden_size: Width of the states that enter the head, D.
-        head_dim: Width of a key, needed to quantise it; need not be hidden_size / heads.
-        max_position_embeddings: Context length, in tokens.
-        layer_windows: The windows for which attention masks are made, in our own models one per
-            layer: the latest tokens that a token attends to (itself included), None for all.
-        eos_token_ids: Tokens that end a reply; empty if the config has none.
-        intermediate_size: Width inside an MLP.
-        num_key_value_heads: Key/value heads; a divisor of the query heads.
-        attention_bias: Whether the query, key and value projections add a bias.
-        rms_norm_eps: Added to the mean square before the square root; trained heads use it too.
-        rope_theta: Base of the rotary frequencies; trained heads use it too.
-        num_states: Recurrent states that a cache stores.
-        row_windows: Per pair of keys and values, the latest rows that a cache must keep; None for
-            all.
-        row_numbers: Numbers in the keys and values of one token, per pair of them.
-    """
+    """Facts of a target model; sizes with a default are 0 if mlx-lm's model does not name them."""
 
     model_type: str
-    vocab_size: int
-    hidden_size: int
+    vocab_size: int  # width of the logits, V
+    hidden_size: int  # width of the states that enter the head, D
     num_hidden_layers: int
-    head_dim: int
-    max_position_embeddings: int
+    head_dim: int  # width of a key, needed to quantise it; need not be hidden_size / heads
+    max_position_embeddings: int  # context length, in tokens
+    # The windows for which attention masks are made, in our own models one per layer: the latest
+    # tokens that a token attends to (itself included), None for all.
     layer_windows: tuple[int | None, ...]
-    eos_token_ids: tuple[int, ...]
-    intermediate_size: int = 0
+    eos_token_ids: tuple[int, ...]  # tokens that end a reply
+    intermediate_size: int = 0  # width inside an MLP
     num_attention_heads: int = 0
-    num_key_value_heads: int = 0
-    attention_bias: bool = False
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10_000.0
-    num_states: int = 0
+    num_key_value_heads: int = 0  # a divisor of the query heads
+    attention_bias: bool = False  # of the query, key and value projections
+    rms_norm_eps: float = 1e-5  # trained heads use it too
+    rope_theta: float = 10_000.0  # base of the rotary frequencies; trained heads use it too
+    num_states: int = 0  # recurrent states that a cache stores
+    # Per pair of keys and values: the latest rows that a cache must keep, None for all; and the
+    # numbers in those of one token.
     row_windows: tuple[int | None, ...] = ()
     row_numbers: tuple[int, ...] = ()
 
@@ -106,19 +87,12 @@ class TargetConfig:
 
 
 class TargetModel(Protocol):
-    """A network that reads tokens over a cache and returns hidden states, then logits.
+    """A network that reads tokens over a cache and returns hidden states, then logits."""
 
-    Attributes:
-        draft_support: The drafts that it can verify.
-        supports_batches: Whether one forward can run several sequences of different lengths.
-        draft_limits: Why it can verify no other drafts, for display; "" if it verifies all.
-        refused_caches: The kinds of cache over which it is not exact, and why, for display.
-    """
-
-    draft_support: DraftSupport
-    supports_batches: bool
-    draft_limits: str
-    refused_caches: Mapping[CacheKind, str]
+    draft_support: DraftSupport  # the drafts that it can verify
+    supports_batches: bool  # one forward can run several sequences of different lengths
+    draft_limits: str  # why it can verify no other drafts, for display
+    refused_caches: Mapping[CacheKind, str]  # over which it is not exact, and why, for display
 
     @property
     def config(self) -> TargetConfig:

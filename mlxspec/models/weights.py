@@ -32,21 +32,12 @@ def load_weights(
     cut: Callable[[], None] = lambda: None,
     fault: str = "it is not of the family that its config.json states, or it is incomplete",
 ) -> str:
-    """Load a checkpoint's tensors into a model; return the name of their stored type.
+    """Load a checkpoint's tensors into a model, in place; return the name of their stored type.
 
-    Args:
-        model: A model whose parameters have the names of the tensors; changed in place.
-        tensors: Arrays by name. Tables of rotary frequencies are ignored, and so is `lm_head` if
-            the model's head is tied to the embedding.
-        quantization: The format of quantised tensors.
-        dtype: Floating-point type of the model and its computations. None means float32 on a CPU,
-            and on a GPU the stored type of the embedding.
-        cut: Called while the weights are lazy, so that parts it removes are never in memory.
-        fault: What is wrong with a checkpoint of other tensors, for the message.
-
-    Raises:
-        UnsupportedModelError: Tensors are missing, unknown or of the wrong shape, or not quantised
-            as stated.
+    Tables of rotary frequencies are ignored, and so is `lm_head` if the model's head is tied to the
+    embedding. Other tensors than those of the model are an UnsupportedModelError, whose message
+    ends with `fault`. `dtype` None means float32 on a CPU, and on a GPU the stored type of the
+    embedding. `cut` is called while the weights are lazy: parts it removes are never in memory.
     """
     wanted = dict(tree_flatten(model.parameters()))
     is_tied = not any(name.startswith("lm_head.") for name in wanted)

@@ -1,12 +1,19 @@
 """A model's chat template: messages, tools and arguments to the text of a prompt.
 
-The template is a Jinja program from the same source as the model. It runs in Jinja's sandbox, and
-`template_guard` stops it after a time limit. Its syntax tree shows which names it reads.
+The template is a Jinja program from the same source as the model. Its syntax tree shows which names
+it reads. Jinja's sandbox protects files and Python's internals, but allows nested loops. So the
+thread that renders the template checks a clock between the lines of the template. The clock counts
+CPU time of the thread, so a busy or sleeping machine does not stop a good template. Powers are
+refused: a single one, on one line, can run for years.
 """
 
 import inspect
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import Any
 
 from jinja2 import Environment, TemplateError, meta, nodes
@@ -17,7 +24,6 @@ from transformers import PreTrainedTokenizerFast
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params.checks import is_list, wrong_type
 from mlxspec.text.prompt import check_utf8, is_utf8
-from mlxspec.text.template_guard import refuse_powers, stopped_in_time
 
 Message = Mapping[str, Any]
 """`role` and `content`, and other keys that the template reads, such as `tool_calls`."""
@@ -37,6 +43,10 @@ _REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 _GIVEN = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
 _OWN = frozenset({"messages", "raise_exception", "strftime_now"})
 """Names that this program provides to a template, in addition to those of transformers."""
+
+TIME_S = 10.0  # of CPU time; real templates take milliseconds
+_CODE = "<template>"  # Jinja's file name of compiled templates
+_LINES = 64  # template lines between two checks of the clock
 
 
 class ChatTemplate:
@@ -176,3 +186,45 @@ def _words(template: str) -> frozenset[str]:
     attributes = {found.attr for found in tree.find_all(nodes.Getattr)}
     texts = {found.value for found in tree.find_all(nodes.Const) if isinstance(found.value, str)}
     return frozenset(attributes | texts)
+
+
+# ---- templates that do not end ----------------------------------------------------------------
+
+
+class TemplateStoppedError(RuntimeError):
+    """A template ran for too long, or could do so."""
+
+
+def refuse_powers(template: str | Mapping[str, str]) -> None:
+    """Raise TemplateStoppedError if a template, or one of several, has a power (**)."""
+    templates = [template] if isinstance(template, str) else template.values()
+    if any(map(_takes_powers, templates)):
+        raise TemplateStoppedError("it uses powers (**), which may never end and no chat needs")
+
+
+@cache  # every turn checks the same template
+def _takes_powers(template: str) -> bool:
+    return any(token[1:] == ("operator", "**") for token in Environment().lex(template))
+
+
+@contextmanager
+def stopped_in_time() -> Iterator[None]:
+    """Raise TemplateStoppedError in the block when a template in it has run for `TIME_S`."""
+    end, num_lines = time.thread_time() + TIME_S, 0
+
+    def enter(frame: FrameType, event: str, argument: Any) -> Any:
+        return step if frame.f_code.co_filename == _CODE else None
+
+    def step(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal num_lines
+        num_lines += 1
+        if num_lines % _LINES == 0 and time.thread_time() > end:
+            raise TemplateStoppedError(f"it ran for more than {TIME_S:g} seconds and was stopped")
+        return step
+
+    before = sys.gettrace()  # that of a debugger, most likely
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -13,50 +13,39 @@ from operator import itemgetter
 
 from mlxspec.trace.events import Channel
 
-_PAIRS = (
+_MARKS = (
     ("<think>", "</think>"),
     ("<longcat_think>", "</longcat_think>"),
     ("<|think:start|>", "<|think:end|>"),
     ("<|channel>thought", "<channel|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|start|>assistant"),
 )
-"""Opening and closing marks of the models in use."""
-
-_BETWEEN = {"<|channel|>analysis<|message|>": "<|start|>assistant"}
-"""The mark before the closing one, if the answer is a separate message."""
+"""Opening and closing marks of the models in use, and one before the closing one, if the answer is
+a separate message."""
 
 _CONTROL = re.compile(r"<[^<>]+>")
 
 
 @dataclass(frozen=True)
 class ReasoningMarks:
-    """The marks around the reasoning of a model.
-
-    Attributes:
-        borders: The channel that starts after each mark, by the tokens of the mark.
-    """
+    """The marks around the reasoning of a model."""
 
     start: str
     end: str
-    borders: Mapping[tuple[int, ...], Channel]
+    borders: Mapping[tuple[int, ...], Channel]  # what starts after each mark, by its tokens
     start_tokens: tuple[int, ...]
 
     @classmethod
     def of(
         cls, vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]
     ) -> "ReasoningMarks | None":
-        """Return the marks of a tokenizer; None for a model that does not reason.
-
-        `vocabulary` maps the texts of its tokens to their ids. `encode` adds no start token.
-        """
-        for start, end in _PAIRS:
-            between = _BETWEEN.get(start)
-            marks = (start, end, between) if between else (start, end)
+        """Return the marks of a tokenizer, None for a model without; `encode` adds no start."""
+        for marks in _MARKS:
             if all(part in vocabulary for mark in marks for part in _CONTROL.findall(mark)):
                 tokens = [tuple(encode(mark)) for mark in marks]
                 borders: dict[tuple[int, ...], Channel] = dict.fromkeys(tokens[1:], "answer")
-                return cls(start, end, {tokens[0]: "reasoning", **borders}, tokens[0])
+                return cls(*marks[:2], {tokens[0]: "reasoning", **borders}, tokens[0])
         return None
 
     def is_open_after(self, prompt: Sequence[int], token_bytes: Callable[[int], bytes]) -> bool:
@@ -105,10 +94,7 @@ class ChannelTracker:
         prompt: Sequence[int],
         token_bytes: Callable[[int], bytes],
     ) -> None:
-        """Start a reply; without marks, every token belongs to the answer.
-
-        `token_bytes` returns the UTF-8 bytes of a token.
-        """
+        """Start a reply; without marks, every token belongs to the answer."""
         self._borders = {} if marks is None else marks.borders
         is_open = marks is not None and marks.is_open_after(prompt, token_bytes)
         self._channel: Channel = "reasoning" if is_open else "answer"

@@ -15,11 +15,7 @@ _SIGNS = range(0xD800, 0xE000)  # halves of surrogate pairs, which decoded text 
 
 
 class TextStream:
-    """Turns token ids into text, token by token.
-
-    Attributes:
-        ended_by: The stop string that was found, or ""; it and all text after it is dropped.
-    """
+    """Turns token ids into text, token by token."""
 
     def __init__(
         self,
@@ -43,7 +39,7 @@ class TextStream:
         self._ends = {form: string for string in stop for form in (_signed(string, signs), string)}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        self.ended_by = ""
+        self.ended_by = ""  # the stop string that was found; it and all after it is dropped
 
     def push(self, token: int) -> str:
         """Return the text that `token` completes."""

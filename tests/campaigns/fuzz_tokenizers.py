@@ -12,11 +12,11 @@ from random import Random
 from mlxspec.errors import MlxspecError
 from mlxspec.loading.profile import tokenizer_of
 from mlxspec.models import ModelConfig
-from mlxspec.text import template_guard
+from mlxspec.text import chat_template
 from tests.campaigns.fuzz_damage import damaged_json, hostile_value
 from tests.support.model_folders import save_folder, tiny_config
 
-template_guard.TIME_S = 0.5  # of the many that run on
+chat_template.TIME_S = 0.5  # of the many that run on
 
 
 class TokenizerTarget:

@@ -8,7 +8,7 @@ from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.text import template_guard
+from mlxspec.text import chat_template
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.events import TurnStarted
 from tests.support.adversaries import RandomTrees
@@ -60,7 +60,7 @@ def test_a_system_prompt_with_a_role_of_its_own_keeps_it():
 
 
 def test_a_template_that_runs_too_long_is_not_tried_with_other_forms(monkeypatch):
-    monkeypatch.setattr(template_guard, "TIME_S", 0.05)
+    monkeypatch.setattr(chat_template, "TIME_S", 0.05)
     rounds = "{% for a in range(9999) %}\n{% for b in range(9999) %}\n{% endfor %}{% endfor %}"
     tokenizer = reasoning_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}" + rounds)
     tried, render = [], tokenizer.render_chat

@@ -129,7 +129,7 @@ def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
         ("exit", {"num_blocks": 2}, "lacks blocks.1.down_proj.weight"),
         ("medusa", {"num_layers": 10**12}, "num_layers"),
         ("eagle", {"num_layers": 10**12}, "num_layers"),
-        ("eagle", {"head_dim": 10**9}, "'head_dim' is 1000000000; it must be a whole number of at"),
+        ("eagle", {"head_dim": 10**9}, "'head_dim' is 1000000000; it must be a whole number from"),
         ("exit", {"quantization": 4}, "quantization"),
         ("exit", {"intermediate_size": 2**40}, "'intermediate_size' is 1099511627776; it must be"),
         ("medusa", {"hidden_size": 10**12}, "hidden_size"),

@@ -327,7 +327,7 @@ LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% e
 
 
 def test_a_template_that_runs_on_is_stopped(monkeypatch):
-    monkeypatch.setattr("mlxspec.text.template_guard.TIME_S", 0.05)
+    monkeypatch.setattr("mlxspec.text.chat_template.TIME_S", 0.05)
     tokenizer = Tokenizer(byte_level(chat_template=LOOPS))
     with pytest.raises(UnsupportedOperationError, match=r"ran for more than 0\.05 seconds"):
         tokenizer.render_chat(MESSAGES)

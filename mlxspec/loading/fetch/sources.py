@@ -1,9 +1,8 @@
 """Where models lie: from a name to a path, and all models on this disk.
 
-A name is the default, a folder, a GGUF file, a hub id, or that of a model of another program. LM
-Studio keeps models in one folder per publisher. Ollama keeps GGUF files without a name; its
-manifests map names to files. Other GGUF files are in a few usual folders. A file that several
-programs share is one model, under the first of its names.
+LM Studio keeps models in one folder per publisher. Ollama keeps GGUF files without a name; its
+manifests map names to files. A file that several programs share is one model, under the first of
+its names.
 """
 
 import json
@@ -84,9 +83,7 @@ def find_source(
 def find_local(source: str) -> Source | None:
     """Return the location of a model on this disk; None if it is missing or the name is invalid."""
     if source == "" or _word_of(source) == "default":
-        path = default_model.default_model_path()
-        here = default_model.has_default_model()
-        return Source(path, DEFAULT_MODEL, default_model.SHA256) if here else None
+        return find_source("default") if default_model.has_default_model() else None
     try:
         if not HUB_ID.fullmatch(source) or Path(expanduser(source)).exists():
             return find_source(source)

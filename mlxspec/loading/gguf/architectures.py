@@ -71,26 +71,16 @@ _Settings = Callable[[Fields, dict[str, Any], Factors], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture.
+    """One architecture."""
 
-    Attributes:
-        model_type: Its `model_type` in a config.json.
-        names: Its tensors whose names differ from Llama's.
-        settings: Returns the settings of its config that Llama does not have.
-        is_permuted: Whether query and key rows are in the order of interleaved pairs.
-        adds_one: Whether norm weights are stored with one added.
-        rotates_part: Whether it may rotate only the first part of a head.
-        epsilon: Metadata key of the epsilon of its norms.
-    """
-
-    model_type: str
-    names: Mapping[str, str] = field(default_factory=dict)
-    settings: _Settings = lambda fields, config, factors: {}
-    is_permuted: bool = False
-    adds_one: bool = False
+    model_type: str  # in a config.json
+    names: Mapping[str, str] = field(default_factory=dict)  # those that differ from Llama's
+    settings: _Settings = lambda fields, config, factors: {}  # those that Llama does not have
+    is_permuted: bool = False  # query and key rows are in the order of interleaved pairs
+    adds_one: bool = False  # norm weights are stored with one added
     has_experts: bool = False
-    rotates_part: bool = False
-    epsilon: str = "attention.layer_norm_rms_epsilon"
+    rotates_part: bool = False  # it may rotate only the first part of a head
+    epsilon: str = "attention.layer_norm_rms_epsilon"  # metadata key of that of its norms
 
 
 def _llama(fields: Fields, config: dict[str, Any], factors: Factors) -> dict[str, Any]:

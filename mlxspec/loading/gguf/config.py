@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.gguf.architectures import ARCHITECTURES, FUSED_MLP, Architecture, Factors
+from mlxspec.loading.gguf.architectures import ARCHITECTURES, Architecture, Factors
 from mlxspec.loading.gguf.header import GgufHeader
 from mlxspec.loading.gguf.tokenizer import eos_token_ids
 from mlxspec.models.fields import Fields
@@ -39,7 +39,7 @@ def check_architecture(path: Path, header: GgufHeader) -> str:
 
 
 def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, Any]:
-    """Return the config of a file, checked against the shapes of its tensors.
+    """Return the config of a file; whether its tensors agree, the model checks that is built.
 
     `factors` are its tensors of rotary factors, empty if they are not known.
     """
@@ -72,7 +72,11 @@ def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, A
         theta, divisors = config["rope_theta"], factors[ROPE_FACTORS]
         config["rope_scaling"] = _llama3_scaling(path, theta, head_dim, divisors)
     config |= architecture.settings(fields, config, factors)
-    _check_shapes(path, header, architecture, config)
+    if config["num_hidden_layers"] > len(tensors):  # a layer has one at least
+        raise UnsupportedModelError(
+            f"{path} states {config['num_hidden_layers']} layers and holds {len(tensors)} tensors: "
+            "download it again"
+        )
     return config
 
 
@@ -114,11 +118,7 @@ def _stated_scaling(fields: Fields) -> dict[str, Any] | None:
 def _llama3_scaling(
     path: Path, theta: float, head_dim: int, factors: Sequence[float]
 ) -> dict[str, Any]:
-    """Return the settings of Llama 3 that give the factors of a file.
-
-    `theta` is the base of the frequencies; each of the head_dim / 2 frequencies has a factor, its
-    divisor.
-    """
+    """Return the settings of Llama 3 that give the factors of a file, one divisor a frequency."""
     scaling = {
         "rope_type": "llama3",
         "factor": max(factors),
@@ -126,10 +126,10 @@ def _llama3_scaling(
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    plain = inverse_frequencies(head_dim, theta, None)
-    is_of_llama3 = len(factors) == len(plain) and all(factor >= 1 for factor in factors)
+    # The length comes first: a file can state heads of any width.
+    is_of_llama3 = 2 * len(factors) == head_dim and all(factor >= 1 for factor in factors)
     if is_of_llama3:
-        scaled = inverse_frequencies(head_dim, theta, scaling)
+        plain, scaled = (inverse_frequencies(head_dim, theta, way) for way in (None, scaling))
         is_of_llama3 = np.allclose(np.divide(plain, scaled), factors, rtol=_TOLERANCE, atol=0)
     if not is_of_llama3:
         raise UnsupportedModelError(
@@ -137,39 +137,3 @@ def _llama3_scaling(
             "such a scaling cannot be run"
         )
     return scaling
-
-
-def _check_shapes(
-    path: Path, header: GgufHeader, architecture: Architecture, config: dict[str, Any]
-) -> None:
-    """Refuse numbers that contradict the tensors, before a model is built from them."""
-    num_layers = config["num_hidden_layers"]
-    for name, shape in _expected_shapes(architecture, config).items():
-        found = header.tensors.get(name)
-        if found is None or found.shape != shape or num_layers > len(header.tensors):
-            raise UnsupportedModelError(
-                f"{path} states {num_layers} layers and, by that, a tensor {name} of the shape "
-                f"{shape}; it holds {found.shape if found else 'none'}"
-            )
-
-
-def _expected_shapes(
-    architecture: Architecture, config: dict[str, Any]
-) -> dict[str, tuple[int, ...]]:
-    hidden_size, head_dim = config["hidden_size"], config["head_dim"]
-    queries = config["num_attention_heads"] * head_dim
-    keys = config["num_key_value_heads"] * head_dim
-    expected: dict[str, tuple[int, ...]]
-    expected = {"token_embd.weight": (config["vocab_size"], hidden_size)}
-    if "attn_qkv" in architecture.names:
-        expected["blk.0.attn_qkv.weight"] = (queries + 2 * keys, hidden_size)
-    else:
-        expected["blk.0.attn_q.weight"] = (queries, hidden_size)
-        expected["blk.0.attn_k.weight"] = (keys, hidden_size)
-    last = f"blk.{config['num_hidden_layers'] - 1}"
-    if architecture.has_experts:
-        experts = config["num_experts"], config["moe_intermediate_size"], hidden_size
-        return {**expected, f"{last}.ffn_up_exps.weight": experts}
-    is_fused = architecture.names.get("ffn_up") == FUSED_MLP["ffn_up"]
-    inner = config["intermediate_size"] * (2 if is_fused else 1)
-    return {**expected, f"{last}.ffn_up.weight": (inner, hidden_size)}

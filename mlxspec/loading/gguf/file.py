@@ -4,10 +4,9 @@ llama.cpp permutes the rows of the query and key projections of some architectur
 rotary embeddings. This module reverses the permutation, also for quantised triples, because all
 parts of a triple have the same rows.
 
-Types that are MLX's affine format stay packed (`triples.py`). The package `gguf` decodes all others
-to floating-point numbers. Both go in chunks, because intermediate results are many times as large
-as the blocks. (MLX's own GGUF reader is not used: it opens the file for writing and does not check
-its header.)
+Types that are MLX's affine format stay packed (`triples.py`). The package `gguf` decodes all
+others. Both go in chunks, because intermediate results are many times as large as the blocks.
+(MLX's own GGUF reader is not used: it opens the file for writing and does not check its header.)
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from mlxspec.device import backend
-from mlxspec.loading.checkpoint import Checkpoint
+from mlxspec.loading.folder import Checkpoint
 from mlxspec.loading.gguf.architectures import (
     ARCHITECTURES,
     LONG_FACTORS,

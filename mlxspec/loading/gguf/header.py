@@ -1,9 +1,8 @@
 """Read the header of a GGUF file, and check every length, shape and offset.
 
-Files come from strangers and can be incomplete. `_HEADER_LIMIT` bounds the parser's time and
-memory, and all tensors of the result are inside the file. (The reader of the package `gguf` checks
-none of this, and takes twenty times as long, because it makes an array of every string. The package
-knows the types of tensors by their numbers.)
+`_HEADER_LIMIT` bounds the parser's time and memory, and all tensors of the result are inside the
+file. (The reader of the package `gguf` checks none of this, and takes twenty times as long, because
+it makes an array of every string.)
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -46,18 +45,12 @@ class TensorType:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor of the file.
-
-    Attributes:
-        shape: Shape as in MLX: rows first.
-        type: How its items are stored.
-        offset: Its first byte in the file.
-    """
+    """One tensor of the file."""
 
     path: Path
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # as in MLX: rows first
     type: TensorType
-    offset: int
+    offset: int  # of its first byte in the file
     n_bytes: int
 
 

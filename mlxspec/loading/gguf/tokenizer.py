@@ -39,7 +39,6 @@ _CASED = (  # capitals start a word, and a contraction stays with its word
     + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-
 _GPT2, _SMOLLM = ("gpt-2", "exaone4"), ("smollm", "starcoder", "refact")
 _LLAMA3 = ("llama-bpe", "llama3")  # these do not split a word that is a token
 _QWEN2 = ("qwen2", "deepseek-r1-qwen")
@@ -131,11 +130,10 @@ def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
 
 
 def _sentencepiece(vocabulary: "_Vocabulary", *, space_first: bool) -> Tokenizer:
-    """Return the tokenizer of pieces and their scores.
+    """Return the tokenizer of pieces, whose scores give the merges of byte-pair encoding.
 
-    Two pieces can merge if their concatenation is a piece, and the merge with the best score comes
-    first. So the merges of byte-pair encoding follow from the scores. Bytes without a piece become
-    <0x00> ... <0xFF>. `space_first` adds a space before the text.
+    Two pieces can merge if their concatenation is a piece; the best score comes first. Bytes
+    without a piece become <0x00> ... <0xFF>. `space_first` adds a space before the text.
     """
     ids, unknown = vocabulary.ids, vocabulary.token("unknown_token_id")
     merges = _merges(vocabulary.scores(), ids)

@@ -23,7 +23,7 @@ from mlxspec.loading.heads.stored import (
 )
 from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
-from mlxspec.models.scaling import read_rope_scaling, read_rope_theta
+from mlxspec.models.rope import read_rope_scaling, read_rope_theta
 
 _BUNDLED_NOTE = (
     "these heads were trained together with their target, whose weights changed: the target must "

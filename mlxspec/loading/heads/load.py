@@ -18,7 +18,13 @@ from mlxspec.device import backend
 from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading.fetch.hub import cached_folder
 from mlxspec.loading.fetch.sources import HUB_ID, Source, find_source
-from mlxspec.loading.folder import CONFIG, is_there, read_config, read_json, weight_files
+from mlxspec.loading.folder import (
+    CONFIG,
+    check_there,
+    indexed_files,
+    read_config,
+    weight_files,
+)
 from mlxspec.loading.heads.file import HEADS, HeadCheckpoint, read_drafter_file
 from mlxspec.loading.heads.layouts import is_bundled, parse_layout
 from mlxspec.loading.heads.torch_file import read_torch_file
@@ -32,19 +38,12 @@ _INDEX = "pytorch_model.bin.index.json"
 
 
 def load_head(
-    source: str | PathLike[str],
-    target: TargetConfig,
-    *,
-    on_progress: Progress | None = None,
+    source: str | PathLike[str], target: TargetConfig, *, on_progress: Progress | None = None
 ) -> HeadCheckpoint:
     """Load a trained head for a target, from a folder, a file or a hub id.
 
-    `on_progress` is called with the downloaded bytes and all bytes during a download.
-
-    Raises:
-        ModelNotFoundError: The head does not exist, or cannot be downloaded.
-        UnsupportedModelError: The head is damaged, or of no known layout. Whether it fits the
-            target, its network checks.
+    A head that is damaged or of no known layout is an UnsupportedModelError. Whether it fits the
+    target, its network checks.
     """
     backend.check()
     found = find_head(source, on_progress)
@@ -130,42 +129,24 @@ def _weight_paths(folder: Path) -> list[Path]:
             return [folder / name]
     if any(folder.glob("*.safetensors*")):
         return weight_files(folder)
-    names = _indexed(folder) if (folder / _INDEX).is_file() else _loose(folder)
-    missing = [name for name in names if not is_there(folder / name)]
-    if missing:
-        raise UnsupportedModelError(
-            f"{folder} lacks {', '.join(missing[:4])} ({len(missing)} of {len(names)} weight "
-            "files): download the head again"
-        )
-    return [folder / name for name in names]
+    if (folder / _INDEX).is_file():  # of a bundled checkpoint, only the shards with heads
+        paths = indexed_files(folder, _INDEX, _heads_first)
+        check_there(folder, paths)
+        return paths
+    return [_loose(folder)]
 
 
-def _indexed(folder: Path) -> list[str]:
-    """Return the shards of an index; of a bundled checkpoint, only those with heads."""
-    try:
-        weight_map = read_json(folder / _INDEX)["weight_map"]
-        shards = {str(name): Path(file).name for name, file in weight_map.items()}
-    except (LookupError, TypeError, AttributeError) as error:
-        raise UnsupportedModelError(
-            f"{folder / _INDEX} cannot be read ({error}): download it again"
-        ) from error
-    return sorted({shards[name] for name in _heads_first(shards)})
-
-
-def _loose(folder: Path) -> list[str]:
+def _loose(folder: Path) -> Path:
     if (folder / "pytorch_model.bin").is_file():
-        return ["pytorch_model.bin"]
-    names = sorted(
-        path.name
-        for path in folder.iterdir()
-        if path.suffix in _PICKLED and not path.name.startswith(_NOT_WEIGHTS)
-    )
+        return folder / "pytorch_model.bin"
+    paths = [path for path in folder.iterdir() if path.suffix in _PICKLED]
+    names = sorted(path.name for path in paths if not path.name.startswith(_NOT_WEIGHTS))
     if len(names) != 1:
         raise UnsupportedModelError(
             f"{folder} holds no weights of a head: a .safetensors, .bin or .pt file is looked for"
             + (f", and {', '.join(names[:4])} are too many" if names else "")
         )
-    return names
+    return folder / names[0]
 
 
 def _heads_first(names: Collection[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """The tensors in heads of other projects: their names, and what each becomes.
 
-Medusa (Cai et al. 2024, https://arxiv.org/abs/2401.10774): residual blocks x + SiLU(W x + b), then
-an output layer of each head's own or the target's.
+Medusa (Cai et al. 2024, https://arxiv.org/abs/2401.10774):
 
     {i}.{j}.linear.*, {i}.{L}.weight     the authors' file; heads and layers are counted by names,
                                          because published configs state too few
@@ -10,17 +9,13 @@ an output layer of each head's own or the target's.
     blocks.{i}.layers.{j}.*, lm_heads    vLLM's file, usually with a reduced vocabulary
 
 EAGLE-1 and EAGLE-2, whose weights are the same (Li et al. 2024, https://arxiv.org/abs/2401.15077):
-one decoder layer over fc([embedding of token t+1; final state of token t]), without a norm before
-its attention.
 
     fc.*, layers.{i}.*                   the authors; fc.bias and q/k/v biases if present
     model.*, lm_head, token_map          vLLM's copy
     fusion_fc.*, transformer.*           speculators, with norms after the embedding, before the
                                          attention and before the head if `layernorms` is true
 
-EAGLE-3 (Li et al. 2025, https://arxiv.org/abs/2503.01840): one decoder layer over
-[norm(embedding of token t+1); norm(g)]; `fc` computes g from states that enter some layers of the
-target.
+EAGLE-3 (Li et al. 2025, https://arxiv.org/abs/2503.01840):
 
     midlayer.* or layers.0.*             the authors, SpecForge, AngelSlim, NVIDIA
     layers.0.*, nested config            speculators

@@ -18,7 +18,6 @@ import struct
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +51,7 @@ def read_torch_file(
 ) -> dict[str, mx.array]:
     """Return the tensors of a `.bin` or `.pt` file by name, in their stored types.
 
-    `torch.save` of PyTorch 1.6 or later must have written the file from a dict of tensors. `choose`
-    selects the names to read from the names of all tensors; other tensors use no memory.
+    `choose` selects names of tensors; others use no memory.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -77,8 +75,7 @@ class _Storage(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(NamedTuple):
     """Offset, shape and strides of a tensor in its storage, in items."""
 
     storage: _Storage
@@ -229,7 +226,7 @@ def _views(content: Any) -> dict[str, _View]:
     if not isinstance(content, dict):
         raise TypeError(f"it holds {type(content).__name__}, not a dict of tensors")
     for name, value in content.items():
-        if isinstance(value, dict | list | tuple) and not isinstance(value, _Storage):
+        if isinstance(value, dict | list | tuple) and not isinstance(value, _Storage | _View):
             raise TypeError(f"{name!r} is {type(value).__name__}, not a tensor")
     return {str(name): value for name, value in content.items() if isinstance(value, _View)}
 
