@@ -22,8 +22,7 @@ from textual.widgets import Input, TextArea
 from mlxspec_app.settings.file import Settings, SettingsError, with_value
 from mlxspec_app.settings.keys.choices import usable_keys
 from mlxspec_app.settings.rules import Value
-from mlxspec_app.text.ascii_filter import AsciiFilter
-from mlxspec_app.text.glyphs import terminal_takes_unicode
+from mlxspec_app.text.glyphs import AsciiFilter, terminal_takes_unicode
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.themes import THEMES, fallback_colours
 from mlxspec_app.themes.choice import theme_for

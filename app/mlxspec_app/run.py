@@ -21,7 +21,7 @@ from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.sessions.servers import FeedItem
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.text.word_wrap import wrapped
+from mlxspec_app.text.word_wrap import WordWrapper
 from mlxspec_app.user_data import UserData
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _leave(state: ChatState, code: int) -> int:
     text = as_plain_text(state.messages)
     if text:
         if sys.stdout.isatty():
-            text = wrapped(text, get_terminal_size().columns)
+            wrapper = WordWrapper(get_terminal_size().columns)
+            text = wrapper.add(text) + wrapper.end()
         encoding = sys.stdout.encoding  # it may lack characters of the reply
         print(text.encode(encoding, "replace").decode(encoding))
     if state.phase == "failed":

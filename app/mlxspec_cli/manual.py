@@ -7,7 +7,7 @@ from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS, Command
 from mlxspec_app.settings.file import Settings, value_of
-from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.choices import key_list
 from mlxspec_app.settings.keys.tables import (
     CHAT,
     FIND,

@@ -22,7 +22,7 @@ from mlxspec_app.conversation.events import AlternativesFound, ChatCut, ReplyDis
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import Branch, FindAlternatives
 from mlxspec_app.conversation.tokens import facts_of
-from mlxspec_app.export import animation, film, html, markdown, picture
+from mlxspec_app.export import film, html, markdown, svg
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.timeline import Timeline
@@ -222,8 +222,10 @@ def test_a_replay_shows_the_kept_text_before_the_first_round():
     assert len(timeline.rounds) == 2
 
 
-@pytest.mark.parametrize("exporter", [animation, film, html, markdown, picture])
+@pytest.mark.parametrize(
+    "exporter", [svg.animation, film.render, html.render, markdown.render, svg.picture]
+)
 def test_every_export_has_the_kept_text_and_says_what_it_is(exporter):
-    written = exporter.render(Recording.of("t", EVENTS))
+    written = exporter(Recording.of("t", EVENTS))
     assert all(word in written for word in ("Once", "sea"))
-    assert exporter is film or "kept" in written
+    assert exporter is film.render or "kept" in written

@@ -45,7 +45,7 @@ def test_an_unknown_format_is_refused():
 
 def test_a_name_that_is_taken_is_not_taken_again(folder):
     for expected in ("our-sea.md", "our-sea-2.md", "our-sea-3.md"):
-        assert str(file_away(read_order("md"), make_fake.chat(), "Our  SEA!").path) == expected
+        assert str(file_away(read_order("md"), make_fake.chat(), "Our  SEA!")[0]) == expected
     assert len(list(folder.iterdir())) == 3
 
 
@@ -65,8 +65,8 @@ def test_a_file_is_named_after_the_title(title, stem):
 
 @pytest.mark.parametrize("name", ["svg", "html", "cast", "animation"])
 def test_the_title_is_that_of_the_chat_and_not_of_the_file(name, folder):
-    filed = file_away(read_order(f"{name} some.file"), make_fake.chat(), "Our sea")
-    text = filed.path.read_text(encoding="utf-8")
+    path, _ = file_away(read_order(f"{name} some.file"), make_fake.chat(), "Our sea")
+    text = path.read_text(encoding="utf-8")
     assert "Our sea" in text
     assert "some" not in text.split("</title>")[0].split("<title>")[-1][:20]
 
@@ -91,9 +91,9 @@ def test_a_file_that_is_there_stays_unless_the_order_says_otherwise(folder):
     with pytest.raises(FileExistsError):
         file_away(read_order("md mine.md"), make_fake.chat())
     assert mine.read_text() == "mine"
-    filed = file_away(read_order("md mine.md --force"), make_fake.chat())
+    _, size = file_away(read_order("md mine.md --force"), make_fake.chat())
     assert mine.read_text().startswith("## You")
-    assert filed.size == mine.stat().st_size
+    assert size == mine.stat().st_size
 
 
 ON_A_FULL_DISK = """
@@ -126,7 +126,7 @@ def test_a_full_disk_costs_no_file_that_was_there(folder):
 
 def test_a_file_in_the_home_folder_can_be_named(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
-    assert file_away(read_order("md ~/a.md"), make_fake.chat()).path == folder / "a.md"
+    assert file_away(read_order("md ~/a.md"), make_fake.chat())[0] == folder / "a.md"
 
 
 def test_a_chat_without_a_reply_makes_no_file(folder):

@@ -132,7 +132,7 @@ class StoreTarget:
             connection.close()
 
     def _use(self, writer: Writer, folder: Path) -> None:
-        writer.count()
+        writer.overview()
         writer.search('hello "good day"')
         writer.recent_turns()
         for summary in writer.recent():

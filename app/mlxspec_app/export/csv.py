@@ -9,60 +9,36 @@ How formulas start: https://owasp.org/www-community/attacks/CSV_Injection
 
 import csv
 import re
+from collections import Counter
+from collections.abc import Callable
 from io import StringIO
 
-from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.text.safe_text import safe_line
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # full-width signs too
-COLUMNS = (
-    "reply",
-    "round",
-    "time_s",
-    "drafted_nodes",
-    "draft_depth_tokens",
-    "accepted_tokens",
-    "emitted_tokens",
-    "ended_by",
-    "draft_ms",
-    "target_ms",
-    "rolled_back_rows",
-    "context_tokens",
-    "sources",
-)
-"""`time_s` counts from the start of the reply; `ended_by` is the kind of the last token; `sources`
-are the drafters of the accepted nodes, with the number of nodes."""
 
 
 def render(recording: Recording) -> str:
     """Return the rounds of all replies as comma-separated values with a header row."""
     out = StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(COLUMNS)
+    table.writerow(["reply", *_COLUMNS])
     for number, reply in enumerate(recording.replies, 1):
-        table.writerows([number, *_values(round_)] for round_ in reply.rounds)
+        for round_ in reply.rounds:
+            table.writerow([number, *(value_of(round_) for value_of in _COLUMNS.values())])
     return out.getvalue()
 
 
-def _values(round_: Round) -> list[object]:
-    verdict = round_.verdict
-    sources = [source for source in round_.sources if source]
-    return [
-        verdict.r,
-        f"{verdict.ts:.6f}",
-        len(round_.nodes),
-        round_.depth,
-        round_.accepted,
-        len(verdict.emit),
-        _text(verdict.emit[-1].kind) if verdict.emit else "",
-        f"{round_.draft.ms if round_.draft is not None else 0.0:.3f}",
-        f"{verdict.ms:.3f}",
-        verdict.rollback if isinstance(verdict, DraftVerified) else 0,
-        verdict.context,
-        _text(" ".join(f"{name}:{sources.count(name)}" for name in sorted(set(sources)))),
-    ]
+def _ended_by(round_: Round) -> str:
+    return _text(round_.verdict.emit[-1].kind) if round_.verdict.emit else ""
+
+
+def _sources(round_: Round) -> str:
+    """Return the drafters of the accepted nodes, with the number of nodes."""
+    count = Counter(source for source in round_.sources if source)
+    return _text(" ".join(f"{name}:{number}" for name, number in sorted(count.items())))
 
 
 def _text(value: str) -> str:
@@ -70,3 +46,19 @@ def _text(value: str) -> str:
     mark = "'" if _FORMULA.match(value) else ""
     # Where the decimal separator is a comma, spreadsheets split cells at semicolons, quoted or not.
     return mark + safe_line(value).replace(";", ",")
+
+
+_COLUMNS: dict[str, Callable[[Round], object]] = {
+    "round": lambda round_: round_.verdict.r,
+    "time_s": lambda round_: f"{round_.verdict.ts:.6f}",  # from the start of the reply
+    "drafted_nodes": lambda round_: len(round_.nodes),
+    "draft_depth_tokens": lambda round_: round_.depth,
+    "accepted_tokens": lambda round_: round_.accepted,
+    "emitted_tokens": lambda round_: len(round_.verdict.emit),
+    "ended_by": _ended_by,
+    "draft_ms": lambda round_: f"{round_.draft.ms if round_.draft is not None else 0.0:.3f}",
+    "target_ms": lambda round_: f"{round_.verdict.ms:.3f}",
+    "rolled_back_rows": lambda round_: getattr(round_.verdict, "rollback", 0),
+    "context_tokens": lambda round_: round_.verdict.context,
+    "sources": _sources,
+}

@@ -1,7 +1,6 @@
 """The table of export formats, and an export to a file: the given one, or a free name.
 
-An existing file stays, unless the order ends in `--force`, as on the command line. After an error
-the file is complete: either the old one or the new one.
+An existing file stays, unless the order ends in `--force`, as on the command line.
 """
 
 import re
@@ -24,10 +23,10 @@ _STEM_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Format:
-    """A way to export a recording.
+    """A way to export a recording; `name` is also the option on the command line.
 
-    `name` is also the option on the command line, and `suffix` includes the dot. `module` of this
-    package has the function `writer`; it is imported with the first export, not with the app.
+    `module` of this package has the function `writer`; it is imported with the first export, not
+    with the app.
     """
 
     name: str
@@ -46,8 +45,8 @@ FORMATS = {
     made.name: made
     for made in (
         Format("html", ".html", "a page that plays it and works offline", "html"),
-        Format("svg", ".svg", "a picture of the coloured text", "picture"),
-        Format("animation", ".animation.svg", "an animated picture", "animation"),
+        Format("svg", ".svg", "a picture of the coloured text", "svg", "picture"),
+        Format("animation", ".animation.svg", "an animated picture", "svg", "animation"),
         Format("cast", ".cast", "a screencast for the terminal, asciicast v2", "film"),
         Format("md", ".md", "the conversation as Markdown, with figures", "markdown"),
         Format("text", ".md", "the conversation as Markdown, without figures", "markdown", "bare"),
@@ -65,14 +64,6 @@ class FilingOrder:
     replaces: bool = False
 
 
-@dataclass(frozen=True)
-class Filed:
-    """A written file and its size in bytes."""
-
-    path: Path
-    size: int
-
-
 def read_order(text: str) -> FilingOrder:
     """Parse `[FORMAT [FILE] [--force]]`; the name of the file may contain spaces.
 
@@ -87,26 +78,30 @@ def read_order(text: str) -> FilingOrder:
     return FilingOrder(FORMATS[name], Path(rest) if rest else None, replaces)
 
 
-def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> Filed:
-    """Export the events of a chat; the default title is the start of its first message."""
+def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> tuple[Path, int]:
+    """Export the events of a chat; return the file and its size in bytes.
+
+    The default title is the start of the first message.
+    """
     title = title or chat_title(events)
-    data = encoded(order.format.render(Recording.of(title or DEFAULT_STEM, events)))
+    text = order.format.render(Recording.of(title or DEFAULT_STEM, events))
     path = Path(expanduser(order.path or free_path(Path(), stem_of(title), order.format.suffix)))
-    write_whole(path, data, replaces=order.replaces)
-    return Filed(path, len(data))
+    return path, write_whole(path, text, replaces=order.replaces)
 
 
-def write_whole(path: Path, data: bytes, *, replaces: bool) -> None:
-    """Write a file completely; after an error the old file remains, or none."""
+def write_whole(path: Path, text: str, *, replaces: bool) -> int:
+    """Write a file and return its size in bytes; after an error the old file remains, or none."""
+    data = encoded(text)
     try:
-        if not replaces or not path.exists():
-            _create(path, data)
-        elif path.is_file():
+        if replaces and path.is_file():
             replace_file(path, data)
-        else:
+        elif replaces and path.exists():
             path.write_bytes(data)  # a pipe or a device, such as /dev/stdout, cannot be replaced
+        else:
+            _create(path, data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+    return len(data)
 
 
 def _create(path: Path, data: bytes) -> None:

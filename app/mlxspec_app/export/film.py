@@ -42,10 +42,7 @@ def render(recording: Recording, width: int = WIDTH) -> str:
 
 
 def race(title: str, lanes: Sequence[Recording], outcome: Sequence[str]) -> str:
-    """Return the film of runs side by side, with the prompt of the race as `title`.
-
-    The title of each run is the name of its lane. `outcome` are lines that appear at the end.
-    """
+    """Return the film of runs side by side; the lines of `outcome` appear at the end."""
     width = len(lanes) * (LANE + GAP) - GAP
     frames = [list(_lane(lane, 1 + n * (LANE + GAP))) for n, lane in enumerate(lanes)]
     head = Frame(0.0, _CLEAR + _put(1, 1, _BOLD + _cut(title, width)))

@@ -57,40 +57,23 @@ def statistics(stats: GenerationStats, title: str) -> str:
     total = max(1, stats.generated_tokens)
     kinds = [(name, stats.kinds.get(name, 0)) for name in _KINDS]
     kinds += [(name, stats.kinds[name]) for name in ("forced",) if name in stats.kinds]
-    tables = [
-        _bars(
-            "Who wrote the tokens",
-            ("kind", "tokens"),
-            ((name, count / total, (str(count),), name) for name, count in kinds),
-        )
-    ]
+    written = ((name, count / total, [str(count)], name) for name, count in kinds)
+    tables = [_bars("Who wrote the tokens", ("kind", "tokens"), written)]
     if stats.rounds:
-        tables += [_positions(stats), _lengths(stats)]
-    return f'<section class="stats"><h2>{title}</h2>\n{"".join(tables)}{_split(stats)}</section>\n'
-
-
-def _positions(stats: GenerationStats) -> str:
-    pairs = zip(stats.acceptance_by_depth, stats.acceptance_given_reached, strict=True)
-    return _bars(
-        "Accepted at each position",
-        ("position", "of all rounds", "of reached"),
-        (
-            (str(depth), of_all, (f"{of_all:.0%}", f"{reached:.0%}"), "accepted")
-            for depth, (of_all, reached) in enumerate(pairs, 1)
-        ),
-    )
-
-
-def _lengths(stats: GenerationStats) -> str:
-    most = max(stats.length_counts)
-    return _bars(
-        "Accepted length",
-        ("tokens", "rounds"),
-        (
-            (str(length), count / most, (str(count),), "accepted" if length else "rejected")
+        shares = zip(stats.acceptance_by_depth, stats.acceptance_given_reached, strict=True)
+        positions = (
+            (str(depth), of_all, [f"{of_all:.0%}", f"{reached:.0%}"], "accepted")
+            for depth, (of_all, reached) in enumerate(shares, 1)
+        )
+        heads = ("position", "of all rounds", "of reached")
+        tables.append(_bars("Accepted at each position", heads, positions))
+        most = max(stats.length_counts)
+        lengths = (
+            (str(length), count / most, [str(count)], "accepted" if length else "rejected")
             for length, count in enumerate(stats.length_counts)
-        ),
-    )
+        )
+        tables.append(_bars("Accepted length", ("tokens", "rounds"), lengths))
+    return f'<section class="stats"><h2>{title}</h2>\n{"".join(tables)}{_split(stats)}</section>\n'
 
 
 def _bars(

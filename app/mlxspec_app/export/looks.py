@@ -6,15 +6,16 @@ any terminal.
 
 from functools import cache
 from importlib import resources
+from itertools import product
 from math import dist
 
 from mlxspec_app.themes import DAY, MINT
 from mlxspec_app.themes.looks import LOOKS, Look
+from mlxspec_app.themes.own import PREFIX
 
 EXPORTED = {**LOOKS, "said": Look("text", bold=True), "muted": Look("muted")}
 """The looks of tokens, of what the user said, and of figures."""
 
-_PREFIX = "spec-"
 _LEVELS = (0, 95, 135, 175, 215, 255)
 
 
@@ -24,19 +25,10 @@ def colours(*, dark: bool) -> dict[str, str]:
     The names are those of the theme's own colours, and "page", "surface", "panel", "text", "edge".
     """
     theme = MINT if dark else DAY
-    named = {
-        name.removeprefix(_PREFIX): value
-        for name, value in theme.variables.items()
-        if name.startswith(_PREFIX)
-    }
-    frame = {
-        "page": theme.background,
-        "surface": theme.surface,
-        "panel": theme.panel,
-        "text": theme.foreground,
-        "edge": theme.variables["border"],
-    }
-    return named | {name: value for name, value in frame.items() if value is not None}
+    spec = ((n.removeprefix(PREFIX), v) for n, v in theme.variables.items() if n.startswith(PREFIX))
+    frame = {"page": theme.background, "surface": theme.surface, "panel": theme.panel}
+    edges = {"text": theme.foreground, "edge": theme.variables["border"]}
+    return dict(spec) | {name: str(value) for name, value in (frame | edges).items()}
 
 
 def tints() -> str:
@@ -56,11 +48,6 @@ def page_part(*names: str) -> str:
 def xterm(colour: str) -> int:
     """Return the entry of the 256-colour table, from 16 on, that is nearest to #RRGGBB."""
     wanted = tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    cube = {
-        16 + 36 * r + 6 * g + b: (_LEVELS[r], _LEVELS[g], _LEVELS[b])
-        for r in range(6)
-        for g in range(6)
-        for b in range(6)
-    }
-    table = cube | {232 + step: (8 + 10 * step,) * 3 for step in range(24)}
-    return min(table, key=lambda code: dist(wanted, table[code]))
+    greys = [(8 + 10 * step,) * 3 for step in range(24)]
+    table = [*product(_LEVELS, repeat=3), *greys]
+    return 16 + min(range(len(table)), key=lambda entry: dist(wanted, table[entry]))

@@ -13,26 +13,22 @@ from mlxspec_app.conversation.figures import seconds, seed_words, times_plain
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.export.filing import encoded
 from mlxspec_app.export.recording import Recording
-from mlxspec_app.text.code_blocks import closed
+from mlxspec_app.text.markdown import closed
 from mlxspec_app.text.safe_text import safe_line, safe_text
 
 _MARKUP = re.compile(r"([\\`*\[\]<>|&])")
 _ROLES = {"user": "You", "system": "System"}
 
 
-def render(recording: Recording) -> str:
+def render(recording: Recording, *, has_figures: bool = True) -> str:
     """Return the conversation as Markdown, with a table of figures below each reply."""
-    return _conversation(recording, has_figures=True)
+    parts = [p for message in recording.messages for p in _message(message, has_figures)]
+    return "\n\n".join(parts) + "\n"
 
 
 def bare(recording: Recording) -> str:
     """Return the conversation as Markdown without figures."""
-    return _conversation(recording, has_figures=False)
-
-
-def _conversation(recording: Recording, *, has_figures: bool) -> str:
-    parts = [p for message in recording.messages for p in _message(message, has_figures)]
-    return "\n\n".join(parts) + "\n"
+    return render(recording, has_figures=False)
 
 
 def _message(message: Message, has_figures: bool) -> Iterator[str]:

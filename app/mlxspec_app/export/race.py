@@ -1,29 +1,30 @@
 """A race as an animated picture, a page and a film: two recorded runs side by side on one clock.
 
 Each lane is the animation of one run; both last as long as the slower one, so that they restart
-together. The page holds the same picture, the outcome, and both texts. None of them needs a network
-or a script.
+together. The page holds the same picture, the outcome, and both texts.
 """
 
 from html import escape
 from pathlib import Path
 
 from mlxspec_app.export import film
-from mlxspec_app.export.animation import PAUSE_S, Animation, style
-from mlxspec_app.export.filing import encoded, free_path, stem_of, write_whole
+from mlxspec_app.export.filing import free_path, stem_of, write_whole
 from mlxspec_app.export.looks import colours
-from mlxspec_app.export.picture import (
+from mlxspec_app.export.recording import Recording, chat_title
+from mlxspec_app.export.scene import Piece, Scene
+from mlxspec_app.export.svg import (
     ASCENT,
     HEAD,
     MARGIN,
+    PAUSE_S,
     ROW,
+    Animation,
     document,
     legend_rows,
     page_width,
     shapes,
+    style,
 )
-from mlxspec_app.export.recording import Recording, chat_title
-from mlxspec_app.export.scene import Piece, Scene
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race, Track, lead
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -102,7 +103,7 @@ def file_away(race: Race, folder: Path) -> list[Path]:
     written = []
     for suffix, render in ((".html", page), (".animation.svg", animation), (".cast", cast)):
         path = free_path(folder, stem, suffix)
-        write_whole(path, encoded(render(race)), replaces=False)
+        write_whole(path, render(race), replaces=False)
         written.append(path)
     return written
 

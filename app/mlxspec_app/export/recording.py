@@ -4,7 +4,7 @@ A trace may contain a whole chat. Every export shows all of it in order, and eve
 `mlxspec.trace.stats`, so that two exports cannot disagree.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,8 +15,7 @@ from mlxspec.trace.events import Event, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
-from mlxspec_app.text.titles import title_of
+from mlxspec_app.text.chat_labels import title_of
 
 
 @dataclass(frozen=True)
@@ -83,31 +82,3 @@ def written_by_round(reply: Reply) -> list[Written]:
         found = found or [Written(1, [])]
         found[-1].tokens.extend((max(0, last), span) for span in rest)
     return found
-
-
-class Grown(NamedTuple):
-    """When a message appeared, in seconds since the recording began.
-
-    `times` holds the end of the round for each item of `written_by_round`; it is empty for a
-    message of the user, which appears at once. `end` is when the message was complete.
-    """
-
-    message: Message
-    times: list[float]
-    end: float
-
-
-def growth(recording: Recording) -> Iterator[Grown]:
-    """Yield the messages with the times at which they grew."""
-    times = {id(moment.event): moment.at for moment in Timeline(recording.events).moments}
-    now = 0.0
-    for message in recording.messages:
-        if not isinstance(message, Reply):
-            yield Grown(message, [], now)
-            continue
-        grown = [times[id(round_.verdict)] for round_ in message.rounds]
-        if message.kept is not None:
-            grown.insert(0, times[id(message.kept)])
-        now = grown[-1] if grown else now
-        yield Grown(message, grown or [now] * len(written_by_round(message)), now)
-        now += PAUSE_BETWEEN_REPLIES_S

@@ -4,17 +4,19 @@ A picture draws the rows; the animated picture and the film play the steps. The 
 appear together, when the target has verified them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 from rich.cells import cell_len, set_cell_size
 
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.figures import Part, reply_figures
-from mlxspec_app.conversation.messages import Message, Reply
+from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round, children_by_parent, positions
 from mlxspec_app.conversation.views import INKS
-from mlxspec_app.export.recording import Recording, growth, written_by_round
+from mlxspec_app.export.recording import Recording, written_by_round
+from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.text.tagged_lines import TaggedLines
 from mlxspec_app.text.wrap import breaks
@@ -26,18 +28,13 @@ _PROMPT_SIGN = "\u276f "
 
 @dataclass(frozen=True)
 class Piece:
-    """Characters of a row with the same look: a `StyleName`, "said" by the user, or "muted".
+    """Characters of a row with the same look: a `StyleName`, "said" by the user, or "muted"."""
 
-    `column` is the cell of the first character. `round` is the number of the round that emitted
-    them, from 1; 0 for kept tokens and other text. `token_index` is the index of their token in
-    that round, from 0.
-    """
-
-    column: int
+    column: int  # the cell of the first character
     text: str
     look: str
-    round: int = 0
-    token_index: int = 0
+    round: int = 0  # the number of the round that emitted them; 0 for kept tokens and other text
+    token_index: int = 0  # in that round
 
     @property
     def end(self) -> int:
@@ -59,15 +56,12 @@ Rows = dict[int, Row]
 
 @dataclass(frozen=True)
 class ShownDraft:
-    """The draft of a round: one branch from `start` until its verdict, at the place of its text.
-
-    `fallen` are the rejected tokens, each below the token that was emitted instead.
-    """
+    """The draft of a round: one branch from `start` until its verdict, at the place of its text."""
 
     start: float
     row: int
     branch: Piece
-    fallen: Rows
+    fallen: Rows  # the rejected tokens, each below the token that was emitted instead
 
 
 @dataclass(frozen=True)
@@ -94,16 +88,21 @@ class Scene:
         self.width = width
         self.rows: list[Row] = []
         self.steps: list[Step] = []
-        for message, times, end in growth(recording):
+        times = {id(moment.event): moment.at for moment in Timeline(recording.events).moments}
+        now = 0.0
+        for message in recording.messages:
             if not isinstance(message, Reply):
-                self.steps.append(Step(end, self._add(_user_rows(message, width))))
+                self.steps.append(
+                    Step(now, self._add(_line_rows(message.text, width, "said", _PROMPT_SIGN)))
+                )
                 continue
-            self._play(message, times)
+            now = self._play(message, times, now)
             figures = reply_figures(message)
             words = [part.text for part in figures] + [safe_line(message.error)]
             below = _line_rows(" · ".join(filter(None, words)), width, "muted")
             rows = self._add(below) if has_figures else {}
-            self.steps.append(Step(end, rows, figures=figures))
+            self.steps.append(Step(now, rows, figures=figures))
+            now += PAUSE_BETWEEN_REPLIES_S
 
     @property
     def duration(self) -> float:
@@ -115,35 +114,34 @@ class Scene:
         self.rows += [*rows, []]
         return numbered
 
-    def _play(self, reply: Reply, times: Sequence[float]) -> None:
-        """Add a reply, with a step for each round."""
-        rows = self._add(_reply_rows(reply, self.width))
+    def _play(self, reply: Reply, times: Mapping[int, float], now: float) -> float:
+        """Add a reply, with a step for each round; return the time of the last one.
+
+        `times` are those of the events, by their id.
+        """
         by_round: dict[int, Rows] = {}
-        for row, pieces in rows.items():
+        for row, pieces in self._add(_reply_rows(reply, self.width)).items():
             for piece in pieces:
                 by_round.setdefault(piece.round, {}).setdefault(row, []).append(piece)
-        first = 0 if reply.kept is not None else 1
-        figures = dict(_figures(reply, times[1 - first :]))
-        for number, at in enumerate(times, first):
+        figures = dict(_figures(reply, times))
+        for number, _ in written_by_round(reply):
             written, draft = by_round.get(number, {}), None
-            if 0 < number <= len(reply.rounds):
-                draft = _draft(reply.rounds[number - 1], at, written, self.width)
-            self.steps.append(Step(at, written, draft, figures.get(number, ())))
+            if number == 0:
+                now = times[id(reply.kept)]
+            elif number <= len(reply.rounds):
+                round_ = reply.rounds[number - 1]
+                now = times[id(round_.verdict)]
+                draft = _draft(round_, now, written, self.width)
+            self.steps.append(Step(now, written, draft, figures.get(number, ())))
+        return now
 
 
-def _user_rows(message: Message, width: int) -> list[Row]:
-    """Return the rows of a message of the user or of a system prompt."""
-    rows = _line_rows(message.text, width - len(_PROMPT_SIGN), "said")
-    for number, (piece,) in enumerate(rows):
-        sign = " " * len(_PROMPT_SIGN) if number else _PROMPT_SIGN
-        rows[number] = [replace(piece, text=sign + piece.text)]
-    return rows
-
-
-def _line_rows(text: str, width: int, look: str) -> list[Row]:
-    """Return the wrapped rows of a text with one look."""
-    rows = ("".join(part for part, _ in row) for row in _wrapped([text], max(1, width)))
-    return [[Piece(0, row, look)] for row in rows]
+def _line_rows(text: str, width: int, look: str, sign: str = "") -> list[Row]:
+    """Return the wrapped rows of a text with one look, after a sign in the first row."""
+    parts = _wrapped([text], max(1, width - len(sign)))
+    rows = ("".join(part for part, _ in row) for row in parts)
+    signs = chain([sign], repeat(" " * len(sign)))
+    return [[Piece(0, before + row, look)] for before, row in zip(signs, rows, strict=False)]
 
 
 def _reply_rows(reply: Reply, width: int) -> list[Row]:
@@ -166,8 +164,8 @@ def _reply_rows(reply: Reply, width: int) -> list[Row]:
 def _wrapped(texts: Sequence[str], width: int) -> Iterator[list[tuple[str, int]]]:
     """Yield the rows of joined texts: characters, and the index of the text that they are from."""
     source = TaggedLines()
-    for tag, text in enumerate(texts):
-        source.append(safe_text(text), tag)
+    for text in texts:
+        source.append(safe_text(text))
     for line in source.lines:
         start = 0
         for end in (*breaks(line.text, width), len(line.text)):
@@ -175,14 +173,14 @@ def _wrapped(texts: Sequence[str], width: int) -> Iterator[list[tuple[str, int]]
             start = end
 
 
-def _figures(reply: Reply, times: Sequence[float]) -> Iterator[tuple[int, list[Part]]]:
+def _figures(reply: Reply, times: Mapping[int, float]) -> Iterator[tuple[int, list[Part]]]:
     """Yield (round, figures after it) for some of the rounds, at most one per `_FIGURES_S`."""
     so_far = Reply(started=reply.started, plain=reply.plain, num_copied=reply.num_copied)
     if reply.prefill is not None:
         so_far.stats.add(reply.prefill)
     noted = -_FIGURES_S
-    pairs = zip(reply.rounds, times, strict=False)  # text may come without a round
-    for number, (round_, at) in enumerate(pairs, 1):
+    for number, round_ in enumerate(reply.rounds, 1):
+        at = times[id(round_.verdict)]
         if round_.draft is not None:
             so_far.stats.add(round_.draft)
         so_far.stats.add(round_.verdict)

@@ -61,11 +61,11 @@ def compare(a: Iterable[Event], b: Iterable[Event]) -> Agreement:
     if obstacle:
         return Agreement("incomparable", f"not compared: {obstacle}")
     found = _compare_tokens(ours, theirs)
-    starts = [[answer.reply.started for answer in run] for run in (ours, theirs)]
-    if any(started is not None and started.lossless != GREEDY for started in starts[0]):
+    starts = [[a.reply.started for a in run if a.reply.started] for run in (ours, theirs)]
+    if any(started.lossless != GREEDY for started in starts[0]):
         if found.kind != "identical":
             return Agreement("sampled", _MAY_DIFFER)
-        seeds = [[started.seed for started in run if started is not None] for run in starts]
+        seeds = [[started.seed for started in run] for run in starts]
         words = " (one seed)" if seeds[0] == seeds[1] else ""
         found = Agreement(found.kind, found.line + words)
     if any(answer.turns for answer in ours):
@@ -85,10 +85,10 @@ def _obstacle(ours: Sequence[Answer], theirs: Sequence[Answer]) -> str:
             return found
     if len(ours) != len(theirs):
         return f"different prompts, A answers {len(ours)} and B {len(theirs)}"
-    if ours[0].prompt_tokens != theirs[0].prompt_tokens:
-        counts = f"{ours[0].prompt_tokens} and {theirs[0].prompt_tokens} tokens"
-        return f"different prompts ({counts})"
-    return ""
+    lengths = ours[0].prompt_tokens, theirs[0].prompt_tokens
+    return (
+        "" if lengths[0] == lengths[1] else "different prompts ({} and {} tokens)".format(*lengths)
+    )
 
 
 def _different_settings(ours: GenerationStarted | None, theirs: GenerationStarted | None) -> str:

@@ -39,16 +39,10 @@ def _events_of_message(message: Message) -> Iterator[Event]:
         is_own = message.role == "system" and message.text == OWN_PROMPT
         yield TurnStarted(message.role, "" if is_own else message.text)
         return
-    if message.started is not None:
-        yield message.started
-    if message.kept is not None:
-        yield message.kept
-    if message.prefill is not None:
-        yield message.prefill
+    parts: list[Event | None] = [message.started, message.kept, message.prefill]
     for round_ in message.rounds:
-        if round_.draft is not None:
-            yield round_.draft
-        yield round_.verdict
+        parts += [round_.draft, round_.verdict]
+    yield from (part for part in parts if part is not None)
     end_s = message.stats.total_s
     if message.drafter_fault and message.started is not None:
         yield DrafterFailed(end_s, message.started.drafter, message.drafter_fault)

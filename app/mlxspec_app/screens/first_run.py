@@ -15,7 +15,7 @@ from textual.widgets import ContentSwitcher, Static
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.screens.steady import SteadyModal
-from mlxspec_app.settings.keys.names import shown_keys
+from mlxspec_app.settings.keys.choices import shown_keys
 from mlxspec_app.settings.keys.tables import CHAT
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter

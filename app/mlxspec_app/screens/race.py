@@ -16,7 +16,7 @@ from mlxspec_app.playback.race import Race
 from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
-from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.choices import key_list
 from mlxspec_app.settings.keys.tables import RACE
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter

@@ -33,24 +33,20 @@ class SettingsError(MlxspecError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings in the file; their rules say what they mean.
+    """The settings in the file; their rules say what they mean."""
 
-    `theme` and `model` are "" for the default ones. `sampling` lacks params that have their
-    default. `keys` has the keys of an action, separated by commas, by the id of its binding.
-    """
-
-    theme: str = ""
+    theme: str = ""  # "" for the default one
     ink: str = INKS[0].name
     view: str = DEFAULT_VIEW.name
     frame_rate: int = 0
     reduced_motion: bool = False
     ascii_glyphs: bool = False
     context_full: ContextPolicy = "ask"
-    model: str = ""
+    model: str = ""  # "" for the default one
     drafter: str = "auto"
     learn: bool = True
-    sampling: dict[str, Value] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
+    sampling: dict[str, Value] = field(default_factory=dict)  # without those that are not set
+    keys: dict[str, str] = field(default_factory=dict)  # by the id of a binding, "ctrl+t,f9"
 
 
 def value_of(settings: Settings, name: str) -> Value | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.store.search_text import SnippetPart
-from mlxspec_app.text.ages import ago
+from mlxspec_app.text.chat_labels import ago
 from mlxspec_app.text.safe_text import safe_line
 
 if TYPE_CHECKING:

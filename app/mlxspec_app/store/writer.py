@@ -17,7 +17,7 @@ from mlxspec_app.store.database import transaction
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
 from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role, storable
-from mlxspec_app.text.titles import title_of
+from mlxspec_app.text.chat_labels import title_of
 
 UNDO_S = 24 * 3600.0  # how long a deleted chat stays if its own session could not purge it
 _STEP_S = 0.001  # at least this time between two changes: the list sorts by it

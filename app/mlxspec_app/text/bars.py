@@ -1,7 +1,7 @@
 """Bars, columns and sparklines of eighth blocks, from shares or values."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 
 _LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -58,13 +58,7 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     if count <= width:
         return list(values)
     edges = [count * cell // width for cell in range(width + 1)]
-    groups = [values[start:end] for start, end in pairwise(edges)]
-    return [_mean(group) for group in groups]
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean, clipped to the range of the values, as rounding can put it outside."""
-    return min(max(values), max(min(values), fmean(values)))
+    return [fmean(values[start:end]) for start, end in pairwise(edges)]
 
 
 def split_cells(shares: Sequence[float], width: int) -> list[int]:
@@ -76,9 +70,5 @@ def split_cells(shares: Sequence[float], width: int) -> list[int]:
     total = sum(shares)
     if total <= 0:
         return [0] * len(shares)
-    edges = [0]
-    running = 0.0
-    for share in shares:
-        running += share
-        edges.append(round(width * running / total))
+    edges = [round(width * running / total) for running in accumulate(shares, initial=0.0)]
     return [end - start for start, end in pairwise(edges)]

@@ -24,19 +24,14 @@ class Copied(NamedTuple):
     seconds: float
 
 
-_BY_PBCOPY = Copied("Copied", "by pbcopy", 2)
-_BY_TERMINAL = Copied(
-    "Sent to the terminal", "by OSC 52; not every terminal accepts it, Terminal.app does not", 4
-)
-
-
 def copy_text(app: App[None], text: str) -> Copied:
     """Copy text to the clipboard and return the notice for the user."""
     data = text.encode(errors="replace")
     if "SSH_CONNECTION" not in os.environ and _pbcopy(data):
-        return _BY_PBCOPY
+        return Copied("Copied", "by pbcopy", 2)
     app.copy_to_clipboard(data.decode())
-    return _BY_TERMINAL
+    limits = "by OSC 52; not every terminal accepts it, Terminal.app does not"
+    return Copied("Sent to the terminal", limits, 4)
 
 
 def _pbcopy(data: bytes) -> bool:

@@ -61,15 +61,11 @@ def _block(name: str, folder: Path) -> str:
             kind = "is a folder" if path.is_dir() else "does not exist"
             raise MentionError(f"the file {name} {kind}; @ and a space send it as it is written")
         return ""
-    content = _read(path, name)
-    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", content)), 3)
-    return f"{name}:\n{fence}\n{content.rstrip()}\n{fence}"
-
-
-def _read(path: Path, name: str) -> str:
     try:
-        return read_text(path, _MOST_BYTES)
+        content = read_text(path, _MOST_BYTES)
     except OSError as error:
         raise MentionError(f"the file {name} cannot be read: {error.strerror}") from error
     except NotTextError as error:
         raise MentionError(f"the file {name} is {error}") from error
+    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", content)), 3)
+    return f"{name}:\n{fence}\n{content.rstrip()}\n{fence}"

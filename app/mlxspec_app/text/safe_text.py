@@ -1,9 +1,8 @@
 """Makes text from a model or a file safe to draw.
 
-A model can emit escape sequences, and a trace can contain anything. Visible signs replace all
-characters that move the cursor, change colours, reverse the direction of text or hide text: Unicode
-control pictures for ASCII controls, U+FFFD for the others. A tab becomes spaces. A copy to the
-clipboard uses the original text.
+Visible signs replace all characters that move the cursor, change colours, reverse the direction of
+text or hide text: Unicode control pictures for ASCII controls, U+FFFD for the others. A tab becomes
+spaces. A copy to the clipboard uses the original text.
 """
 
 import re

@@ -9,7 +9,7 @@ from rich.cells import split_graphemes
 
 
 class Place(NamedTuple):
-    """Coordinates of a character: logical line, and index in the line."""
+    """A logical line, and the index of a character in it."""
 
     line: int
     character: int
@@ -82,11 +82,9 @@ class TaggedLines:
         self.lines = [Line()]
         self._ends: list[Place] = []
 
-    @property
-    def num_pieces(self) -> int:
-        return len(self._ends)
-
-    def append(self, text: str, tag: int = 0) -> None:
+    def append(self, text: str) -> None:
+        """Add a piece; its tag is the number of pieces before it."""
+        tag = len(self._ends)
         head, *rest = text.split("\n")
         self.lines[-1].append(head, tag)
         for part in rest:

@@ -51,9 +51,3 @@ class WordWrapper:
             return f"\n{piece}"
         self._column += cells
         return space + piece
-
-
-def wrapped(text: str, width: int) -> str:
-    """Return a whole text, broken between words at `width` cells."""
-    wrapper = WordWrapper(width)
-    return wrapper.add(text) + wrapper.end()

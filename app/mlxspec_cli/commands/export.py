@@ -30,10 +30,9 @@ def run(args: Namespace) -> int:
 def _write(out: str, text: str, *, replaces: bool) -> None:
     from mlxspec_app.export.filing import encoded, write_whole
 
-    data = encoded(text)
     if out == _STDOUT:
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.write(encoded(text))
         sys.stdout.buffer.flush()
         return
-    write_whole(Path(out), data, replaces=replaces)
-    print(f"mlxspec: wrote {out} ({len(data) / 1000:.0f} kB)", file=sys.stderr)
+    size = write_whole(Path(out), text, replaces=replaces)
+    print(f"mlxspec: wrote {out} ({size / 1000:.0f} kB)", file=sys.stderr)

@@ -15,9 +15,8 @@ from mlxspec.trace.events import (
     PlainDecoded,
 )
 from mlxspec_app.conversation.figures import reply_figures
-from mlxspec_app.export import animation
-from mlxspec_app.export.animation import HEIGHT, PAUSE_S
 from mlxspec_app.export.recording import Recording
+from mlxspec_app.export.svg import HEIGHT, PAUSE_S, animation
 from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S
 from tests.support import export_traces, hostile_traces
 from tests.traces import make_fake
@@ -30,7 +29,7 @@ class Played:
     """An animation as a browser plays it: which words are seen at a time."""
 
     def __init__(self, recording, width=80):
-        self.source = animation.render(recording, width)
+        self.source = animation(recording, width)
         self.root = ElementTree.fromstring(self.source)
         style = self.root.find(f"{SVG}style").text
         self.length = float(re.search(r"g\{animation:([\d.]+)s step-end infinite\}", style)[1])
@@ -196,7 +195,7 @@ def test_nothing_moves_where_stillness_was_asked_for():
 
 
 def test_follows_the_scheme_of_its_reader():
-    source = animation.render(export_traces.chat())
+    source = animation(export_traces.chat())
     assert ".rejected{fill:#FF5F5F}" in source
     light = re.findall(r"@media \(prefers-color-scheme:light\)\{(.*)\}", source)
     assert any(".rejected{fill:#" in rules for rules in light)
@@ -204,7 +203,7 @@ def test_follows_the_scheme_of_its_reader():
 
 
 def test_asks_nothing_of_the_network_and_runs_nothing():
-    source = animation.render(export_traces.chat()).replace('"http://www.w3.org/2000/svg"', "")
+    source = animation(export_traces.chat()).replace('"http://www.w3.org/2000/svg"', "")
     assert not re.search(r"https?:|url\(|@import|@font-face|href|<script|<set|<animate", source)
 
 
@@ -230,7 +229,7 @@ def test_hostile_text_stays_text(recording):
 @settings(max_examples=60)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=4), st.integers(1, 90))
 def test_any_text_in_any_width_gives_a_well_formed_picture(texts, width):
-    source = animation.render(export_traces.saying(*texts, asked="".join(texts)), width)
+    source = animation(export_traces.saying(*texts, asked="".join(texts)), width)
     ElementTree.fromstring(source)
 
 

@@ -15,7 +15,7 @@ from html import unescape
 import pytest
 
 from mlxspec_app.conversation.views import INKS
-from mlxspec_app.export import animation, html
+from mlxspec_app.export import html, svg
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import Timeline
@@ -282,7 +282,7 @@ def test_hostile_text_does_nothing(report):
 
 
 def test_the_picture_in_motion_shows_drafts_until_their_verdict_and_then_the_text(tmp_path):
-    source = animation.render(export_traces.saying("one", "two"))
+    source = svg.animation(export_traces.saying("one", "two"))
     said, first, second = ["said", "\u276f a question"], ["accepted", "one"], ["accepted", "two"]
     bonus, fading = ["bonus", "!"], "rejected"
     assert reported(source + PLAY_TO % [0.5, 1.2, 1.7, 2.2, 6.0], tmp_path) == [

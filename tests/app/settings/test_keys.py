@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
-from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.choices import all_bindings, key_list, usable_keys
 from mlxspec_app.settings.keys.tables import CHAT
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from mlxspec_app.text.ages import ago
+from mlxspec_app.text.chat_labels import ago
 
 NOW = datetime(2026, 3, 12, 15, 30).timestamp()
 MINUTE, HOUR, DAY = 60, 3600, 86400

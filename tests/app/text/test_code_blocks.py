@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec_app.text.code_blocks import closed, code_block_at, code_blocks
+from mlxspec_app.text.markdown import closed, code_block_at, code_blocks
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mlxspec_app.text.word_wrap import WordWrapper, wrapped
+from mlxspec_app.text.word_wrap import WordWrapper
 
 TEXTS = st.text(alphabet="ab \n你🙂`~", max_size=60)
+
+
+def wrapped(text, width):
+    wrapper = WordWrapper(width)
+    return wrapper.add(text) + wrapper.end()
 
 
 @pytest.mark.parametrize(

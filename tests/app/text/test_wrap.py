@@ -60,8 +60,8 @@ def test_breaks_where_a_reader_expects_it(text, rows):
 
 def tagged(pieces):
     lines = TaggedLines()
-    for tag, piece in enumerate(pieces):
-        lines.append(piece, tag)
+    for piece in pieces:
+        lines.append(piece)
     return lines.lines
 
 

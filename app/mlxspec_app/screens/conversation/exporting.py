@@ -27,7 +27,7 @@ def export(screen: Screen[None], state: ChatState, typed: str, title: str = "") 
 
     async def write() -> None:
         try:
-            filed = await asyncio.to_thread(file_away, order, events, title)
+            path, size = await asyncio.to_thread(file_away, order, events, title)
         except FileExistsError as error:
             problem = f"{error.filename} already exists: name another file, or add {FORCE}"
         except TraceError:
@@ -35,8 +35,7 @@ def export(screen: Screen[None], state: ChatState, typed: str, title: str = "") 
         except OSError as error:
             problem = f"{error.filename} cannot be written: {error.strerror}"
         else:
-            size = f"{filed.size / 1000:.0f} kB"
-            said = f"{filed.path.resolve()} ({size}){hint}"
+            said = f"{path.resolve()} ({size / 1000:.0f} kB){hint}"
             screen.notify(said, title="Exported", timeout=6)
             return
         screen.notify(problem, severity="warning", timeout=6)

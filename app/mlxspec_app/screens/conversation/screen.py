@@ -39,9 +39,9 @@ from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings
-from mlxspec_app.settings.keys.names import key_list
+from mlxspec_app.settings.keys.choices import key_list
 from mlxspec_app.text.clipboard import copy_text
-from mlxspec_app.text.code_blocks import code_block_at, code_blocks
+from mlxspec_app.text.markdown import code_block_at, code_blocks
 from mlxspec_app.widgets.chat.inspector import Inspector
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows

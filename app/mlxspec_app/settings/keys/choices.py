@@ -1,4 +1,4 @@
-"""The keys that the user chose: which are usable, and what is wrong with the others.
+"""The keys that the user chose, and keys as people write them.
 
 A key can have one meaning on a screen, so keys are compared among the bindings of one screen. An
 action whose chosen key is not usable keeps its default key.
@@ -87,3 +87,33 @@ def _find_clash(chosen: Mapping[str, str]) -> tuple[str, str] | None:
 def _is_for_typing(key: str) -> bool:
     character = key_to_character(key)
     return key in _OF_PROMPT or (character is not None and character.isprintable())
+
+
+def key_list(
+    bindings: tuple[Binding, ...], keys: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Return rows of keys and their meaning; keys with the same meaning share a row.
+
+    `keys` are the chosen keys, by the id of a binding; other bindings have their default.
+    """
+    chosen = keys or {}
+    rows: dict[str, list[str]] = {}
+    for binding in bindings:
+        key = shown_keys(binding, chosen.get(binding.id or "", ""))
+        rows.setdefault(binding.tooltip, []).append(key)
+    return [(", ".join(shown), does) for does, shown in rows.items()]
+
+
+def shown_keys(binding: Binding, chosen: str = "") -> str:
+    """Return the keys of a binding as people write them; `chosen` replaces them."""
+    usual = "" if chosen else binding.key_display
+    return usual or ", ".join(key_name(key) for key in (chosen or binding.key).split(","))
+
+
+def key_name(key: str) -> str:
+    """Return a key as people write it, such as Ctrl+R; a single letter keeps its case."""
+    character = key_to_character(key)
+    if character is not None and character.isprintable() and character != " ":
+        return character
+    short = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
+    return "+".join(short.get(part, part.capitalize()) for part in key.split("+"))

@@ -6,7 +6,6 @@ also has a letter, outside text fields, and a command in the prompt.
 """
 
 from dataclasses import replace
-from functools import partial
 
 from textual.binding import Binding
 from textual.keys import format_key
@@ -22,7 +21,9 @@ def _shown(
     return Binding(keys, action, label, show, display, tooltip=meaning, id=id)
 
 
-_hidden = partial(_shown, show=False)  # the help lists it, the footer does not
+def _hidden(id: str, keys: str, action: str, meaning: str, sign: str = "") -> Binding:
+    """Return a binding that the help lists, and the footer does not."""
+    return _shown(id, keys, action, "", meaning, sign, show=False)
 
 
 def _first(*keys: Binding) -> tuple[Binding, ...]:
@@ -45,16 +46,16 @@ COMMON = (
            "the next view: colours, X-ray (who wrote each token), calm page"),
     _shown("view.tree", "f3", "toggle_tree", "Tree", "the last draft as a tree"),
     _shown("view.stats", "f4", "toggle_stats", "Stats", "figures beside the chat"),
-    _hidden("app.settings", "f5", "settings", "Settings", "settings"),
+    _hidden("app.settings", "f5", "settings", "settings"),
     *_first(
-        _hidden("view.up", "pageup", "scroll('up')", "Page up", "scroll up"),
-        _hidden("view.down", "pagedown", "scroll('down')", "Page down", "scroll down"),
-        _hidden("view.follow", "ctrl+end", "scroll('end')", "Follow", "scroll to the newest text"),
-        _hidden("app.copy", "ctrl+c,super+c", "copy_or_quit", "Copy or quit",
+        _hidden("view.up", "pageup", "scroll('up')", "scroll up"),
+        _hidden("view.down", "pagedown", "scroll('down')", "scroll down"),
+        _hidden("view.follow", "ctrl+end", "scroll('end')", "scroll to the newest text"),
+        _hidden("app.copy", "ctrl+c,super+c", "copy_or_quit",
                 "copy the selected text; without a selection, quit"),
-        _hidden("app.suspend", "ctrl+z", "app.suspend_process", "Suspend",
+        _hidden("app.suspend", "ctrl+z", "app.suspend_process",
                 "suspend to the shell; its command fg resumes"),
-        _hidden("app.quit", "ctrl+q", "app.quit", "Quit", "quit"),
+        _hidden("app.quit", "ctrl+q", "app.quit", "quit"),
     ),
 )  # fmt: skip
 
@@ -64,20 +65,20 @@ _LETTERS = {
 }  # fmt: skip
 LETTERS = (
     *(
-        _hidden(f"{b.id}_letter", _LETTERS[b.id], f"screen.{b.action}", b.description, b.tooltip)
+        _hidden(f"{b.id}_letter", _LETTERS[b.id], f"screen.{b.action}", b.tooltip)
         for b in COMMON
         if b.id in _LETTERS
     ),
-    _hidden("app.explain", "question_mark", "screen.explain", "Figures",
+    _hidden("app.explain", "question_mark", "screen.explain",
             "what the figures on the screen mean; again: all of the help"),
-    _hidden("view.next_ink", "I", "screen.ink", "Ink", "in the X-ray: colour by another property"),
+    _hidden("view.next_ink", "I", "screen.ink", "in the X-ray: colour by another property"),
 )  # fmt: skip
 """Letters, on the whole screen, for keys that a terminal or a keyboard may lack."""
 
 TREE_VIEWS = (
-    _hidden("view.mask", "M", "screen.toggle_tree('mask')", "Mask",
+    _hidden("view.mask", "M", "screen.toggle_tree('mask')",
             "which drafted node sees which, as a matrix; again: the tree"),
-    _hidden("view.tape", "K", "screen.toggle_tree('tape')", "Cache rows",
+    _hidden("view.tape", "K", "screen.toggle_tree('tape')",
             "the rows of the cache: staged, kept, rolled back; again: the tree"),
 )  # fmt: skip
 
@@ -88,18 +89,18 @@ CHAT = (
     *_first(
         _shown("chat.regenerate", "ctrl+r", "regenerate", "Retry",
                "retry the last reply; without a model, load it again"),
-        _hidden("chat.new", "ctrl+n", "new_chat", "New", "start a new chat"),
+        _hidden("chat.new", "ctrl+n", "new_chat", "start a new chat"),
         _shown("chat.list", "ctrl+l", "chats", "Chats", "all chats: open, search, rename, delete"),
         _shown("chat.model", "ctrl+o", "model", "Models", "choose other models"),
-        _hidden("chat.find", "ctrl+f", "find", "Find", "search this chat"),
-        _hidden("chat.editor", "ctrl+g", "editor", "Editor",
+        _hidden("chat.find", "ctrl+f", "find", "search this chat"),
+        _hidden("chat.editor", "ctrl+g", "editor",
                 "write the message in your own editor, the one in $VISUAL or $EDITOR"),
         _shown("chat.replay", "f6", "replay", "Replay",
                "step through the conversation round by round"),
     ),
     *(binding for binding in COMMON if binding.id != "app.copy"),
     *_first(
-        _hidden("app.copy", "ctrl+c,super+c", "copy_or_quit", "Copy, stop, clear, quit",
+        _hidden("app.copy", "ctrl+c,super+c", "copy_or_quit",
                 "copy the selected text; without a selection end the reply, else clear the prompt "
                 "(Up restores its text), else quit at a second press; in a dialog: back"),
     ),
@@ -116,41 +117,38 @@ TRANSCRIPT = (
     *_in(
         "transcript",
         _shown("transcript.write", "tab", "screen.write", "Write", "back to the prompt"),
-        _hidden("transcript.before", "left,h", "token(-1)", "Token",
+        _hidden("transcript.before", "left,h", "token(-1)",
                 "the previous token, who wrote it and instead of what"),
         _shown("transcript.after", "right,l", "token(1)", "Token", "the next token"),
         _shown("transcript.alternatives", "enter", "screen.alternatives", "Alternatives",
                "what else the model could have written in place of the token, and how probable "
                "that was; in the X-ray a click does it too, and Up, Down and Enter branch the "
                "reply from there with one of them"),
-        _hidden("transcript.up", "up", "screen.pick(-1)", "Line up",
+        _hidden("transcript.up", "up", "screen.pick(-1)",
                 "a line up; where other tokens are shown: mark the previous one"),
-        _hidden("transcript.down", "down", "screen.pick(1)", "Line down",
+        _hidden("transcript.down", "down", "screen.pick(1)",
                 "a line down; where other tokens are shown: mark the next one"),
-        _hidden("transcript.round_before", "left_square_bracket", "round(-1)", "Round",
+        _hidden("transcript.round_before", "left_square_bracket", "round(-1)",
                 "the previous round"),
-        _hidden("transcript.round_after", "right_square_bracket", "round(1)", "Round",
-                "the next round"),
-        _hidden("transcript.message_before", "k", "message(-1)", "Message",
-                "the previous message, yours too"),
+        _hidden("transcript.round_after", "right_square_bracket", "round(1)", "the next round"),
+        _hidden("transcript.message_before", "k", "message(-1)", "the previous message, yours too"),
         _shown("transcript.message_after", "j", "message(1)", "Message", "the next message"),
         _shown("transcript.copy", "y", "screen.copy_message", "Copy",
                "copy the selected message, else the last reply"),
-        _hidden("transcript.copy_code", "c", "screen.copy_code", "Copy code",
+        _hidden("transcript.copy_code", "c", "screen.copy_code",
                 "copy the selected code block, else the last one"),
         _shown("transcript.markdown", "m", "screen.toggle_markdown", "Markdown",
                "the reply as rendered Markdown, or its tokens again"),
-        _hidden("transcript.reasoning", "z", "screen.toggle_reasoning", "Reasoning",
+        _hidden("transcript.reasoning", "z", "screen.toggle_reasoning",
                 "show the reasoning of the reply, or fold it"),
         _shown("transcript.edit", "e", "screen.edit", "Edit", "edit this message"),
         _shown("transcript.fork", "b", "screen.fork", "Fork",
                "fork the chat: continue from here in a copy"),
-        _hidden("transcript.version_before", "less_than_sign", "screen.version(-1)", "Version",
+        _hidden("transcript.version_before", "less_than_sign", "screen.version(-1)",
                 "the previous version of an edited or retried message"),
-        _hidden("transcript.version_after", "greater_than_sign", "screen.version(1)", "Version",
+        _hidden("transcript.version_after", "greater_than_sign", "screen.version(1)",
                 "the next version"),
-        _hidden("transcript.start", "g", "screen.scroll('start')", "Start",
-                "the beginning of the chat"),
+        _hidden("transcript.start", "g", "screen.scroll('start')", "the beginning of the chat"),
     ),
     *TREE_VIEWS,
     *LETTERS,
@@ -171,12 +169,12 @@ PROMPT_KEYS = (
 
 LIST = _in(
     "list of chats",
-    _hidden("chats.up", "up,k", "move(-1)", "Up", "the chat above"),
-    _hidden("chats.down", "down,j", "move(1)", "Down", "the chat below"),
-    _hidden("chats.page_up", "pageup,p", "page(-1)", "Page up", "a page up"),
-    _hidden("chats.page_down", "pagedown,o", "page(1)", "Page down", "a page down"),
-    _hidden("chats.first", "home,g", "end(-1)", "First", "the newest chat"),
-    _hidden("chats.last", "end,G", "end(1)", "Last", "the oldest one shown"),
+    _hidden("chats.up", "up,k", "move(-1)", "the chat above"),
+    _hidden("chats.down", "down,j", "move(1)", "the chat below"),
+    _hidden("chats.page_up", "pageup,p", "page(-1)", "a page up"),
+    _hidden("chats.page_down", "pagedown,o", "page(1)", "a page down"),
+    _hidden("chats.first", "home,g", "end(-1)", "the newest chat"),
+    _hidden("chats.last", "end,G", "end(1)", "the oldest one shown"),
     _shown("chats.open", "enter", "choose", "Open", "open it"),
 )
 
@@ -189,13 +187,13 @@ HISTORY = _in(
            "restore the last deleted one, until the app quits"),
     _shown("chats.new", "n", "new", "New", "start a new one"),
     _shown("chats.back", "escape", "back", "Back", "back to the conversation"),
-    _hidden("chats.fork", "f", "fork", "Fork", "add a copy of the chat"),
+    _hidden("chats.fork", "f", "fork", "add a copy of the chat"),
 )  # fmt: skip
 
 SEARCH = (
-    _hidden("chats.hit_up", "up", "move(-1)", "", "the previous match"),
-    _hidden("chats.hit_down", "down", "move(1)", "", "the next match"),
-    *_first(_hidden("chats.quit", "ctrl+c", "back", "Back", "back")),
+    _hidden("chats.hit_up", "up", "move(-1)", "the previous match"),
+    _hidden("chats.hit_down", "down", "move(1)", "the next match"),
+    *_first(_hidden("chats.quit", "ctrl+c", "back", "back")),
 )
 
 MODELS = (
@@ -213,12 +211,11 @@ MODELS = (
 
 _TO_ENDS = (
     *_first(
-        _hidden("replay.start", "home,less_than_sign", "rewind", "Start", "to the beginning"),
-        _hidden("replay.end", "end,greater_than_sign", "wind", "End", "to the end"),
+        _hidden("replay.start", "home,less_than_sign", "rewind", "to the beginning"),
+        _hidden("replay.end", "end,greater_than_sign", "wind", "to the end"),
     ),
-    _hidden("replay.faster", "plus,equals_sign", "speed('faster')", "Faster",
-            "faster, up to 4 times"),
-    _hidden("replay.slower", "minus", "speed('slower')", "Slower", "slower, down to 0.05 times"),
+    _hidden("replay.faster", "plus,equals_sign", "speed('faster')", "faster, up to 4 times"),
+    _hidden("replay.slower", "minus", "speed('slower')", "slower, down to 0.05 times"),
 )  # fmt: skip
 
 REPLAY = (
@@ -226,16 +223,14 @@ REPLAY = (
     *_first(
         _shown("replay.phase", "right", "move('phase', 1)", "Phase",
                "the next phase: draft, verdict, text; pauses", "→"),
-        _hidden("replay.phase_back", "left", "move('phase', -1)", "Phase back",
-                "the previous phase", "←"),
+        _hidden("replay.phase_back", "left", "move('phase', -1)", "the previous phase", "←"),
     ),
     _shown("replay.round", "right_square_bracket", "move('round', 1)", "Round", "the next round"),
-    _hidden("replay.round_back", "left_square_bracket", "move('round', -1)", "Round back",
-            "the previous round"),
+    _hidden("replay.round_back", "left_square_bracket", "move('round', -1)", "the previous round"),
     _shown("replay.rejection", "right_curly_bracket", "move('rejection', 1)", "Rejection",
            "the next round whose draft the target rejected"),
     _hidden("replay.rejection_back", "left_curly_bracket", "move('rejection', -1)",
-            "Rejection back", "the previous rejection"),
+            "the previous rejection"),
     _shown("replay.go_to", "g", "ask_round", "Go to", "go to a round by its number"),
     *_TO_ENDS,
     *TREE_VIEWS,
@@ -253,13 +248,13 @@ RACE = (
     *_first(
         _shown("race.round", "right", "move(1)", "Round",
                "the next round of either run; pauses", "→"),
-        _hidden("race.round_back", "left", "move(-1)", "Round back", "the previous round", "←"),
+        _hidden("race.round_back", "left", "move(-1)", "the previous round", "←"),
     ),
     _shown("race.export", "e", "export", "Export",
            "export the race as a page, an animated picture and a screencast for the terminal"),
     *_TO_ENDS,
     _shown("race.quit", "q", "app.quit", "Quit", "quit"),
-    *_first(_hidden("race.interrupt", "ctrl+c", "app.quit", "Quit", "quit")),
+    *_first(_hidden("race.interrupt", "ctrl+c", "app.quit", "quit")),
     *(b for b in (*COMMON, *LETTERS) if str(b.id).removesuffix("_letter") in _RACE_COMMON),
 )  # fmt: skip
 

@@ -5,13 +5,21 @@ separate line, as in a poem; lines that consist of marks only are not shown.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mlxspec_app.text.rendering.code import ROOT, Highlighter, State
+from mlxspec_app.text.rendering.code import ROOT, State, lex_line
 from mlxspec_app.text.rendering.inline import inline_lines, parser
-from mlxspec_app.text.rendering.pieces import Piece, Rule, Shown, ShownLine, Tone
-from mlxspec_app.text.rendering.table import Align, Cell, Table
+from mlxspec_app.text.rendering.pieces import (
+    Align,
+    Cell,
+    Piece,
+    Rule,
+    Shown,
+    ShownLine,
+    Table,
+    Tone,
+)
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -26,37 +34,26 @@ _ALIGNS: dict[str, Align] = {"text-align:right": "right", "text-align:center": "
 
 @dataclass(frozen=True)
 class OpenFence:
-    """A code block that has no end yet.
-
-    `lead` precedes each of its rows. `indent` is the number of characters before the fence, which
-    its lines have too.
-    """
+    """A code block that has no end yet, and the state of its lexer."""
 
     line: int
     marks: str
     language: str
-    lead: tuple[Piece, ...]
-    indent: int
+    lead: tuple[Piece, ...]  # before each of its rows
+    indent: int  # characters before the fence, which its lines have too
+    state: State = ROOT
 
     def is_closed_by(self, text: str) -> bool:
         """Return whether a line of the source ends the block."""
         marks = text.strip()
         return marks.startswith(self.marks) and set(marks) == {self.marks[0]}
 
-
-@dataclass
-class Region:
-    """Some lines of the source as they are shown.
-
-    `starts` are the lines at which an outermost block or list item starts. `fence` is the code
-    block that is open at the end, unless it is in a quote. `is_prose` is true for a single
-    paragraph.
-    """
-
-    shown: list[Shown] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    fence: OpenFence | None = None
-    is_prose: bool = False
+    def code_line(self, text: str, line: int) -> tuple[ShownLine, "OpenFence"]:
+        """Return a line inside the fence, and the fence after it."""
+        start = min(self.indent, len(text) - len(text.lstrip(" ")))
+        pieces, state = lex_line(self.language, text[start:], line, start, self.state)
+        shown = ShownLine(line, tuple(pieces), self.lead, self.lead, is_code=True)
+        return shown, replace(self, state=state)
 
 
 @dataclass
@@ -68,51 +65,36 @@ class _Container:
     is_quote: bool = False
 
 
-def parse_region(lines: Sequence[str], first: int, *, is_open: bool) -> Region:
-    """Return how lines are shown.
+class Region:
+    """Some lines of the source as they are shown."""
 
-    `first` is the logical line of the first one; `is_open` says whether text may follow the last
-    one.
-    """
-    return _Builder(lines, first, is_open).build()
+    def __init__(self, lines: Sequence[str], first: int, *, is_open: bool) -> None:
+        """Parse lines, of which the first is the logical line `first`.
 
-
-def code_line(
-    fence: OpenFence, highlighter: Highlighter, text: str, line: int, state: State
-) -> tuple[ShownLine, State]:
-    """Return a line inside a fence, and the state of the highlighter after it."""
-    start = min(fence.indent, len(text) - len(text.lstrip(" ")))
-    pieces, state = highlighter.lex(text[start:], line, start, state)
-    return ShownLine(line, tuple(pieces), fence.lead, fence.lead, is_code=True), state
-
-
-class _Builder:
-    def __init__(self, lines: Sequence[str], first: int, is_open: bool) -> None:
+        `is_open` says whether text may follow the last one.
+        """
+        self.shown: list[Shown] = []
+        self.starts: list[int] = []  # where an outermost block or list item starts
+        self.fence: OpenFence | None = None  # the one open at the end, unless it is in a quote
         self._lines, self._first, self._is_open = lines, first, is_open
-        self._region = Region()
         self._covered: set[int] = set()
         self._containers: list[_Container] = []
         self._item_end = (0, 0)  # the last sign of a list: its line, and the index after it
-
-    def build(self) -> Region:
-        tokens = parser().parse("\n".join(self._lines))
+        tokens = parser().parse("\n".join(lines))
         at = 0
         while at < len(tokens):
             at = self._take(tokens, at)
-        region = self._region
-        region.shown += self._gaps()
-        region.shown.sort(key=lambda shown: shown.line)  # stable: a block keeps its order
-        region.is_prose = [t.type for t in tokens] == [
-            "paragraph_open", "inline", "paragraph_close"
-        ]  # fmt: skip
-        return region
+        self.shown += self._gaps()
+        self.shown.sort(key=lambda shown: shown.line)  # stable: a block keeps its order
+        types = [token.type for token in tokens]
+        self.is_prose = types == ["paragraph_open", "inline", "paragraph_close"]
 
     def _take(self, tokens: Sequence["Token"], at: int) -> int:
         """Show the token at an index, or the block that it opens; return the next index."""
         token = tokens[at]
         is_item = token.type == "list_item_open" and token.level == 1
         if token.map and (is_item or (token.level == 0 and not token.type.endswith("list_open"))):
-            self._region.starts.append(self._first + token.map[0])
+            self.starts.append(self._first + token.map[0])
         match token.type:
             case "blockquote_open":
                 self._containers.append(_Container((QUOTE,), (QUOTE,), is_quote=True))
@@ -128,7 +110,7 @@ class _Builder:
                 self._prose(token, Tone.PLAIN)
             case "hr":
                 [line] = self._cover(token)
-                self._region.shown.append(Rule(line))
+                self.shown.append(Rule(line))
             case "fence":
                 self._code(token)
             case "table_open":
@@ -180,7 +162,7 @@ class _Builder:
         for (line, _), pieces in zip(place, rows, strict=True):
             lead, indent = self._leads()
             rest = (*indent, *(Piece(" " * len(piece.text)) for piece in sign))
-            self._region.shown.append(ShownLine(line, tuple(pieces), (*lead, *sign), rest))
+            self.shown.append(ShownLine(line, tuple(pieces), (*lead, *sign), rest))
 
     def _code(self, token: "Token") -> None:
         lines = self._cover(token)
@@ -191,22 +173,21 @@ class _Builder:
         if fence.language:
             start = opening.find(fence.language)
             label = Piece(fence.language, lines[0], start, Tone.QUIET | Tone.CODE)
-            self._region.shown.append(ShownLine(lines[0], (label,), lead, indent, is_code=True))
-        highlighter, state = Highlighter(fence.language), ROOT
+            self.shown.append(ShownLine(lines[0], (label,), lead, indent, is_code=True))
+        state = ROOT
         for line, text in zip(lines[1:], token.content.split("\n")[:-1], strict=False):
             start = max(0, len(self._source(line)) - len(text))
-            pieces, state = highlighter.lex(text, line, start, state)
-            row = ShownLine(line, tuple(pieces), indent, indent, is_code=True)
-            self._region.shown.append(row)
+            pieces, state = lex_line(fence.language, text, line, start, state)
+            self.shown.append(ShownLine(line, tuple(pieces), indent, indent, is_code=True))
         is_last = lines[-1] == self._first + len(self._lines) - 1
         is_closed = len(lines) > 1 and fence.is_closed_by(self._source(lines[-1]).lstrip("> "))
         if is_last and not is_closed and not any(each.is_quote for each in self._containers):
-            self._region.fence = fence
+            self.fence = fence
 
     def _table(self, tokens: Sequence["Token"]) -> None:
         lines = self._cover(tokens[0])
         if self._is_open and lines[-1] == self._first + len(self._lines) - 1:
-            self._region.shown += [ShownLine(line, self._raw(line)) for line in lines]
+            self.shown += [ShownLine(line, self._raw(line)) for line in lines]
             return
         rows = list(_rows_of(tokens))
         shown = [self._cells(self._first + line, texts, lines[0]) for line, texts in rows]
@@ -216,7 +197,7 @@ class _Builder:
             if token.type == "th_open"
         )
         numbers = tuple(self._first + line for line, _ in rows)
-        self._region.shown.append(Table(lines[0], numbers, tuple(shown), aligns))
+        self.shown.append(Table(lines[0], numbers, tuple(shown), aligns))
 
     def _cells(self, line: int, contents: Sequence[str], header: int) -> tuple[Cell, ...]:
         source, at = self._source(line), 0

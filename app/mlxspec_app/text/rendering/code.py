@@ -32,43 +32,37 @@ _TONES = (
 )
 
 
-class Highlighter:
-    """The tones of a code block in one language, line by line."""
+def lex_line(
+    language: str, text: str, line: int, start: int, state: State = ROOT
+) -> tuple[list[Piece], State]:
+    """Return the pieces of a line of code and the state after it.
 
-    def __init__(self, language: str) -> None:
-        """Take the first word after the opening fence as the language; "" is plain text."""
-        self._lexer = _lexer(language.split(maxsplit=1)[0].lower() if language.strip() else "")
-
-    def lex(
-        self, text: str, line: int, start: int, state: State = ROOT
-    ) -> tuple[list[Piece], State]:
-        """Return the pieces of a line of code and the state after it.
-
-        `text` is the line without its line break and without its indentation in the source; it
-        starts at index `start` of the logical line `line`. `state` is the state after the line
-        before.
-        """
-        if self._lexer is None or len(text) > _LONGEST:
-            return ([Piece(text, line, start, Tone.CODE)] if text else []), state
-        stack = list(state)
-        pieces = [
-            Piece(part[: len(text) - at], line, start + at, Tone.CODE | tone)
-            for at, tone, part in _tokens(self._lexer, text + "\n", stack)
-            if at < len(text)
-        ]
-        return pieces, tuple(stack)
+    `language` is the text after the opening fence; "" is plain text. `text` is the line without its
+    line break and without its indentation in the source; it starts at index `start` of the logical
+    line `line`. `state` is the state after the line before.
+    """
+    lexer = _lexer(language)
+    if lexer is None or len(text) > _LONGEST:
+        return ([Piece(text, line, start, Tone.CODE)] if text else []), state
+    stack = list(state)
+    pieces = [
+        Piece(part[: len(text) - at], line, start + at, Tone.CODE | tone)
+        for at, tone, part in _tokens(lexer, text + "\n", stack)
+        if at < len(text)
+    ]
+    return pieces, tuple(stack)
 
 
 @lru_cache(maxsize=16)
 def _lexer(language: str) -> "Lexer | None":
-    if not language:
+    if not language.strip():
         return None
     from pygments.lexer import RegexLexer  # late: only code needs it
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
     try:
-        lexer = get_lexer_by_name(language)
+        lexer = get_lexer_by_name(language.split(maxsplit=1)[0].lower())
     except ClassNotFound:
         return None
     return lexer if isinstance(lexer, RegexLexer) else None

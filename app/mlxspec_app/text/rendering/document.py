@@ -1,12 +1,8 @@
 """The rows of a text that grows: complete parts stay, and the open end is parsed again.
 
-There are three ways to show a text: rendered Markdown, its exact characters in the tones of
-Markdown, and plain characters. All are rows of pieces, and each piece knows what it shows.
-
 All blocks but the last are complete, and so are all lines but the last of an open code block, and
 the start of a very long paragraph. They are rendered once, so the cost of an update depends on the
-open end of the text, not on its length. Marks record where parsing can start again; `cut` goes back
-to one of them.
+open end of the text, not on its length. Marks record where parsing can start again.
 """
 
 from bisect import bisect_left
@@ -16,15 +12,15 @@ from itertools import accumulate
 from typing import Literal
 
 from mlxspec.trace.difference import common_length
-from mlxspec_app.text.rendering.blocks import OpenFence, code_line, parse_region
-from mlxspec_app.text.rendering.code import ROOT, Highlighter, State
-from mlxspec_app.text.rendering.exact import exact_lines, plain_lines, with_marks
+from mlxspec_app.text.rendering.blocks import OpenFence, Region
+from mlxspec_app.text.rendering.exact import exact_lines, with_marks
 from mlxspec_app.text.rendering.inline import closing_marks, inline_lines
 from mlxspec_app.text.rendering.pieces import Piece, Shown, ShownLine, ShownRow, Tone
 from mlxspec_app.text.safe_text import safe_text
-from mlxspec_app.text.tagged_lines import Line, Place, TaggedLines
+from mlxspec_app.text.tagged_lines import Place, TaggedLines
 
 Markup = Literal["rendered", "exact", "plain"]
+"""Rendered Markdown, its exact characters in the tones of Markdown, or plain characters."""
 _LONG_LINE = 400  # characters of a paragraph, before its start is taken as complete
 _MANY_LINES = 24
 _KEPT_OPEN = 160  # characters that stay open then
@@ -32,29 +28,15 @@ _LONGEST_OPEN = 2000  # characters after which an open mark is taken as text
 
 
 @dataclass(frozen=True)
-class _Fence:
-    """An open code block, and the state of its highlighter."""
-
-    fence: OpenFence
-    highlighter: Highlighter
-    state: State = ROOT
-
-
-@dataclass(frozen=True)
 class _Mark:
-    """A position in the source before which all is complete.
-
-    `num_shown` complete parts with `num_rows` rows precede it. `column` is above 0 only inside a
-    long paragraph, and `begun` holds the pieces of that line before it. `fence` is the code block
-    that is open there.
-    """
+    """A position in the source before which all is complete."""
 
     line: int = 0
-    column: int = 0
-    num_shown: int = 0
-    num_rows: int = 0
-    begun: tuple[Piece, ...] = ()
-    fence: _Fence | None = None
+    column: int = 0  # above 0 only inside a long paragraph
+    num_shown: int = 0  # the complete parts before it
+    num_rows: int = 0  # their rows
+    begun: tuple[Piece, ...] = ()  # of that paragraph, before the column
+    fence: OpenFence | None = None  # the code block that is open there
 
     @property
     def place(self) -> Place:
@@ -72,24 +54,17 @@ class Document:
         self.width = width
         self.rows: list[ShownRow] = [ShownRow(0, ())]
         self._source = TaggedLines()
+        self.lines = self._source.lines  # the tag of a character is the number of its text
         self._markup = markup
         self._is_open = is_open
         self._shown: list[Shown] = []
         self._marks = [_Mark()]
         self._num_complete = 0
 
-    @property
-    def lines(self) -> list[Line]:
-        """The source in logical lines, without control characters.
-
-        The tag of a character is the number of the text with which it came.
-        """
-        return self._source.lines
-
     def extend(self, texts: Sequence[str]) -> int:
         """Add texts at the end and return the index of the first row that changed."""
         for text in texts:
-            self._source.append(safe_text(text), self._source.num_pieces)
+            self._source.append(safe_text(text))
         return self._update()
 
     def cut_to(self, num_texts: int) -> int:
@@ -126,27 +101,25 @@ class Document:
 
     def rows_of(self, text: int) -> range:
         """Return the rows that show a text, else the row in which it would be."""
-        start, end = self._source.start_of(text), self._source.start_of(text + 1)
+        return self._rows_between(self._source.start_of(text), self._source.start_of(text + 1))
+
+    def row_at(self, line: int, character: int) -> int:
+        """Return the row that shows a character of the source, else the last one before it."""
+        return self._rows_between(Place(line, character), Place(line, character + 1)).start
+
+    def _rows_between(self, start: Place, end: Place) -> range:
         first = bisect_left(self.rows, start.line, key=lambda row: row.line)
         last = bisect_left(self.rows, end.line + 1, key=lambda row: row.line)
         found = [i for i in range(first, last) if _shows(self.rows[i], start, end)]
         near = min(first, len(self.rows) - 1)
         return range(found[0], found[-1] + 1) if found else range(near, near + 1)
 
-    def row_at(self, line: int, character: int) -> int:
-        """Return the row that shows a character of the source, else the last one before it."""
-        here, after = Place(line, character), Place(line, character + 1)
-        first = bisect_left(self.rows, line, key=lambda row: row.line)
-        last = bisect_left(self.rows, line + 1, key=lambda row: row.line)
-        found = (i for i in range(first, last) if _shows(self.rows[i], here, after))
-        return next(found, max(0, min(first, len(self.rows) - 1)))
-
     def _update(self) -> int:
         """Render the text after it has changed; return the index of the first changed row."""
         start = self._num_complete
         old = self.rows[start:]
         del self.rows[start:]
-        while (shown := self._advance(self.lines, self._is_open)) is None:
+        while (shown := self._advance()) is None:
             pass
         self._num_complete = len(self.rows)
         self.rows += [row for part in shown for row in part.rows(self.width)]
@@ -168,29 +141,29 @@ class Document:
     def _num_begun(self, mark: _Mark) -> int:
         return len(ShownLine(mark.line, mark.begun).rows(self.width)) - 1
 
-    def _advance(self, lines: Sequence[Line], is_open: bool) -> Sequence[Shown] | None:
+    def _advance(self) -> Sequence[Shown] | None:
         """Complete the parts that can be; return the open ones, or None if there are more."""
-        mark = self._marks[-1]
+        mark, lines, is_open = self._marks[-1], self.lines, self._is_open
         if mark.fence is not None:
-            return self._advance_code(mark, mark.fence, lines, is_open)
+            return self._advance_code(mark, mark.fence)
         if mark.column:
-            return self._advance_line(mark, lines, is_open)
+            return self._advance_line(mark)
         if self._markup == "plain":
             return self._advance_plain(mark)
         open_lines = [line.text for line in lines[mark.line :]]
-        region = parse_region(open_lines, mark.line, is_open=is_open)
+        region = Region(open_lines, mark.line, is_open=is_open)
         last = len(lines) - 1
         if region.fence is not None and region.fence.line < last:
             fence = region.fence
             parts = [part for part in region.shown if part.line <= fence.line]
             self._complete(self._as_shown(parts, mark.line, fence.line + 1))
-            self._mark(fence.line + 1, fence=_Fence(fence, Highlighter(fence.language)))
+            self._mark(fence.line + 1, fence=fence)
             return None
         # a start in the last line can vanish as the line grows, unless a blank line is before it
         is_apart = last > mark.line and not lines[last - 1].text.strip()
         begin = max((n for n in region.starts if n < last + is_apart), default=mark.line)
         if is_open and begin == mark.line and region.is_prose:
-            part = self._complete_part(mark, lines)
+            part = self._complete_part(mark)
             if part is None:
                 return None
             begin = part
@@ -204,15 +177,19 @@ class Document:
 
     def _advance_plain(self, mark: _Mark) -> Sequence[Shown]:
         """Complete all lines but the last one, which may still grow."""
-        *complete, last = plain_lines([line.text for line in self.lines[mark.line :]], mark.line)
+        lines = enumerate(self.lines[mark.line :], mark.line)
+        *complete, last = (
+            ShownLine(number, (Piece(line.text, number),) if line.text else ())
+            for number, line in lines
+        )
         if complete:
             self._complete(complete)
             self._mark(last.line)
         return [last]
 
-    def _complete_part(self, mark: _Mark, lines: Sequence[Line]) -> int | None:
+    def _complete_part(self, mark: _Mark) -> int | None:
         """Return the line from which a paragraph stays open; None after completing a part of it."""
-        last = len(lines) - 1
+        lines, last = self.lines, len(self.lines) - 1
         if last - mark.line > _MANY_LINES:
             begin = last - _MANY_LINES // 2
             is_whole = not closing_marks("\n".join(line.text for line in lines[mark.line : begin]))
@@ -235,23 +212,21 @@ class Document:
         self._mark(mark.line, mark.column + end, begun)
         return True
 
-    def _advance_line(
-        self, mark: _Mark, lines: Sequence[Line], is_open: bool
-    ) -> Sequence[Shown] | None:
+    def _advance_line(self, mark: _Mark) -> Sequence[Shown] | None:
         """Continue a long paragraph whose start is complete."""
-        if mark.line < len(lines) - 1:
-            whole = ShownLine(mark.line, (*mark.begun, *self._rest(mark, lines, is_open=False)))
+        line = self.lines[mark.line].text
+        rest = line[mark.column :]
+        if mark.line < len(self.lines) - 1:
+            whole = ShownLine(mark.line, (*mark.begun, *self._prose(mark, rest, is_open=False)))
             del self.rows[len(self.rows) - self._num_begun(mark) :]
             self._complete([whole])
             self._mark(mark.line + 1)
             return None
-        if is_open and self._complete_line(mark, lines[mark.line].text):
+        if self._is_open and self._complete_line(mark, line):
             return None
         tail = ShownLine(mark.line, mark.begun).rows(self.width)[-1].pieces
-        return [ShownLine(mark.line, (*tail, *self._rest(mark, lines, is_open=is_open)))]
-
-    def _rest(self, mark: _Mark, lines: Sequence[Line], *, is_open: bool) -> Sequence[Piece]:
-        return self._prose(mark, lines[mark.line].text[mark.column :], is_open=is_open)
+        pieces = self._prose(mark, rest, is_open=self._is_open)
+        return [ShownLine(mark.line, (*tail, *pieces))]
 
     def _prose(self, mark: _Mark, text: str, *, is_open: bool) -> Sequence[Piece]:
         place = [(mark.line, mark.column)]
@@ -260,26 +235,24 @@ class Document:
             return pieces
         return with_marks(pieces, text, mark.line, mark.column)
 
-    def _advance_code(
-        self, mark: _Mark, fence: _Fence, lines: Sequence[Line], is_open: bool
-    ) -> Sequence[Shown] | None:
+    def _advance_code(self, mark: _Mark, fence: OpenFence) -> Sequence[Shown] | None:
         """Complete the lines of a code block except the last one, which may still grow."""
-        last, state = len(lines) - 1, fence.state
+        lines, last = self.lines, len(self.lines) - 1
         complete: list[Shown] = []
         for number in range(mark.line, last):
             text = lines[number].text
-            if fence.fence.is_closed_by(text):
+            if fence.is_closed_by(text):
                 self._complete(self._as_shown(complete, mark.line, number + 1, is_code=True))
                 self._mark(number + 1)
                 return None
-            line, state = code_line(fence.fence, fence.highlighter, text, number, state)
+            line, fence = fence.code_line(text, number)
             complete.append(line)
         if complete:
             self._complete(self._as_shown(complete, mark.line, last, is_code=True))
-            self._mark(last, fence=replace(fence, state=state))
+            self._mark(last, fence=fence)
         text = lines[last].text
-        is_closing = bool(text.strip()) and not text.strip().strip(fence.fence.marks[0])
-        line, _ = code_line(fence.fence, fence.highlighter, text, last, state)
+        is_closing = bool(text.strip()) and not text.strip().strip(fence.marks[0])
+        line, _ = fence.code_line(text, last)
         return self._as_shown([] if is_closing else [line], last, last + 1, is_code=True)
 
     def _complete(self, parts: Sequence[Shown]) -> None:
@@ -291,7 +264,7 @@ class Document:
         line: int,
         column: int = 0,
         begun: tuple[Piece, ...] = (),
-        fence: _Fence | None = None,
+        fence: OpenFence | None = None,
     ) -> None:
         self._marks.append(_Mark(line, column, len(self._shown), len(self.rows), begun, fence))
 

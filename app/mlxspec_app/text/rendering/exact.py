@@ -9,18 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from mlxspec_app.text.rendering.blocks import QUOTE
-from mlxspec_app.text.rendering.pieces import Piece, Shown, ShownLine, Tone
-from mlxspec_app.text.rendering.table import Table
+from mlxspec_app.text.rendering.pieces import Piece, Shown, ShownLine, Table, Tone
 
 _FENCE = re.compile(r"[\s>]*(?:`{3}|~{3})")
-
-
-def plain_lines(lines: Sequence[str], first: int) -> list[ShownLine]:
-    """Return lines that are no Markdown; `first` is the logical line of the first one."""
-    return [
-        ShownLine(number, (Piece(text, number),) if text else ())
-        for number, text in enumerate(lines, first)
-    ]
 
 
 def exact_lines(

@@ -9,14 +9,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
-from itertools import accumulate
-from typing import NamedTuple, Protocol
+from itertools import accumulate, zip_longest
+from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
 from mlxspec_app.text.wrap import breaks
 
+Align = Literal["left", "center", "right"]
 _LEAST_CELLS = 8
+_LEAST_COLUMN = 6  # cells; no column is cut below this
 
 
 class Tone(Flag):
@@ -33,15 +35,11 @@ class Tone(Flag):
 
 
 class Piece(NamedTuple):
-    """Adjacent characters with one tone.
-
-    `line` is their logical line in the source, or -1 for a sign of the app; `start` is the index in
-    that line of the first character.
-    """
+    """Adjacent characters with one tone."""
 
     text: str
-    line: int = -1
-    start: int = 0
+    line: int = -1  # their logical line in the source; -1 for a sign of the app
+    start: int = 0  # index in that line of the first character
     tone: Tone = Tone.PLAIN
 
     def part(self, first: int, last: int) -> "Piece":
@@ -50,40 +48,28 @@ class Piece(NamedTuple):
         return self._replace(text=self.text[first:last], start=start)
 
 
-class ShownRow(NamedTuple):
-    """One row on the screen; `line` is the first logical line of the source that it shows.
+Cell = tuple[Piece, ...]
+_FRAME = Tone.QUIET | Tone.SIGN
+_BAR = Piece(" │ ", tone=_FRAME)
 
-    `is_quote` is known only of rows of the exact text, which show no other sign of a quote.
-    """
+
+class ShownRow(NamedTuple):
+    """One row on the screen; `line` is the first logical line of the source that it shows."""
 
     line: int
     pieces: tuple[Piece, ...]
     is_code: bool = False
-    is_quote: bool = False
-
-
-class Shown(Protocol):
-    """A part of the text that starts at a logical line of the source."""
-
-    @property
-    def line(self) -> int:
-        """The first logical line of the source that it shows."""
-
-    def rows(self, width: int) -> list[ShownRow]:
-        """Return its rows for a width in cells."""
+    is_quote: bool = False  # only of rows of the exact text, which show no other sign of a quote
 
 
 @dataclass(frozen=True)
 class ShownLine:
-    """A line that wraps.
-
-    `lead`, such as the sign of a list, precedes its first row, and `indent` the other rows.
-    """
+    """A line that wraps."""
 
     line: int
     pieces: tuple[Piece, ...] = ()
-    lead: tuple[Piece, ...] = ()
-    indent: tuple[Piece, ...] = ()
+    lead: tuple[Piece, ...] = ()  # before its first row, such as the sign of a list
+    indent: tuple[Piece, ...] = ()  # before the other rows
     is_code: bool = False
     is_quote: bool = False
 
@@ -100,7 +86,66 @@ class Rule:
     line: int
 
     def rows(self, width: int) -> list[ShownRow]:
-        return [ShownRow(self.line, (Piece("─" * width, tone=Tone.QUIET | Tone.SIGN),))]
+        return [ShownRow(self.line, (Piece("─" * width, tone=_FRAME),))]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A complete table, its header first: columns are cut where the row has no room, cells wrap."""
+
+    line: int
+    lines: tuple[int, ...]  # the logical line of each row
+    cells: tuple[tuple[Cell, ...], ...]
+    aligns: tuple[Align, ...]
+
+    def rows(self, width: int) -> list[ShownRow]:
+        widths = self._widths(width)
+        rule = Piece("─┼─".join("─" * column for column in widths), tone=_FRAME)
+        rows: list[ShownRow] = []
+        for line, row in zip(self.lines, self.cells, strict=True):
+            rows += [ShownRow(line, pieces) for pieces in self._row(row, widths)]
+            if line == self.line:
+                rows.append(ShownRow(line, (rule,)))
+        return rows
+
+    def _widths(self, width: int) -> list[int]:
+        """Return the cells of each column, the widest ones cut until all fit."""
+        columns = zip_longest(*self.cells, fillvalue=())
+        widths = [max(1, *(cells(cell) for cell in column)) for column in columns]
+        excess = sum(widths) + 3 * (len(widths) - 1) - width
+        while excess > 0 and max(widths) > _LEAST_COLUMN:
+            widest = widths.index(max(widths))
+            others = [each for each in widths if each < widths[widest]]
+            cut = min(excess, max(1, widths[widest] - max(others, default=_LEAST_COLUMN)))
+            widths[widest] -= min(cut, widths[widest] - _LEAST_COLUMN)
+            excess -= cut
+        return widths
+
+    def _row(self, row: Sequence[Cell], widths: Sequence[int]) -> list[tuple[Piece, ...]]:
+        filled = [*row, *[()] * (len(widths) - len(row))]
+        parts = [wrapped(cell, width) for cell, width in zip(filled, widths, strict=False)]
+        shown = []
+        for pieces in zip_longest(*parts, fillvalue=()):
+            columns = zip(pieces, widths, self.aligns, strict=False)
+            padded = [_padded(part, width, align) for part, width, align in columns]
+            shown.append(
+                tuple(
+                    piece
+                    for i, part in enumerate(padded)
+                    for piece in (*([_BAR] if i else []), *part)
+                )
+            )
+        return shown
+
+
+def _padded(pieces: Sequence[Piece], width: int, align: Align) -> list[Piece]:
+    room = max(0, width - cells(pieces))
+    left = {"left": 0, "center": room // 2, "right": room}[align]
+    return [Piece(" " * left), *pieces, Piece(" " * (room - left))]
+
+
+Shown = ShownLine | Rule | Table
+"""A part of the text that starts at a logical line of the source."""
 
 
 def cells(pieces: Iterable[Piece]) -> int:

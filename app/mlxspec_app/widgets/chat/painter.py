@@ -18,8 +18,8 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.conversation.views import INKS, View
-from mlxspec_app.text.ascii_filter import sign
 from mlxspec_app.text.bars import block
+from mlxspec_app.text.glyphs import sign
 from mlxspec_app.text.rendering.document import Document
 from mlxspec_app.text.rendering.pieces import Piece, ShownRow, Tone, cells
 from mlxspec_app.text.tagged_lines import Line, Run

@@ -13,8 +13,8 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import TextArea
 
-from mlxspec_app.text.ascii_filter import without_ascii
 from mlxspec_app.text.folds import Folds
+from mlxspec_app.text.glyphs import without_ascii
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 

@@ -22,8 +22,8 @@ from textual.widget import Widget
 
 from mlxspec_app.conversation.messages import Span
 from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View
-from mlxspec_app.text.ascii_filter import sign, without_ascii
-from mlxspec_app.text.links import link_at
+from mlxspec_app.text.glyphs import sign, without_ascii
+from mlxspec_app.text.markdown import link_at
 from mlxspec_app.text.rendering.document import Document, Markup
 from mlxspec_app.themes.looks import LOOKS, Look
 from mlxspec_app.widgets.chat.painter import GUTTER, PREFIX, Painter

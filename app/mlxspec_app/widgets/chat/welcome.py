@@ -18,8 +18,8 @@ from textual.widgets import OptionList, Static
 from mlxspec_app.conversation.figures import size
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.store.records import ChatSummary, Overview
-from mlxspec_app.text.ages import ago
 from mlxspec_app.text.bars import meter
+from mlxspec_app.text.chat_labels import ago
 from mlxspec_app.text.safe_text import safe_line, safe_text
 from mlxspec_app.widgets.draft.legend import plain_legend
 

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets.option_list import Option
 
 from mlxspec_app.settings.file import Settings, value_of
-from mlxspec_app.settings.keys.names import shown_keys
+from mlxspec_app.settings.keys.choices import shown_keys
 from mlxspec_app.settings.rules import KEYS, SAMPLING, Rule, Value, sections
 from mlxspec_app.text.safe_text import safe_line
 

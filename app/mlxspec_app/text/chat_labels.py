@@ -1,15 +1,23 @@
-"""The age of a chat as text, coarse enough to stay correct while the list is open."""
+"""Labels of a chat in a list: its default title and its age."""
 
 from datetime import datetime
 
+TITLE_CHARACTERS = 60
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _DAYS_COUNTED = 7
+
+
+def title_of(text: str) -> str:
+    """Return the start of the first line that has text, or ""."""
+    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
 def ago(then: float, now: float) -> str:
     """Return the time from one moment to another, such as `3 minutes ago` or `12 Mar 2025`.
 
-    Both are seconds since 1970. If `now` is before `then`, it counts as `then`.
+    Both are seconds since 1970. If `now` is before `then`, it counts as `then`. The words are
+    coarse enough to stay correct while the list is open.
     """
     passed = now - then
     if passed < _MINUTE:

@@ -1,4 +1,4 @@
-"""Fenced code blocks in Markdown: their code, and the fence that a text leaves open."""
+"""What Markdown a text holds: its fenced code blocks, the fence that it leaves open, its links."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
+_LINK = re.compile(
+    r"\[[^\[\]]*\]\(\s*<?(?P<target>[^()\s<>]+)>?[^()]*\)|<(?P<auto>[a-z]+:[^\s<>]+)>"
+)
 
-class CodeBlock(NamedTuple):
+
+class _CodeBlock(NamedTuple):
     """The code of a block from `start` to `end` of the text, its fences included.
 
     `open_fence` is the fence, such as three backticks, if the block has no end.
@@ -19,6 +23,14 @@ class CodeBlock(NamedTuple):
     start: int
     end: int
     open_fence: str
+
+
+def link_at(line: str, index: int) -> str:
+    """Return the target of the link around a character of a line, or ""."""
+    for found in _LINK.finditer(line):
+        if found.start() <= index < found.end():
+            return found["target"] or found["auto"]
+    return ""
 
 
 def code_blocks(text: str) -> list[str]:
@@ -33,14 +45,9 @@ def code_block_at(text: str, index: int) -> str:
     return (around or blocks)[-1].code if blocks else ""
 
 
-def open_fence(text: str) -> str:
-    """Return the fence that the text leaves open, or ""."""
-    return next((block.open_fence for block in _blocks(text) if block.open_fence), "")
-
-
 def closed(text: str) -> str:
     """Return the text with its last fence closed, so that the next text is not part of the code."""
-    fence = open_fence(text)
+    fence = next((block.open_fence for block in _blocks(text) if block.open_fence), "")
     return f"{text}\n{fence}" if fence else text
 
 
@@ -53,7 +60,7 @@ def _parser() -> "MarkdownIt":
     return parser
 
 
-def _blocks(text: str) -> Iterator[CodeBlock]:
+def _blocks(text: str) -> Iterator[_CodeBlock]:
     lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)
     starts = [0]
     for line in lines:
@@ -67,4 +74,4 @@ def _blocks(text: str) -> Iterator[CodeBlock]:
             code = token.content if token.content.strip() else ""
             if not is_closed and not text.endswith("\n"):
                 code = code.removesuffix("\n")
-            yield CodeBlock(code, starts[first], starts[after], token.markup if is_open else "")
+            yield _CodeBlock(code, starts[first], starts[after], token.markup if is_open else "")
