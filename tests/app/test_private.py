@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from mlxspec_app.settings.file import change_settings
-from mlxspec_app.store.database import open_for_writing, present
+from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 from mlxspec_app.user.log import AppLog
@@ -25,22 +25,21 @@ def umask(request):
 def test_every_file_and_folder_is_private(tmp_path, umask):
     places = find_paths(tmp_path / "new" / "folder")
     change_settings(places.settings, {"ink": "off"})
-    with present(places.store) as _:
-        writer = Writer(open_for_writing(places.store, pytest.fail))
-        say(writer, writer.new_chat(), "something secret")
-        AppLog(places.logs).note("a line")
-        traces = ReplyTraces(places.traces, pytest.fail)
-        name = traces.begin(2, [])
-        for event in reply_events("a secret"):
-            traces.write(event)
-        traces.end()
-        found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
-        names = {path.name for path in found}
-        assert {name, "chats.sqlite3", "chats.sqlite3-wal", "settings.toml", "app.log"} <= names
-        for path in found:
-            expected = 0o700 if path.is_dir() else 0o600
-            assert stat.S_IMODE(path.stat().st_mode) == expected, path
-        writer.close()
+    writer = Writer(open_for_writing(places.store, pytest.fail))
+    say(writer, writer.new_chat(), "something secret")
+    AppLog(places.logs).note("a line")
+    traces = ReplyTraces(places.traces, pytest.fail)
+    name = traces.begin(2, [])
+    for event in reply_events("a secret"):
+        traces.write(event)
+    traces.end()
+    found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+    names = {path.name for path in found}
+    assert {name, "chats.sqlite3", "chats.sqlite3-wal", "settings.toml", "app.log"} <= names
+    for path in found:
+        expected = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+    writer.close()
 
 
 def test_a_folder_that_is_there_stays_as_its_owner_made_it(tmp_path):

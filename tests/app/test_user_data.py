@@ -49,7 +49,7 @@ def test_what_goes_wrong_while_the_store_is_closed_goes_to_stderr(
         user_data.record(event)
     user_data.store.submit(lambda recorder: None).result(20)
     assert "the chat continues" in told(session)[0]
-    monkeypatch.setattr(Writer, "note_lost_endings", refuse)
+    monkeypatch.setattr(Writer, "purge", refuse)
     user_data.close()
     error = capsys.readouterr().err
     assert "mlxspec: the last messages could not be written to the chat store" in error

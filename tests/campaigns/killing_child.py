@@ -18,7 +18,6 @@ from mlxspec.drafting import measured
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded
 from mlxspec_app.conversation.events import ChatOpened, SessionFailed, SessionNotice, SessionReady
 from mlxspec_app.conversation.orders import NewChat, OpenChat, Regenerate, Say, Stop
-from mlxspec_app.store.queries import find_last, fork_at
 from mlxspec_app.store.restore import restore
 from mlxspec_app.user_data import find_user_data
 from mlxspec_cli.arguments import generation_params
@@ -127,12 +126,12 @@ class Chat:
 
     def switch(self) -> None:
         tell("switching")
-        self.open(find_last)
+        self.open(lambda recorder: recorder.find_last())
 
     def fork(self) -> None:
         if self.ask(lambda recorder: recorder.path()):
             tell("forking")
-            self.open(lambda recorder: fork_at(recorder, 0))
+            self.open(lambda recorder: recorder.fork_at(0))
 
     def open(self, find) -> None:
         found = self.ask(find)

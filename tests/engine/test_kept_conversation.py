@@ -14,7 +14,6 @@ from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.orders import Edit, NewChat, OpenChat, Regenerate, Say
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
-from mlxspec_app.store.queries import find_chat, find_version, fork_at
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.restore import restore
 from tests.support.store_files import exchange, open_writer, texts_of
@@ -105,11 +104,11 @@ class Chatting:
         elif step == "open":
             chats = self.recorder.writer.recent()
             if chats:
-                self.open(find_chat(self.recorder, chats[number % len(chats)].id))
+                self.open(self.recorder.writer.find_chat(chats[number % len(chats)].id))
         elif step == "version" and shown:
-            self.open(find_version(self.recorder, number % len(shown), number % 3 - 1))
+            self.open(self.recorder.find_version(number % len(shown), number % 3 - 1))
         elif step == "fork" and shown:
-            self.open(fork_at(self.recorder, number % len(shown)))
+            self.open(self.recorder.fork_at(number % len(shown)))
 
     def open(self, found):
         if found is not None:

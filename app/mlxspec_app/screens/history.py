@@ -14,9 +14,8 @@ from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.tables import HISTORY, SEARCH
-from mlxspec_app.store.entries import ChatPages, ChosenChat, Entry
+from mlxspec_app.store.entries import ChosenChat, Entry, read_entries
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.queries import fork_chat
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
@@ -47,12 +46,14 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         """Search for `query` at once; `on_deleted` gets the number of each deleted chat."""
         super().__init__()
         self._store = store
-        self._pages = ChatPages(store, query)
+        self._query = query
+        self._entries: list[Entry] = []
+        self._is_stale = True  # the entries are of an earlier query
         self._on_deleted = on_deleted
         self._deleted: list[Entry] = []
 
     def compose(self) -> ComposeResult:
-        yield Input(self._pages.query, placeholder="Search all chats …", id="search", compact=True)
+        yield Input(self._query, placeholder="Search all chats …", id="search", compact=True)
         with Container(id="chats"):
             yield ChatList()
             yield Static(id="nothing")
@@ -60,13 +61,13 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        if self._pages.query:
+        if self._query:
             self._search.focus()
         self._load()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("rename", "delete", "fork"):
-            return bool(self._pages.entries)
+            return bool(self._entries)
         if action == "undelete":
             return bool(self._deleted)
         return True
@@ -75,22 +76,18 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     async def _load(self, pointed: int | None = None, pause_s: float = 0.0) -> None:
         await asyncio.sleep(pause_s)
         with self._explaining():
-            await self._pages.read()
-            self._show(pointed)
+            await self._read(pointed)
 
-    @on(ChatList.NearEnd)
-    @work(exclusive=True, group="load")
-    async def _load_more(self) -> None:
-        with self._explaining():
-            await self._pages.read_next()
-            self._show(None)
+    async def _read(self, pointed: int | None) -> None:
+        self._entries = await read_entries(self._store, self._query)
+        self._is_stale = False
+        self._show(pointed)
 
     def _show(self, pointed: int | None) -> None:
-        entries = self._pages.entries
         for chats in self.query(ChatList):  # none if the screen was closed while the store read
-            chats.show(entries, pointed)
-        nothing = "No chat contains these words." if self._pages.query else NO_CHATS
-        self._show_instead("" if entries else nothing)
+            chats.show(self._entries, pointed)
+        nothing = "No chat contains these words." if self._query else NO_CHATS
+        self._show_instead("" if self._entries else nothing)
         self.refresh_bindings()
 
     def _show_instead(self, text: str) -> None:
@@ -105,24 +102,23 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
         try:
             yield
         except StoreError as error:
-            if self._pages.entries:
+            if self._entries:
                 self.notify(str(error), severity="warning", timeout=4, markup=False)
             else:
                 self._show_instead(f"The chats cannot be shown: {error}")
 
     @on(Input.Changed, "#search")
     def _search_for(self, event: Input.Changed) -> None:
-        if event.value != self._pages.query:
-            self._pages.set_query(event.value)
+        if event.value != self._query:
+            self._query, self._is_stale = event.value, True
             self._load(0, PAUSE_S)
 
     @on(Input.Submitted, "#search")
     @work(exclusive=True, group="load")
     async def _open_found(self) -> None:
         with self._explaining():
-            if self._pages.is_stale:  # Enter came before the search started
-                await self._pages.read()
-                self._show(0)
+            if self._is_stale:  # Enter came before the search started
+                await self._read(0)
             self._chats.action_choose()
 
     @on(ChatList.Chosen)
@@ -164,7 +160,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     def action_fork(self) -> None:
         entry = self._chats.entry
         if entry is not None:
-            self._change(lambda recorder: fork_chat(recorder, entry.chat), 0)
+            self._change(lambda recorder: recorder.writer.fork_chat(entry.chat), 0)
 
     def action_rename(self) -> None:
         if self._chats.entry is not None and self._chats.row_in_view is not None:
@@ -173,7 +169,7 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
     @on(TitleField.Titled)
     def _rename(self, event: TitleField.Titled) -> None:
         self._end_renaming()
-        pointed = None if self._pages.query else 0  # the renamed chat moves to the top
+        pointed = None if self._query else 0  # the renamed chat moves to the top
         self._change(lambda recorder: recorder.writer.rename(event.chat, event.title), pointed)
 
     @on(ChatList.Moved)

@@ -4,9 +4,7 @@ The schema is numbered scripts, each run once and in its own transaction. `user_
 counts those that were run. A change of the schema is a new script; a released one never changes.
 
 A lock file lets one process at a time open the store. Without it, two processes that find the same
-damaged file could each move one aside, and the second would move the new file of the first. Another
-lock tells whether a process has the store open: a reply without an end was cut off only if no
-process is still writing it.
+damaged file could each move one aside, and the second would move the new file of the first.
 """
 
 import fcntl
@@ -132,21 +130,6 @@ def _set_aside(path: Path) -> Path:
         with suppress(FileNotFoundError):
             path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
     return aside
-
-
-@contextmanager
-def present(path: Path) -> Iterator[bool]:
-    """Hold a shared lock that shows other processes that this one has the store open.
-
-    The folder of `path` must exist. Yields whether no other process had the store open before.
-    """
-    is_alone = False
-    with open(path.with_suffix(".open"), "a", opener=private_opener) as file:
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_alone = True
-        fcntl.flock(file, fcntl.LOCK_SH)  # no later process gets an exclusive lock now
-        yield is_alone
 
 
 @contextmanager

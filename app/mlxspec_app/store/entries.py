@@ -19,22 +19,15 @@ from mlxspec_app.text.safe_text import safe_line
 if TYPE_CHECKING:
     from mlxspec_app.store.thread import StoreThread
 
-PAGE = 100  # chats in one read
 ROWS_PER_ENTRY = 2
 UNTITLED = "(no title)"
-Style = Literal["title", "note", "snippet", "match"]
+Piece = tuple[str, Literal["title", "note", "snippet", "match"]]
+"""Characters and their style."""
 _SEPARATOR = " · "
 _TITLE_CELLS = 24  # notes are dropped until the title has this width, or all that it needs
 _INDENT = "    "
 _POINTED, _UNPOINTED = "\u276f ", "  "
 _SPEAKERS = {"user": "you", "assistant": "reply"}
-
-
-class Piece(NamedTuple):
-    """Characters of one style."""
-
-    text: str
-    style: Style
 
 
 class Entry(NamedTuple):
@@ -57,59 +50,24 @@ class ChosenChat(NamedTuple):
     message: int | None = None
 
 
-class ChatPages:
-    """Reads entries: the newest chats, a page at a time, or hits; may raise `StoreError`."""
+async def read_entries(store: "StoreThread", query: str) -> list[Entry]:
+    """Return the messages that contain words, the best first, or all chats, the newest first.
 
-    def __init__(self, store: "StoreThread", query: str = "") -> None:
-        self.entries: list[Entry] = []
-        self.is_whole = False
-        self._store = store
-        self.set_query(query)
-
-    def set_query(self, query: str) -> None:
-        """Search for words; "" for all chats. The entries are stale until the next read."""
-        self.query, self._num_requested, self.is_stale = query, PAGE, True
-
-    async def read(self) -> None:
-        """Read as many pages as before again."""
-        if self.query.strip():
-            self.entries, self.is_whole = await self._hits(self.query), True
-        else:
-            self.entries = await self._page(self._num_requested, 0)
-            self.is_whole = len(self.entries) < self._num_requested
-        self.is_stale = False
-
-    async def read_next(self) -> None:
-        if self.is_whole:
-            return
-        page = await self._page(PAGE, len(self.entries))
-        # A change moves a chat to the top and pushes the others into the next page: skip those.
-        listed = {entry.chat for entry in self.entries}
-        self.entries += [entry for entry in page if entry.chat not in listed]
-        self.is_whole = len(page) < PAGE
-        self._num_requested += PAGE
-
-    async def _hits(self, query: str) -> list[Entry]:
-        answer = self._store.submit(lambda recorder: recorder.writer.search(query))
+    May raise `StoreError`.
+    """
+    if query.strip():
+        hits = store.submit(lambda recorder: recorder.writer.search(query))
         return [
-            Entry(
-                hit.chat,
-                hit.title,
-                _notes(_SPEAKERS[hit.role], hit.created),
-                hit.snippet,
-                hit.message,
-            )
-            for hit in await asyncio.wrap_future(answer)
+            Entry(h.chat, h.title, _notes(_SPEAKERS[h.role], h.created), h.snippet, h.message)
+            for h in await asyncio.wrap_future(hits)
         ]
-
-    async def _page(self, limit: int, offset: int) -> list[Entry]:
-        answer = self._store.submit(lambda recorder: recorder.writer.recent(limit, offset))
-        entries = []
-        for chat in await asyncio.wrap_future(answer):
-            messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
-            snippet = (SnippetPart(chat.snippet, is_match=False),)
-            entries.append(Entry(chat.id, chat.title, _notes(messages, chat.updated), snippet))
-        return entries
+    chats = store.submit(lambda recorder: recorder.writer.recent())
+    entries = []
+    for chat in await asyncio.wrap_future(chats):
+        messages = f"{chat.num_messages} message{'' if chat.num_messages == 1 else 's'}"
+        snippet = (SnippetPart(chat.snippet, is_match=False),)
+        entries.append(Entry(chat.id, chat.title, _notes(messages, chat.updated), snippet))
+    return entries
 
 
 def _notes(words: str, changed: float) -> tuple[Part, ...]:
@@ -127,17 +85,17 @@ def title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[Piece]:
     if cell_len(note) > free + 2:
         note = ""
     title = _cropped(title, width - cell_len(note))
-    return [Piece(sign + title, "title"), Piece(note, "note")]
+    return [(sign + title, "title"), (note, "note")]
 
 
 def snippet_row(entry: Entry, width: int) -> list[Piece]:
     """Return the second row of an entry."""
-    pieces = [Piece(_INDENT, "snippet")]
+    pieces: list[Piece] = [(_INDENT, "snippet")]
     left = width - len(_INDENT)
     for part in entry.snippet:
         text = safe_line(part.text)
         shown = text if cell_len(text) <= left else _cropped(text, left)
-        pieces.append(Piece(shown, "match" if part.is_match else "snippet"))
+        pieces.append((shown, "match" if part.is_match else "snippet"))
         left -= cell_len(shown)
     return pieces
 

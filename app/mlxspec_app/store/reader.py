@@ -13,7 +13,14 @@ from typing import Any
 
 from mlxspec_app.store.database import explain
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.records import Chat, ChatSummary, Generation, SearchHit, StoredMessage
+from mlxspec_app.store.records import (
+    Chat,
+    ChatSummary,
+    Generation,
+    Overview,
+    SearchHit,
+    StoredMessage,
+)
 from mlxspec_app.store.search_text import MARK_END, MARK_START, match_expression, snippet_parts
 
 SNIPPET_WORDS = 16
@@ -28,7 +35,7 @@ _SUMMARIES = f"""
     SELECT chat.id, title, updated, coalesce(message.depth, 0),
            coalesce(substr({WHOLE_TEXT}, 1, 400), '')
     FROM chat LEFT JOIN message ON message.id = chat.leaf
-    WHERE deleted IS NULL ORDER BY updated DESC, chat.id DESC LIMIT ? OFFSET ?
+    WHERE deleted IS NULL ORDER BY updated DESC, chat.id DESC LIMIT ?
 """
 _MESSAGES = f"""
     SELECT message.id, chat, parent, role, state, {WHOLE_TEXT},
@@ -64,9 +71,9 @@ class Reader:
     def close(self) -> None:
         self._connection.close()
 
-    def recent(self, limit: int = 50, offset: int = 0) -> list[ChatSummary]:
-        """Return the chats without deleted ones, the last changed first."""
-        rows = self._rows(_SUMMARIES, (limit, offset))
+    def recent(self, limit: int = -1) -> list[ChatSummary]:
+        """Return the chats without deleted ones, the last changed first; -1 is for all of them."""
+        rows = self._rows(_SUMMARIES, (limit,))
         return [
             ChatSummary(
                 chat, title, _time(updated), count, " ".join(text.split())[:_SNIPPET_CHARACTERS]
@@ -74,10 +81,10 @@ class Reader:
             for chat, title, updated, count, text in rows
         ]
 
-    def count(self) -> int:
-        """Return the number of chats, without deleted ones."""
-        number: int = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL")[0][0]
-        return number
+    def overview(self) -> Overview:
+        """Return the number of chats without deleted ones, and the one that was changed last."""
+        [(number,)] = self._rows("SELECT count(*) FROM chat WHERE deleted IS NULL")
+        return Overview(number, next(iter(self.recent(1)), None))
 
     def chat(self, chat: int) -> Chat:
         """Return a chat, also a deleted one that is not purged yet."""

@@ -1,4 +1,4 @@
-"""Turns the events of a session into changes of the store.
+"""The stored part of the chat on the screen: the events of its session as changes of the store.
 
 A turn adds a message, a reply grows by one piece per round, and a discarded reply stays while the
 next one becomes its sibling. A chat without messages adds no row.
@@ -27,7 +27,16 @@ from mlxspec_app.conversation.events import (
     SessionEvent,
 )
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.records import COMPARISON, Generation, MessageState, Role, StoredMessage
+from mlxspec_app.store.records import (
+    COMPARISON,
+    Generation,
+    MessageState,
+    Role,
+    Standing,
+    StoredChat,
+    StoredMessage,
+    Version,
+)
 from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 
@@ -35,20 +44,14 @@ _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 
 
 class Recorder:
-    """The stored part of the chat on the screen."""
+    """Writes the chat on the screen, and finds it and others again; for the store's thread."""
 
-    def __init__(
-        self, writer: Writer, traces: ReplyTraces | None = None, *, is_alone: bool = True
-    ) -> None:
-        """Start with a new chat; without `traces`, replies get no trace files.
-
-        `is_alone` says that no other process has the store open, which may still write a reply.
-        """
+    def __init__(self, writer: Writer, traces: ReplyTraces | None = None) -> None:
+        """Start with a new chat; without `traces`, replies get no trace files."""
         self.writer = writer
         self.chat: int | None = None  # before its first message
         self.leaf: int | None = None  # the message that the next one follows
         self.system: str | None = None  # of the next new chat
-        self.is_alone = is_alone
         self._traces = traces
         self._reply: int | None = None
         self._ended: int | None = None  # the reply whose comparison may still come
@@ -92,12 +95,50 @@ class Recorder:
         """Return the stored messages of the conversation on the screen."""
         return [] if self.leaf is None else self.writer.path_to(self.leaf)
 
+    # The screen names a message by its index among those of the user and the model, from 0.
+
+    def standing(self) -> Standing:
+        """Return what the store has recorded of the conversation on the screen."""
+        if self.chat is None:
+            return Standing()
+        versions = {
+            index: Version(message.sibling, message.num_siblings)
+            for index, message in enumerate(self.path())
+            if message.num_siblings > 1
+        }
+        return Standing(self.chat, self.writer.chat(self.chat).title, versions)
+
+    def find_last(self) -> StoredChat | None:
+        """Return the chat that was changed last, apart from the one on the screen."""
+        others = (chat.id for chat in self.writer.recent(2) if chat.id != self.chat)
+        last = next(others, None)
+        return None if last is None else self.writer.find_chat(last)
+
+    def find_version(self, index: int, step: int) -> StoredChat | None:
+        """Return the conversation with another version of a message, or None if there is none.
+
+        `step` is the number of versions forwards, negative for back.
+        """
+        this = self._message_at(index)
+        version = this.sibling - 1 + step
+        if not 0 <= version < this.num_siblings:
+            return None
+        return self.writer.find_chat(this.chat, self.writer.siblings(this.id)[version].id)
+
+    def fork_at(self, index: int) -> StoredChat:
+        """Return a new chat that copies the conversation on the screen up to a message."""
+        return self.writer.find_chat(self.writer.fork(self._message_at(index).id))
+
+    def _message_at(self, index: int) -> StoredMessage:
+        path = self.path()
+        if index >= len(path):
+            raise GoneError("this message is not in the store")
+        return path[index]
+
     def close(self) -> None:
         """End an open reply as stopped, purge deleted chats, and close the store, in any case."""
         try:
             self._finish("partial", reason="cancelled")
-            if self.is_alone:
-                self.writer.note_lost_endings()
             unused = self.writer.purge()
             if self._traces is not None:
                 self._traces.end()

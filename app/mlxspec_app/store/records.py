@@ -12,9 +12,6 @@ Role = Literal["user", "assistant"]
 MessageState = Literal["finished", "partial", "failed"]
 """`partial`: a reply that is being written, was stopped, or was cut off at the end of the app."""
 
-LOST_ENDING = "lost"
-"""Reason of a reply that neither the model nor the user ended, once the user was notified."""
-
 COMPARISON = "comparison"
 """Key among a reply's figures: its comparison with plain decoding, as in `SpeedupMeasured`."""
 
@@ -117,8 +114,7 @@ class Standing:
 
 
 class Overview(NamedTuple):
-    """The number of chats, the last changed one, and whether it ends in a cut-off reply."""
+    """The number of chats, and the one that was changed last."""
 
     num_chats: int
     last: ChatSummary | None = None
-    is_cut_off: bool = False

@@ -18,13 +18,7 @@ from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.baseline import compare
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Message, Reply, Span
-from mlxspec_app.store.records import (
-    COMPARISON,
-    LOST_ENDING,
-    Generation,
-    StoredMessage,
-    storable,
-)
+from mlxspec_app.store.records import COMPARISON, Generation, StoredMessage, storable
 
 CUT_OFF = "the app ended in the middle of this reply"
 _BROKE_OFF = "the reply was cut off"
@@ -84,7 +78,7 @@ def _end(reply: Reply, stored: StoredMessage, generation: Generation) -> None:
     reply.reason, reply.error = None, ""
     if stored.state == "failed":
         reply.error = generation.error or _BROKE_OFF
-    elif stored.state == "partial" and generation.reason in (None, LOST_ENDING):
+    elif stored.state == "partial" and generation.reason in (None, "lost"):  # of earlier versions
         reply.error = CUT_OFF
     else:
         reasons: Mapping[str, FinishReason] = {name: name for name in get_args(FinishReason)}

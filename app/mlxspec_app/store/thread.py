@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mlxspec_app.conversation.events import AnyEvent
-from mlxspec_app.store.database import open_for_writing, present
+from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.traces import ReplyTraces
@@ -57,7 +57,7 @@ class StoreThread:
         """Set up the thread; it opens no file before `start`.
 
         `notify` is called in the thread with messages for the user. `traces` is the folder for
-        traces of replies; None writes none. `clock` returns seconds.
+        traces of replies; None writes none.
         """
         self._path = path
         self._notify = notify
@@ -77,10 +77,9 @@ class StoreThread:
         self._queue.put(event)
 
     def submit(self, query: Callable[[Recorder], T]) -> "Future[T]":
-        """Run a query or a change in the thread.
+        """Run a query or a change in the thread; the future holds the answer or a `StoreError`.
 
-        `query` must return plain records only. The future holds the answer or a `StoreError`; it
-        never completes if the thread was not started.
+        It never completes if the thread was not started.
         """
         answer: Future[T] = Future()
         self._queue.put(_Query(query, answer))
@@ -97,15 +96,14 @@ class StoreThread:
     def _run(self) -> None:
         try:
             writer = Writer(open_for_writing(self._path, self._notify))
-            with present(self._path) as is_alone:
-                recorder = Recorder(writer, self._traces, is_alone=is_alone)
-                try:
-                    self._serve(recorder)
-                except Exception:
-                    with suppress(StoreError):  # the first error is reported below
-                        recorder.close()
-                    raise
-                self._leave(recorder)
+            recorder = Recorder(writer, self._traces)
+            try:
+                self._serve(recorder)
+            except Exception:
+                with suppress(StoreError):  # the first error is reported below
+                    recorder.close()
+                raise
+            self._leave(recorder)
         except StoreError as error:
             self._refuse(error)
         except Exception as error:  # the thread's edge: the chat continues without a store

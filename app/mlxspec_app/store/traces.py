@@ -25,10 +25,9 @@ class ReplyTraces:
         self._has_failed = False
 
     def begin(self, number: int, events: Iterable[Event]) -> str:
-        """Start a trace and return its file name; the next event creates the file.
+        """Start the trace of a reply by its number; return its name. The next event creates it.
 
-        `number` is the reply's number in the store. `events` precede the reply and belong to it:
-        the turn that it answers.
+        `events` precede the reply and belong to it: the turn that it answers.
         """
         self.end()
         self._name = f"{time.strftime('%Y%m%d-%H%M%S')}-{number}.jsonl"

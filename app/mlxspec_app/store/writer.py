@@ -16,9 +16,10 @@ from typing import Any
 from mlxspec_app.store.database import transaction
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.reader import WHOLE_TEXT, Reader
-from mlxspec_app.store.records import LOST_ENDING, Generation, MessageState, Role, storable
+from mlxspec_app.store.records import Generation, MessageState, Role, StoredChat, storable
 from mlxspec_app.text.chat_labels import title_of
 
+FORK_SIGN = " · fork"  # at the end of the title of a chat that started as a copy
 UNDO_S = 24 * 3600.0  # how long a deleted chat stays if its own session could not purge it
 _STEP_S = 0.001  # at least this time between two changes: the list sorts by it
 
@@ -80,11 +81,19 @@ class Writer(Reader):
         prompt = None if system is None else storable(system)
         self._set_in_chat(chat, "system = ?, updated = ?", prompt, self._now())
 
+    def fork_chat(self, chat: int) -> int:
+        """Copy the conversation of a chat to a new one and return its number."""
+        leaf = self.chat(chat).leaf
+        if leaf is None:
+            raise GoneError("this chat has no messages: there is nothing to copy")
+        return self.fork(leaf)
+
     def fork(self, message: int) -> int:
         """Copy the conversation up to a message to a new chat and return its number."""
         with self.transaction():
             source = self.chat(self.message(message).chat)
-            chat = self.new_chat(source.title, source.system)
+            title = source.title.removesuffix(FORK_SIGN) + FORK_SIGN
+            chat = self.new_chat(title, source.system)
             parent: int | None = None
             for original in self.path_to(message):
                 parent = self._add(_FORKED_MESSAGE, (chat, parent, original.text, original.id))
@@ -146,6 +155,14 @@ class Writer(Reader):
                 (message, now, title_of(text) if role == "user" else "", chat),
             )
         return message
+
+    def find_chat(self, chat: int, message: int | None = None) -> StoredChat:
+        """Return a chat; with `message`, switch to the branch of that message first."""
+        path = self.path(chat)
+        if message is not None and all(message != stored.id for stored in path):
+            self.switch_to(message)
+            path = self.path(chat)
+        return StoredChat(self.chat(chat), tuple(path))
 
     def switch_to(self, message: int) -> int:
         """Switch the chat to the branch of a message; return the newest leaf below it."""
@@ -225,14 +242,6 @@ class Writer(Reader):
         with self.transaction():
             for (message,) in self._rows("SELECT DISTINCT message FROM piece"):
                 self._fold(message)
-
-    def note_lost_endings(self) -> None:
-        """Give replies without an end a reason, so that the user is notified of them only once."""
-        self._run(
-            "UPDATE generation SET reason = ? WHERE reason IS NULL "
-            "AND message IN (SELECT id FROM message WHERE state = 'partial')",
-            (LOST_ENDING,),
-        )
 
     # ---- parts ------------------------------------------------------------------------------
 

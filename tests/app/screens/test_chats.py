@@ -9,7 +9,6 @@ from mlxspec_app.conversation.orders import NewChat, OpenChat, Say, Stop
 from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.store.queries import find_chat
 from tests.support.store_files import exchange, reply_events
 
 
@@ -86,7 +85,7 @@ async def test_why_a_chat_cannot_be_had_is_said_once_and_all_stays_as_it_is(talk
 async def test_the_message_that_was_looked_for_is_shown(talk):
     await talk.begin(exchange("One", "1"), exchange("Two", "2"), ChatCleared())
     wanted = talk.recorder.writer.path(1)[1].id
-    talk.chats.open_found(lambda recorder: find_chat(recorder, 1, wanted), wanted)
+    talk.chats.open_found(lambda recorder: recorder.writer.find_chat(1, wanted), wanted)
     await talk.opened()
     assert [message.text for message in talk.page.transcript.seen] == ["1"]
 
@@ -94,7 +93,7 @@ async def test_the_message_that_was_looked_for_is_shown(talk):
 async def test_only_the_last_of_two_chats_is_opened(talk):
     await talk.begin(exchange("One", "1"), ChatCleared(), exchange("Two", "2"), ChatCleared())
     for chat in (1, 2):
-        talk.chats.open_found(lambda recorder, chat=chat: find_chat(recorder, chat))
+        talk.chats.open_found(lambda recorder, chat=chat: recorder.writer.find_chat(chat))
     assert await talk.opened() == ["Two", "2"]
     assert len(talk.session.orders) == 1
 

@@ -26,7 +26,7 @@ def test_a_fork_keeps_its_chat_and_how_each_reply_ended(writer):
     assert [message.state for message in copies] == ["finished", "partial", "failed"]
     assert [c.generation for c in copies] == [m.generation for m in writer.path(chat)]
     copy = writer.chat(fork)
-    assert (copy.title, copy.system) == ("Plans", "Be brief")
+    assert (copy.title, copy.system) == ("Plans · fork", "Be brief")
 
 
 # ---- deletion ------------------------------------------------------------------------------

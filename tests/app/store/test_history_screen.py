@@ -136,14 +136,11 @@ async def test_a_new_chat_begins_from_the_list(tmp_path):
         assert texts(driver) == []
 
 
-async def test_a_long_list_is_read_as_far_as_it_is_looked_at(tmp_path):
+async def test_a_long_list_is_whole(tmp_path):
     fill(tmp_path, *(f"Chat {number}" for number in range(250)))
     async with chat_list(tmp_path) as driver:
-        assert len(titles(driver)) == 100
-        await press(driver, "end")
-        assert len(titles(driver)) == 200
-        await press(driver, "end", "end")
         assert titles(driver) == [f"Chat {number}" for number in reversed(range(250))]
+        await press(driver, "end")
         assert pointed(driver) == "Chat 0"
 
 

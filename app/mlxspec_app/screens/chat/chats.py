@@ -26,14 +26,6 @@ from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError, StoreError
-from mlxspec_app.store.queries import (
-    find_chat,
-    find_last,
-    find_version,
-    fork_at,
-    overview,
-    standing,
-)
 from mlxspec_app.store.records import Standing, StoredChat
 from mlxspec_app.store.restore import restore
 from mlxspec_app.user_data import UserData
@@ -113,7 +105,7 @@ class Chats:
 
     def open_last(self) -> None:
         """Open the previous chat."""
-        self.open_found(find_last)
+        self.open_found(lambda recorder: recorder.find_last())
 
     # ---- what the user chooses --------------------------------------------------------------
 
@@ -142,7 +134,7 @@ class Chats:
             return
         chat, message = choice.chat, choice.message
         if message is not None or chat != self.standing.chat:
-            self.open_found(lambda recorder: find_chat(recorder, chat, message), message)
+            self.open_found(lambda recorder: recorder.writer.find_chat(chat, message), message)
 
     def leave_deleted(self, chat: int) -> None:
         """Start an empty chat if the deleted one is on the screen."""
@@ -164,7 +156,7 @@ class Chats:
     def fork(self) -> None:
         """Continue in a copy of the chat that ends at the selected message."""
         index = self._selected_index
-        self.open_found(lambda recorder: fork_at(recorder, index))
+        self.open_found(lambda recorder: recorder.fork_at(index))
         self._screen.query_one(Prompt).focus()
 
     def step(self, step: int) -> None:
@@ -189,7 +181,7 @@ class Chats:
     def _switch(self, index: int, step: int) -> None:
         version = self.standing.versions.get(index)
         if version is not None and 1 <= version.number + step <= version.count:
-            self.open_found(lambda recorder: find_version(recorder, index, step))
+            self.open_found(lambda recorder: recorder.find_version(index, step))
 
     # ---- the store --------------------------------------------------------------------------
 
@@ -215,10 +207,13 @@ class Chats:
 
     async def _refresh_standing(self) -> None:
         if not without_system(self._feed.state.messages):
-            chats = await self.query_store(overview, is_quiet=True)
+            chats = await self.query_store(
+                lambda recorder: recorder.writer.overview(), is_quiet=True
+            )
             if chats is not None:
                 self._screen.query_one(Welcome).show_chats(chats)
-        self.standing = await self.query_store(standing, is_quiet=True) or Standing()
+        found = await self.query_store(lambda recorder: recorder.standing(), is_quiet=True)
+        self.standing = found or Standing()
         numbers = [message.number for message in without_system(self._feed.state.messages)]
         versions = self.standing.versions.items()
         self._screen.transcript.show_versions({numbers[index]: mark for index, mark in versions})
@@ -240,7 +235,7 @@ class Chats:
 
     async def _start_with_last(self) -> None:
         try:
-            await self._load_into_session(find_last, None)
+            await self._load_into_session(lambda recorder: recorder.find_last(), None)
         finally:
             self._feed.session.start()
         self._screen.show_now()

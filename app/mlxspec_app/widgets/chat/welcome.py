@@ -138,11 +138,11 @@ class Welcome(VerticalScroll, can_focus=False):
             self._show_ways_out(options, state)
 
     def show_chats(self, chats: Overview) -> None:
-        """Show the number of stored chats, and how the last one ended."""
+        """Show the number of stored chats, and the last one."""
         stored = self.query_one("#stored", Static)
         stored.display = chats.last is not None
         if chats.last is not None:
-            stored.update(_stored_chats(chats.num_chats, chats.last, is_cut_off=chats.is_cut_off))
+            stored.update(_stored_chats(chats.num_chats, chats.last))
 
     def _show_ways_out(self, options: OptionList, state: ChatState) -> None:
         options.display = state.phase == "failed"
@@ -186,13 +186,7 @@ def _option(example: Example) -> Content:
     )
 
 
-def _stored_chats(num_chats: int, last: ChatSummary, *, is_cut_off: bool) -> Content:
-    if is_cut_off:
-        return Content.assemble(
-            ("The last chat ended in the middle of a reply: ", _MUTED),
-            ("/continue", "$foreground bold"),
-            (" opens it.", _MUTED),
-        )
+def _stored_chats(num_chats: int, last: ChatSummary) -> Content:
     chats = "1 chat" if num_chats == 1 else f"{num_chats} chats"
     title = set_cell_size(safe_line(last.title), min(_NAME_CELLS, cell_len(last.title))).rstrip()
     return Content.assemble(

@@ -17,7 +17,6 @@ from mlxspec_app.settings.keys.tables import LIST
 from mlxspec_app.store.entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
 
 _PREFIX = "chat-list--"
-_NEAR_END = 20  # entries below the view; with fewer, the list requests more
 
 
 class ChatList(ScrollView, can_focus=True):
@@ -47,9 +46,6 @@ class ChatList(ScrollView, can_focus=True):
 
     class Moved(Message):
         """The cursor is on another entry, or the list has scrolled."""
-
-    class NearEnd(Message):
-        """The last entries are near the view; there may be more."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -92,7 +88,7 @@ class ChatList(ScrollView, can_focus=True):
             snippet_row(entry, width) if row else title_row(entry, width, is_pointed=is_pointed)
         )
         over = self._style("pointed") if is_pointed else Style()
-        segments = [Segment(piece.text, self._style(piece.style) + over) for piece in pieces]
+        segments = [Segment(text, self._style(style) + over) for text, style in pieces]
         return Strip(segments).adjust_cell_length(width, self.rich_style + over)
 
     def _style(self, name: str) -> Style:
@@ -100,9 +96,6 @@ class ChatList(ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        bottom = (new_value + self.size.height) / ROWS_PER_ENTRY
-        if bottom + _NEAR_END > len(self._entries):
-            self.post_message(self.NearEnd())
         self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:
