@@ -17,7 +17,7 @@ from mlxspec.kv.states import States
 WINDOWED = {
     "model_type": "gemma3_text",
     "hidden_size": 32,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "intermediate_size": 64,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -25,13 +25,13 @@ WINDOWED = {
     "rms_norm_eps": 1e-6,
     "vocab_size": 97,
     "sliding_window": 6,
-    "sliding_window_pattern": 3,
+    "sliding_window_pattern": 2,
 }
 HYBRID = {
     "model_type": "lfm2",
     "vocab_size": 97,
     "hidden_size": 32,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,

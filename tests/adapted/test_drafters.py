@@ -14,6 +14,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.measure.chi_square import fit
 from mlxspec.params import GenerationParams, SamplingParams
+from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, joint_law, source
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
@@ -67,8 +68,7 @@ def test_a_draft_model_of_either_door_leaves_the_greedy_text(draft, target):
     assert [first, second] == true
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@each_value(kind=KINDS, temperature=[0.0, 0.8])
 def test_a_draft_model_that_is_the_target_is_always_right(kind, temperature):
     engine = engine_of(adapted(kind), drafted_by(adapted(kind)))
     sampling = SamplingParams(temperature=temperature)

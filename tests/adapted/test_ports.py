@@ -16,6 +16,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.adversaries import RandomTrees
 from tests.support.decoded_text import Reader
 from tests.support.golden import load_golden
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 
 NAMES = (
@@ -132,8 +133,7 @@ def test_a_config_says_the_same_of_both(name):
     assert set(adapted.layer_windows) == set(port.layer_windows)
 
 
-@EACH
-@pytest.mark.parametrize("drafter", ["pool", "random trees"])
+@each_value(name=NAMES, drafter=["pool", "random trees"])
 def test_replies_are_the_same(name, drafter):
     make = HOST_DRAFTERS["pool"] if drafter == "pool" else lambda: RandomTrees(64)
     engines = [make_engine(model, make()) for model in twins(name)]

@@ -64,7 +64,7 @@ def loaded_from(model, name="tiny"):
 
 
 def begin(loaded, kind, folder, **options):
-    recipe = replace(KINDS[kind].recipe, tokens=400, batch_tokens=60, draft_vocab_size=16)
+    recipe = replace(KINDS[kind].recipe, tokens=240, batch_tokens=60, draft_vocab_size=16)
     recipe = replace(
         recipe, learning_rate=6e-3, evaluate_every=100, options=OPTIONS[kind] | options
     )

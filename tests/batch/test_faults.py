@@ -161,7 +161,7 @@ def test_sampled_neighbours_of_a_faulty_reply_are_those_of_one_by_one_decoding(f
     assert in_company(opened(), fault, SAMPLED) == one_by_one_decoded()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["grammar", "sampler", "NaN"])
 def test_a_fault_stays_alone_where_sequences_have_decoders_of_their_own(fault):
     batch = opened(kind="rotating", batch_size=4)
     assert in_company(batch, fault, [params_of()] * 7) == first(TRUE["rotating"])

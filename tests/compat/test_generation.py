@@ -64,7 +64,7 @@ DRAFTERS = {
 def test_responses_are_those_of_mlx_lm(drafter, prompt):
     pair = make_pair(make_drafter=DRAFTERS[drafter])
     own = mx.array(prompt) if isinstance(prompt, np.ndarray) else prompt
-    found, expected = ours(pair, prompt, 24), theirs(pair, own, 24)
+    found, expected = ours(pair, prompt, 12), theirs(pair, own, 12)
     assert facts(found) == facts(expected)
     assert text(found) == text(expected)
     for one, other in zip(found, expected, strict=True):

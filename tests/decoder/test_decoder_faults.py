@@ -49,8 +49,9 @@ def assert_goes_on(decoder, truth):
     name=CALLS,
     error=[RuntimeError("no memory"), KeyboardInterrupt()],
     setup=[pytest.param(FULL, id="full"), pytest.param(ROTATING, id="rotating")],
+    layer=[0, 1],
+    is_after=[False, True],
 )
-@pytest.mark.parametrize(("layer", "is_after"), [(0, False), (0, True), (1, False), (1, True)])
 def test_a_pass_that_breaks_off_leaves_the_decoder_as_it_was(name, layer, is_after, error, setup):
     decoder, truth = make(*setup)
     decoder.observe(TEXT[:N_READ])

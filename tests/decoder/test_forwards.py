@@ -251,13 +251,16 @@ class Breaks:
         DecoderLayer.__call__ = self._call
 
 
-@pairwise(kind=["full", "rotating"], error=[RuntimeError(), KeyboardInterrupt()])
-@pytest.mark.parametrize(("layer", "passes"), [(0, 0), (1, 2), (0, 3), (1, 3), (2, 0)])
-def test_a_pass_that_breaks_off_leaves_no_lower_rows(layer, passes, kind, error):
+@pairwise(
+    kind=["full", "rotating"],
+    error=[RuntimeError(), KeyboardInterrupt()],
+    at=[(0, 0), (1, 2), (0, 3), (1, 3), (2, 0)],
+)
+def test_a_pass_that_breaks_off_leaves_no_lower_rows(at, kind, error):
     whole, other = (decoder_after("llama", kind) for _ in range(2))
     tokens, parents, path = TREES["branches behind"]
     tree = DraftTree.from_lists(tokens, parents)
-    with Breaks(error, layer, passes), pytest.raises(type(error)):
+    with Breaks(error, *at), pytest.raises(type(error)):
         finish(other, tree)
     assert other.cache.num_staged == 0
     np.testing.assert_array_equal(finish(other, tree), finish(whole, tree))

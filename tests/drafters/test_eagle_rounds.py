@@ -14,7 +14,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.drafting import DraftSpy
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_heads_eagle import (
     EAGLE_DRAFTERS,
@@ -44,7 +44,7 @@ def make(name, **settings):
     return Engine(target, drafter, ToyTokenizer(), name="tiny")
 
 
-@pairwise(name=EAGLE_DRAFTERS, sampling=SAMPLING, budget=[3, 7])
+@each_value(name=EAGLE_DRAFTERS, sampling=SAMPLING, budget=[3, 7])
 def test_a_sampled_draft_is_honest_about_its_law(name, sampling, budget, monkeypatch):
     spy = DraftSpy(monkeypatch)
     engine = make(name, lookahead=3)

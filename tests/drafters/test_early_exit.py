@@ -11,6 +11,7 @@ from mlxspec.device import backend
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.drafting import DraftSpy
+from tests.support.pairwise import each_value
 from tests.support.row_count import RowCount
 from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
@@ -129,13 +130,9 @@ def test_whether_a_token_is_drafted_does_not_depend_on_which_it_is():
 # ---- the law it draws from -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "target_ids"), [("full", None), ("rotating", REDUCED)], ids=["full", "rotating"]
-)
-@pytest.mark.parametrize("sampling", SAMPLED)
-def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(
-    sampling, kind, target_ids, monkeypatch
-):
+@each_value(kind=["full", "rotating"], sampling=SAMPLED)
+def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(sampling, kind, monkeypatch):
+    target_ids = REDUCED if kind == "rotating" else None
     spy = DraftSpy(monkeypatch)
     engine = exit_engine(MODEL, kind, target_ids=target_ids, threshold=0.1)
     truth = ExitTruth(MODEL, engine.drafter.head, (12, 2) if kind == "rotating" else None)

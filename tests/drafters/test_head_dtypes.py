@@ -76,13 +76,13 @@ def test_a_head_computes_in_the_type_of_its_target_on_a_gpu(kind, dtype, monkeyp
     model = tiny_model()
     model.set_dtype(dtype)
     engine = make_engine(model, None)
-    params = GenerationParams(max_tokens=12, num_draft_tokens=6)
+    params = GenerationParams(max_tokens=6, num_draft_tokens=6)
     (drafter,) = head_drafters(head(kind), engine.target)
     network, seen = NETWORKS[kind](drafter), set()
     assert {array.dtype for _, array in tree_flatten(network.parameters())} == {dtype}
     watch(drafter, seen)
     events = list(engine.generate(PROMPT, params, drafter=drafter))
-    assert len(emitted(events)) == 12
+    assert len(emitted(events)) == 6
     assert any(isinstance(event, DraftVerified) for event in events)
     assert seen == {dtype}
 

@@ -468,9 +468,8 @@ def test_a_measurement_in_use_leaves_an_engine_that_replies_as_before(folder, ow
     )
 
 
-@pytest.mark.parametrize("drafter", ["pool", "medusa"])
-def test_a_chat_need_not_be_read_again_after_a_measurement(folder, own_medusa, drafter):
-    prepared = prepare(folder, Options(drafter))
+def test_a_chat_need_not_be_read_again_after_a_measurement(folder, own_medusa):
+    prepared = prepare(folder, Options("medusa"))
     prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
     engine, params = prepared.engine, GenerationParams(max_tokens=4)
     said = emitted(engine.generate(PROMPT, params))

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -99,15 +100,18 @@ def test_a_sampled_reply_is_that_of_plain_sampling_with_its_seed(drafter, limits
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_what_is_allowed_is_used(drafter):
     """Without limits every one of them drafts more than the smallest limit lets through."""
-    free = shapes_of(limited(drafter, DraftLimits()).generate(PROMPT, PARAMS))
+
+    def drafted(limits):
+        params = replace(PARAMS, max_tokens=17)
+        return shapes_of(limited(drafter, limits).generate(PROMPT, params))
+
+    free = drafted(DraftLimits())
     assert free[1] > 1
     if drafter not in ("model", "exit"):
         assert free[0] > 1
-        narrow = shapes_of(limited(drafter, DraftLimits(branching=1)).generate(PROMPT, PARAMS))
-        assert narrow[0] == 1
+        assert drafted(DraftLimits(branching=1))[0] == 1
     if drafter in GROWING:
-        deep = shapes_of(limited(drafter, DraftLimits(depth=8)).generate(PROMPT, PARAMS))
-        assert deep[1] == GROWING[drafter] > free[1]
+        assert drafted(DraftLimits(depth=8))[1] == GROWING[drafter] > free[1]
 
 
 def test_a_drawn_tree_branches_as_widely_as_it_may():
@@ -144,7 +148,7 @@ def folder(tmp_path, monkeypatch):
     return save_folder(tmp_path / "tiny")
 
 
-@pytest.mark.parametrize("drafter", ["suffix", "table", "pool", "model", "medusa", "suffix,medusa"])
+@pytest.mark.parametrize("drafter", ["pool", "model", "suffix,medusa"])
 def test_limits_arrive_at_the_drafter_and_its_parts(folder, tmp_path, drafter):
     path = save_drafter(tmp_path / "medusa.safetensors", "medusa", *medusa_parts())
     asked = drafter.replace("medusa", str(path))

@@ -150,15 +150,14 @@ def test_what_is_no_message_is_refused_and_nothing_is_added(text):
 # ---- ids beyond the tokenizer, and several end tokens ------------------------------------------
 
 
-@pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(VOCAB)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_ids_that_the_tokenizer_lacks_are_emitted_without_text(drafter, temperature):
+def test_ids_that_the_tokenizer_lacks_are_emitted_without_text(temperature):
     tokenizer = reasoning_tokenizer(CHATML)
     padding = list(range(tokenizer.vocab_size, VOCAB))
     assert len(padding) > 20
     sampling = SamplingParams(temperature=temperature, logit_bias=dict.fromkeys(padding, 60.0))
     params = GenerationParams(max_tokens=12, sampling=sampling, seed=3)
-    conversation = chat(tokenizer, drafter())
+    conversation = chat(tokenizer, RandomTrees(VOCAB))
     for turn in ("a", "b"):  # the second prompt holds the tokens of the first reply
         found = emitted(conversation.reply(turn, params))
         assert len(found) == 12

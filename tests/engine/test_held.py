@@ -20,7 +20,7 @@ from tests.support.pairwise import each_value
 from tests.support.shadow import assert_holds
 from tests.support.tiny import emitted, make_engine, tiny_model
 
-PARAMS = GenerationParams(max_tokens=14, num_draft_tokens=4)
+PARAMS = GenerationParams(max_tokens=10, num_draft_tokens=4)
 SAMPLED = replace(
     PARAMS,
     sampling=SamplingParams(temperature=1.0, repetition_penalty=1.2),
@@ -103,7 +103,7 @@ def test_a_held_reply_goes_on_whatever_was_done_to_the_target(drafter, disturb, 
     held = engine.generate(PROMPT, PARAMS)
     begun = [next(held) for _ in range(count)]
     disturb(engine.target)
-    assert emitted([*begun, *held]) == SHADOWS["full"].greedy(PROMPT, 14)
+    assert emitted([*begun, *held]) == SHADOWS["full"].greedy(PROMPT, 10)
 
 
 def test_the_newest_reply_keeps_what_the_engine_has_read():
@@ -118,7 +118,7 @@ def test_the_newest_reply_keeps_what_the_engine_has_read():
     for _ in range(5):
         next(held)  # beside it, in a cache of its own
     assert len(engine.target) >= len(PROMPT) + len(told)
-    assert emitted([*newest]) == SHADOWS["full"].greedy([*PROMPT, *told, 4], 14)
+    assert emitted([*newest]) == SHADOWS["full"].greedy([*PROMPT, *told, 4], 10)
 
 
 class NotesKeys(RandomTrees):
@@ -161,7 +161,7 @@ def test_a_drafter_that_failed_is_not_asked_again_when_its_reply_moves():
     events = [*begun, *held]
     assert drafter.num_asked == sum(isinstance(event, DrafterFailed) for event in events) == 1
     told = [event for event in events if not isinstance(event, DrafterFailed)]
-    assert emitted(told) == SHADOWS["full"].greedy(PROMPT, 14)
+    assert emitted(told) == SHADOWS["full"].greedy(PROMPT, 10)
 
 
 # ---- the engine's end ------------------------------------------------------------------------
@@ -193,12 +193,12 @@ def test_a_closed_engine_says_so_wherever_it_is_used():
 
 
 def test_closing_gives_the_memory_back():
-    engine = make_engine(tiny_model(hidden_size=512, intermediate_size=2048), None)
+    engine = make_engine(tiny_model(hidden_size=256, intermediate_size=1024), None)
     list(engine.generate(PROMPT, PARAMS))
     before = mx.get_active_memory()
     engine.close()
     gc.collect()
-    assert mx.get_active_memory() < before - 10e6
+    assert mx.get_active_memory() < before - 4e6
 
 
 def test_what_is_due_at_the_end_is_done_once():
@@ -225,7 +225,7 @@ def test_an_attribute_that_an_engine_never_had_is_an_attribute_error():
 
 def test_a_reply_may_have_a_drafter_and_a_budget_of_its_own():
     engine = make_engine(MODEL, NoDrafter())
-    told = SHADOWS["full"].greedy(PROMPT, 14)
+    told = SHADOWS["full"].greedy(PROMPT, 10)
     budget = LooksAhead()
     events = list(
         engine.generate(PROMPT, PARAMS, drafter=AlwaysRight(PROMPT + told), budget=budget)
@@ -264,7 +264,7 @@ def test_a_reply_that_goes_on_beside_a_newer_one_has_a_budget_of_its_own():
         for _ in range(count):
             next(events)
     before = budget.num_rounds
-    assert emitted(older)[-1:] == SHADOWS["full"].greedy(PROMPT, 14)[-1:]
+    assert emitted(older)[-1:] == SHADOWS["full"].greedy(PROMPT, 10)[-1:]
     assert budget.num_rounds == before
     (own,) = budget.made
     assert own.num_rounds > 4
@@ -284,7 +284,7 @@ def test_what_a_round_calls_cannot_use_the_engine(use):
     events = engine.generate(PROMPT, PARAMS, stop_when=lambda token: use(engine))
     with pytest.raises(UnsupportedOperationError, match="between two events"):
         list(events)
-    assert emitted(engine.generate(PROMPT, PARAMS)) == SHADOWS["full"].greedy(PROMPT, 14)
+    assert emitted(engine.generate(PROMPT, PARAMS)) == SHADOWS["full"].greedy(PROMPT, 10)
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -297,9 +297,9 @@ def test_should_stop_may_use_the_engine(chunk):
 
     params = replace(PARAMS, prefill_step_size=chunk)
     events = list(engine.generate(PROMPT, params, should_stop=ask_another))
-    assert emitted(events) == SHADOWS["full"].greedy(PROMPT, 14)
+    assert emitted(events) == SHADOWS["full"].greedy(PROMPT, 10)
     assert [e.done for e in events if isinstance(e, PrefillProgress)][-1] == len(PROMPT)
-    assert told == [SHADOWS["full"].greedy(OTHER, 14)] * len(told) != []
+    assert told == [SHADOWS["full"].greedy(OTHER, 10)] * len(told) != []
 
 
 def test_a_word_is_no_drafter_of_a_reply():

@@ -61,20 +61,27 @@ def iter_tokens(events):
         yield from emitted([event])
 
 
-def assert_breaks_and_replies_as_new(drafter, message, kind="full", params=PARAMS):
-    """The reply ends with an error after one round; the cache is sound and the next turn right."""
+def assert_breaks(drafter, message, kind="full", params=PARAMS):
+    """The reply ends with an error after one round, and the cache holds its text."""
     engine = make_engine(MODEL, drafter, kind)
     told = []
     with pytest.raises(ValueError, match=message):
         told.extend(iter_tokens(engine.generate(PROMPT, params)))
     assert len(told) == 1
+    assert engine.target.history == tuple(PROMPT)
+    assert engine.target.cache.num_staged == 0
+    return engine, told
+
+
+def assert_breaks_and_replies_as_new(drafter, message, kind="full", params=PARAMS):
+    """It breaks as above; the rows are those of the text and the next turns are right."""
+    engine, told = assert_breaks(drafter, message, kind, params)
     assert_holds(engine.target, PROMPT, SHADOWS[kind])
     plain = NoDrafter()
     assert emitted(engine.generate(PROMPT, PARAMS, drafter=plain)) == REPLIES[kind][:8]
     longer = [*PROMPT, *told, 9, 2]
     said = emitted(engine.generate(longer, PARAMS, drafter=plain))
     assert said == SHADOWS[kind].greedy(longer, 8)
-    return engine
 
 
 NO_TREES = {
@@ -94,11 +101,10 @@ NO_TREES = {
 }
 
 
-@each_value(
-    name=NO_TREES,
-    params=[pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")],
-    kind=KINDS,
-)
+EITHER = [pytest.param(PARAMS, id="greedy"), pytest.param(SAMPLED, id="sampled")]
+
+
+@each_value(name=NO_TREES, params=EITHER, kind=KINDS)
 def test_what_is_no_tree_ends_the_reply_and_leaves_no_trace(name, params, kind):
     settings, message = NO_TREES[name]
     assert_breaks_and_replies_as_new(Proposes(**settings), message, kind, params)
@@ -182,7 +188,7 @@ FALSE_CLAIMS = {
 @pytest.mark.parametrize("name", FALSE_CLAIMS)
 def test_what_a_draft_cannot_say_of_itself_ends_the_reply(name):
     tokens, parents, given, message = FALSE_CLAIMS[name]
-    assert_breaks_and_replies_as_new(Proposes(tokens, parents, given), message, params=SAMPLED)
+    assert_breaks(Proposes(tokens, parents, given), message, params=SAMPLED)
 
 
 TREES = {
@@ -199,13 +205,12 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", TREES)
+@each_value(name=TREES, params=EITHER)
 def test_what_shows_that_a_tree_is_none_ends_the_reply_before_its_forward(name, params):
     settings, message = TREES[name]
     sound = DraftTree(mx.array([3, 1], mx.int32), mx.array([-1, 0], mx.int32))
     tree = replace(sound, **settings)
-    assert_breaks_and_replies_as_new(Proposes([1], [-1, 0], {"tree": tree}), message, params=params)
+    assert_breaks(Proposes([1], [-1, 0], {"tree": tree}), message, params=params)
 
 
 @pytest.mark.parametrize("deep", [1, 2, 3])

@@ -24,7 +24,7 @@ from tests.support.layer_faults import Fault
 from tests.support.pairwise import each_value
 from tests.support.shadow import Shadow, assert_holds
 
-EXAMPLES = settings(max_examples=3, stateful_step_count=8)
+EXAMPLES = settings(max_examples=2, stateful_step_count=7)
 tokens = st.integers(0, 23)
 new = st.lists(tokens, min_size=1, max_size=4)
 lengths = st.integers(1, 8)

@@ -194,7 +194,7 @@ def test_whole_replies_follow_the_joint_distribution(drafter, rule):
 
 
 FIRST = Language("(ab|[bc]b|d[ad])(cd|[abc]a|bc)[a-d]?", 4, 5)
-LENGTH = 4
+LENGTH = 3
 
 
 class SampledChains(FirstRoundOnly):

@@ -59,7 +59,7 @@ def test_results_of_a_batch():
     def broken(tokens, logits):
         raise KeyError("by the caller")
 
-    sound = batch("pool", PROMPTS[:1])[0]
+    sound = batch("pool", PROMPTS[:1], GenerationParams(max_tokens=4))[0]
     for found in copies(sound):
         assert found == sound
     bad = batch(prompts=PROMPTS[:1], params=GenerationParams(logits_processors=(broken,)))[0]

@@ -168,7 +168,7 @@ BROKEN = {
 }
 
 
-@pairwise(
+@each_value(
     rule=["token", "block"],
     row=BROKEN,
     place=[
@@ -240,8 +240,14 @@ def test_a_drawn_tree_leaves_the_joint_law_of_filters_and_penalties(
     close(tree_distribution(p, q, widths, monkeypatch), p, len(widths) + 1)
 
 
-@pytest.mark.parametrize("place", [[()], [(1,)], [(0,), (2,)]], ids=["root", "one", "two"])
-@pytest.mark.parametrize("row", BROKEN)
+@each_value(
+    place=[
+        pytest.param([()], id="root"),
+        pytest.param([(1,)], id="one"),
+        pytest.param([(0,), (2,)], id="two"),
+    ],
+    row=BROKEN,
+)
 def test_a_row_that_is_no_law_ends_the_branch_there(row, place, monkeypatch):
     p, q = FilteredDistributions(7, SAMPLING["temperature"]), ContextDistributions(8)
     stated = dict.fromkeys(place, BROKEN[row])

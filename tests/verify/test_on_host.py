@@ -189,7 +189,7 @@ LAWS = {
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_seed_has_the_text_of_the_device(law, monkeypatch):
-    params = GenerationParams(max_tokens=24, num_draft_tokens=6, sampling=LAWS[law], seed=5)
+    params = GenerationParams(max_tokens=14, num_draft_tokens=6, sampling=LAWS[law], seed=5)
     texts, syncs = [], []
     for is_host in (True, False):
         monkeypatch.setattr(backend, "verifies_on_host", lambda is_host=is_host: is_host)

@@ -68,28 +68,17 @@ def verdicts(name, p):
 
 
 @each_value(name=TREES, seed=[0, 1])
-def test_the_match_rule_keeps_the_joint_law_of_four_tokens(name, seed):
-    p = ContextDistributions(seed, zeros=seed == 1)
-    paths, emitted = paths_of(name), Counter()
-    for weight, accepted, bonus, _ in verdicts(name, p):
-        emitted[(*paths[accepted[-1]], bonus)] += weight
-    assert p.continued(emitted, LENGTH) == p.joint(LENGTH)
-
-
-@pytest.mark.parametrize("name", [name for name in TREES if "equal" not in name])
-def test_the_match_rule_accepts_a_path_as_often_as_the_target_says_it(name):
+def test_the_match_rule_keeps_the_joint_law_and_accepts_as_often_as_the_target_says(name, seed):
     """No lossless rule can accept more of a tree that is a function of the past."""
-    p = ContextDistributions(2)
-    mean_accepted = sum(weight * (len(nodes) - 1) for weight, nodes, _, _ in verdicts(name, p))
-    assert mean_accepted == sum(p.prob(path) for path in set(paths_of(name)) - {()})
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_accepted_nodes_are_one_path_and_the_residual_is_where_children_failed(name):
-    parents = TREES[name][1]
-    for _, accepted, _, from_residual in verdicts(name, ContextDistributions(3)):
+    p = ContextDistributions(seed, zeros=seed == 1)
+    paths, parents, emitted, mean = paths_of(name), TREES[name][1], Counter(), 0
+    for weight, accepted, bonus, from_residual in verdicts(name, p):
         assert [parents[node] for node in accepted] == [-1, *accepted[:-1]]
         assert from_residual == (accepted[-1] in parents)
+        emitted[(*paths[accepted[-1]], bonus)] += weight
+        mean += weight * (len(accepted) - 1)
+    assert p.continued(emitted, LENGTH) == p.joint(LENGTH)
+    assert "equal" in name or mean == sum(p.prob(path) for path in set(paths) - {()})
 
 
 def test_the_drawing_with_choices_made_by_hand():

@@ -8,6 +8,7 @@ import pytest
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from tests.support.adversaries import AlwaysRight, DrawnTree, RandomTrees
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.truth import Target
 
@@ -29,7 +30,7 @@ DRAFTERS = {
 
 def rounds(drafter, sampling, seed=3):
     params = GenerationParams(
-        max_tokens=20, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=seed
+        max_tokens=14, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=seed
     )
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     drafted = ()
@@ -40,8 +41,7 @@ def rounds(drafter, sampling, seed=3):
         drafted = getattr(event, "nodes", drafted)
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(sampling=SAMPLING, drafter=DRAFTERS)
 def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, sampling):
     shown = SamplingParams(temperature=1.0) if sampling == "greedy" else SAMPLING[sampling]
     tokens, num_kept = list(PROMPT), 0
