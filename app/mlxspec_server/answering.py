@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from mlxspec_server.apis.base import Api
+from mlxspec_server.apis.base import Api, ends_of
 from mlxspec_server.body import Refusal
 from mlxspec_server.engine_thread import EngineThread
 from mlxspec_server.feed import Feed
@@ -73,7 +73,7 @@ class Answers:
                 pieces = [piece async for some in found for piece in some]
         finally:
             self._leave(writing)
-        if sum(piece.kind == "end" for piece in pieces) < ask.num_replies:
+        if len(ends_of(pieces)) < ask.num_replies:
             return Response(status_code=CLIENT_GONE)
         return JSONResponse(api.whole(pieces), headers=writing.headers)
 
@@ -109,14 +109,16 @@ class Answers:
         except Refusal as refusal:
             yield "".join(api.fail(refusal))
             return
+        ends: list[Piece] = []
         try:
             for line in api.begin():
                 yield line
             async with aclosing(writing.pieces(request, every_s)) as pieces:
                 async for some in pieces:
+                    ends += ends_of(some)
                     lines = [line for piece in some for line in api.tell(piece)]
                     yield "".join(lines if some else api.keep_alive())  # one packet a round
-            for line in api.end():
+            for line in api.end(ends_of(ends)):
                 yield line
         except Refusal as refusal:
             yield "".join(api.fail(refusal))

@@ -34,8 +34,8 @@ class Api(ABC):
         """Return the events for one piece."""
 
     @abstractmethod
-    def end(self) -> Lines:
-        """Return the events at the end of a stream, after all pieces."""
+    def end(self, ends: Sequence[Piece]) -> Lines:
+        """Return the events at the end of a stream; `ends` are the last pieces of its replies."""
 
     @abstractmethod
     def fail(self, refusal: Refusal) -> Lines:

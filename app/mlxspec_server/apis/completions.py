@@ -23,10 +23,9 @@ class OpenAICompletions(Api):
     def __init__(self, ask: Ask, *, tells_usage: bool) -> None:
         super().__init__(ask)
         self._tells_usage = tells_usage
-        self._ends: list[Piece] = []
 
-    def end(self) -> Lines:
-        usage = [event(self.head(self.chunk, choices=[]) | self.figures(self._ends))]
+    def end(self, ends: Sequence[Piece]) -> Lines:
+        usage = [event(self.head(self.chunk, choices=[]) | self.figures(ends))]
         return [*(usage if self._tells_usage else []), "data: [DONE]\n\n"]
 
     def fail(self, refusal: Refusal) -> Lines:
@@ -126,7 +125,6 @@ class ChatCompletion(OpenAICompletions):
     def tell(self, piece: Piece) -> Lines:
         delta: dict[str, Any] = {}
         if piece.kind == "end":
-            self._ends.append(piece)
             return [self._chunk(piece.index, delta, piece, self._reason(piece))]
         if piece.kind == "call" and piece.call:
             number = self._num_calls.get(piece.index, 0)
@@ -200,7 +198,6 @@ class Completion(OpenAICompletions):
 
     def tell(self, piece: Piece) -> Lines:
         is_end = piece.kind == "end"
-        self._ends += [piece] if is_end else []
         reason = reason_of(piece) if is_end else None
         choice = {"index": piece.index, "text": piece.text, "finish_reason": reason}
         choice["logprobs"] = self._logprobs([piece])

@@ -89,7 +89,6 @@ class Message(Api):
         own = {"chat": message_chat(body), "choice": message_tools(body)}
         super().__init__(ask_of(body, defaults, **own))
         self._index, self._kind = -1, ""
-        self._end: Piece | None = None
         self._has_calls = False
 
     def begin(self) -> Lines:
@@ -99,7 +98,6 @@ class Message(Api):
 
     def tell(self, piece: Piece) -> Lines:
         if piece.kind == "end":
-            self._end = piece
             return self._close()
         lines: Lines = []
         text = piece.text
@@ -114,9 +112,9 @@ class Message(Api):
         delta = {"type": f"{kind}_delta", field: text}
         return [*lines, _event("content_block_delta", index=self._index, delta=delta)]
 
-    def end(self) -> Lines:
-        assert self._end is not None, "all pieces were told"
-        last = _event("message_delta", delta=self._why(self._end), **self._figures(self._end))
+    def end(self, ends: Sequence[Piece]) -> Lines:
+        (end,) = ends
+        last = _event("message_delta", delta=self._why(end), **self._figures(end))
         return [last, _event("message_stop")]
 
     def fail(self, refusal: Refusal) -> Lines:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxspec.params import GenerationParams
-from mlxspec_server.apis.base import Api, Lines, Stats, event, timings_of
+from mlxspec_server.apis.base import Api, Lines, Stats, ends_of, event, timings_of
 from mlxspec_server.apis.completions import chosen_tools
 from mlxspec_server.asking import ask_of
 from mlxspec_server.body import Body, Refusal
@@ -83,7 +83,6 @@ class OpenAIResponse(Api):
         self._items: list[dict[str, Any]] = []
         # The item that is being written: its kind and fields, and its text so far.
         self._kind, self._item, self._text = "", dict[str, Any](), ""
-        self._end: Piece | None = None
 
     def begin(self) -> Lines:
         response = self._response("in_progress")
@@ -92,7 +91,6 @@ class OpenAIResponse(Api):
 
     def tell(self, piece: Piece) -> Lines:
         if piece.kind == "end":
-            self._end = piece
             return self._close()
         lines, text = [], piece.text
         if piece.call is not None:
@@ -103,8 +101,8 @@ class OpenAIResponse(Api):
         self._text += text
         return [*lines, self._item_event("delta", delta=text)] if text else lines
 
-    def end(self) -> Lines:
-        whole = self._finished()
+    def end(self, ends: Sequence[Piece]) -> Lines:
+        whole = self._finished(*ends)
         return [self._event(f"response.{whole['status']}", response=whole)]
 
     def fail(self, refusal: Refusal) -> Lines:
@@ -114,16 +112,15 @@ class OpenAIResponse(Api):
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         for piece in pieces:
             self.tell(piece)
-        return self._finished()
+        return self._finished(*ends_of(pieces))
 
-    def _finished(self) -> dict[str, Any]:
-        assert self._end is not None, "all pieces were told"
-        is_whole = self._end.reason not in ("length", "context")
+    def _finished(self, end: Piece) -> dict[str, Any]:
+        is_whole = end.reason not in ("length", "context")
         found = self._response("completed" if is_whole else "incomplete")
         if not is_whole:
             found["incomplete_details"] = {"reason": "max_output_tokens"}
-        timings = timings_of(self._end.stats, self.writing.loaded.drafter)
-        return found | {"usage": _usage(self._end.stats), "timings": timings}
+        timings = timings_of(end.stats, self.writing.loaded.drafter)
+        return found | {"usage": _usage(end.stats), "timings": timings}
 
     def _response(self, status: str) -> dict[str, Any]:
         return {
