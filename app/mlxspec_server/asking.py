@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlxspec.params import GenerationParams, Grammar
+from mlxspec.params.table import SAMPLING
 from mlxspec_server.body import Body, Refusal
 from mlxspec_server.tools.choice import ToolChoice
 from mlxspec_server.turns import Chat
@@ -15,10 +16,6 @@ MOST_REPLIES = 16
 MOST_LOGPROBS = 20
 NO_TOOLS = ToolChoice()
 
-_SAMPLING = (
-    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"),
-    *("frequency_penalty", "xtc_probability", "xtc_threshold"),
-)
 _NAMES = {
     "max_tokens": "max_output_tokens max_completion_tokens max_tokens n_predict max_new_tokens",
     "stop": "stop stop_sequences",
@@ -26,8 +23,11 @@ _NAMES = {
     "stop_tokens": "stop_token_ids",
     "ignore_eos": "ignore_eos",
     "num_draft_tokens": "num_draft_tokens",
+    **{row.name: row.name for row in SAMPLING if row.range.kind in (int, float)},
 }
 """The field names of each setting; the first one present in a request counts."""
+
+del _NAMES["min_tokens_to_keep"]  # no API has this field
 
 _USUAL: dict[str, tuple[Any, Any]] = {
     "max_tokens": (-1, 2**31),
@@ -67,11 +67,8 @@ def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
     body.refuse_others()
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
     for kind, names in _NAMES.items():
-        name = body.first(*names.split())
-        if name in body:
+        for name in [name for name in names.split() if name in body][:1]:
             params = _with(params, name, kind, body.get(name))
-    for name in (name for name in _SAMPLING if name in body):
-        params = _with(params, name, name, body.get(name))
     if "logit_bias" in body:
         params = _with(params, "logit_bias", "logit_bias", _bias(body.object("logit_bias")))
     if "prediction" in body:
@@ -101,7 +98,7 @@ def _with(params: GenerationParams, name: str, kind: str, value: Any) -> Generat
             value = [text for text in value if text != ""]
         if kind == "seed" and type(value) is int:
             value %= 2**64  # some clients draw negative seeds
-        if kind in ("logit_bias", *_SAMPLING):
+        if hasattr(params.sampling, kind):
             return replace(params, sampling=replace(params.sampling, **{kind: value}))
         return params if value is None else replace(params, **{kind: value})
     except (ValueError, TypeError, OverflowError) as error:

@@ -193,10 +193,6 @@ class Body:
         """Return a field unchecked, or None."""
         return self._fields.get(name)
 
-    def first(self, *names: str) -> str:
-        """Return the first of these names that is present; the last one if none is."""
-        return next((name for name in names if name in self), names[-1])
-
     def text(self, name: str, default: str = "") -> str:
         return str(self._typed(name, default, str, "a text"))
 

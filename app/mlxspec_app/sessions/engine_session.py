@@ -63,10 +63,6 @@ class Models(Protocol):
         """Drop the models, before others are loaded and at the end."""
 
 
-class LoadingStoppedError(MlxspecError):
-    """The user stopped the download, or closed the session during it."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Task:
     """An order for the thread, and the flag that stops it."""
@@ -227,7 +223,7 @@ class EngineSession:
         def show(done: int, total: int) -> None:
             if should_stop():  # of the hub complete files remain, of pip nothing
                 kept = "finished files are kept" if choice.model else _FROM_THE_START
-                raise LoadingStoppedError(f"the download was stopped; {kept}")
+                raise MlxspecError(f"the download was stopped; {kept}")
             self._events.append(events.LoadProgress(done, total))
 
         self._tell(choice, is_ready=False)

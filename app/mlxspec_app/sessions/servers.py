@@ -18,7 +18,7 @@ from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished, Tu
 from mlxspec.trace.file import event_from_record
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-STREAM_TYPE = "text/event-stream"
+_STREAM_TYPE = "text/event-stream"
 _SILENCE_S = 30.0  # a feed sends a sign of life more often
 _EVENTS = "/v1/events"
 _RETRY_S = 2.0
@@ -39,7 +39,7 @@ class ServerAddress:
             raise ValueError("an API key has letters, digits and signs of ASCII: give another one")
         self._has_key = bool(key)
         authorization = {"Authorization": f"Bearer {key}"} if key else {}
-        self._headers = {"Accept": STREAM_TYPE, "Connection": "close", **authorization}
+        self._headers = {"Accept": _STREAM_TYPE, "Connection": "close", **authorization}
 
     def ask(
         self, path: str, body: Mapping[str, Any] | None = None, silence_s: float = _SILENCE_S
@@ -74,12 +74,11 @@ class ServerAddress:
         return response
 
 
-def is_stream(response: HTTPResponse) -> bool:
-    """Return whether a response is a stream of server-sent events."""
-    return response.status == 200 and response.headers.get_content_type() == STREAM_TYPE
+def _is_stream(response: HTTPResponse) -> bool:
+    return response.status == 200 and response.headers.get_content_type() == _STREAM_TYPE
 
 
-def told_error(response: HTTPResponse) -> str:
+def _told_error(response: HTTPResponse) -> str:
     """Return the error message in a response that is not a stream, or ""."""
     try:
         found = json.loads(response.read(10_000))
@@ -89,7 +88,7 @@ def told_error(response: HTTPResponse) -> str:
     return str(error.get("message", "") if isinstance(error, dict) else error)
 
 
-def sent_events(stream: HTTPResponse) -> Iterator[tuple[str, str]]:
+def _sent_events(stream: HTTPResponse) -> Iterator[tuple[str, str]]:
     """Yield name and data of each event of a stream, without comments."""
     name = ""
     for line in stream:
@@ -171,7 +170,7 @@ class ServerFeed:
                 stream, self._opened = self._opened or self._asked(), None
                 with stream:
                     yield StreamBegun()
-                    for name, text in sent_events(stream):
+                    for name, text in _sent_events(stream):
                         if item := _item(name, text):
                             yield item
                 why = "the server ended the stream"
@@ -184,10 +183,10 @@ class ServerFeed:
 
     def _asked(self) -> HTTPResponse:
         response = self._server.ask(_EVENTS)
-        if is_stream(response):
+        if _is_stream(response):
             return response
         with response:
-            if response.status == 503 and (message := told_error(response)):
+            if response.status == 503 and (message := _told_error(response)):
                 raise ServerError(f"{self.url}: {message}")
             kind = response.headers.get_content_type()
         got = f"status {response.status}" if response.status != 200 else kind
@@ -226,10 +225,10 @@ def ask_chat(
         **fields,
     }
     response = server.ask(_CHAT, body, _QUEUE_S)
-    if is_stream(response):
+    if _is_stream(response):
         return _chunks(response)
     with response:
-        why = told_error(response) or f"status {response.status}"
+        why = _told_error(response) or f"status {response.status}"
     more = "" if model else "; where it wants a model, name one with --model NAME"
     raise ServerError(f"{server.url} refuses the prompt: {why}{more}")
 
@@ -241,7 +240,7 @@ def read_aside(chunks: Iterator[dict[str, Any]]) -> None:
 
 def _chunks(stream: HTTPResponse) -> Iterator[dict[str, Any]]:
     with stream, suppress(OSError, HTTPException):
-        for _, data in sent_events(stream):
+        for _, data in _sent_events(stream):
             if data == "[DONE]":
                 return
             try:
