@@ -33,7 +33,7 @@ def verify(tmp_path, monkeypatch, capsys):
     text = verify_command.text
     monkeypatch.setattr(verify_command, "text", kept)
 
-    def run(*arguments, folder=None, drafters="suffix", caches="full", draws="40"):
+    def run(*arguments, folder=None, drafters="suffix", caches="full", draws="20"):
         folder = folder or save_folder(tmp_path / "tiny")
         words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8", "--k", "4"]
         words += ["--drafters", drafters, "--caches", caches, "--draws", draws]
@@ -74,7 +74,7 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
     assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["agreements"])
     assert [check["drafter"] for check in last["distributions"]] == ["plain", "pool"]
-    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [40, 40]
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [20, 20]
     assert last["distributions"][1]["accepted"] > 5
     assert last["least_p_value"] == 5e-5
     assert last["is_lossless"]
@@ -90,7 +90,9 @@ PATTERN = "a(b|c)a(a|b|c)(ab|cc)"
 
 
 def test_honest_drafters_pass_under_a_grammar(verify):
-    code, out, last, _ = verify("--regex", PATTERN, "--k", "4,6", drafters="suffix,model")
+    code, out, last, _ = verify(
+        "--regex", PATTERN, "--k", "4,6", drafters="suffix,model", draws="40"
+    )
     assert code == 0
     assert last["grammar"] == "a regular expression"
     assert "greedy replies under a regular expression, compared with plain decoding" in out
@@ -192,7 +194,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
     assert code == 0
     assert "! suffix failed in 3 replies, cache full: no draft today" in out
     assert "! suffix drafted nothing in its replies, cache full" in out
-    assert "! suffix failed in 40 samples" in out
+    assert "! suffix failed in 20 samples" in out
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ def imports_of(name):
 
 def statements(node, is_lazy=False):
     """Every statement below a node, and whether it stands in a function."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.expr):
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, block, ()):
             yield child, is_lazy
             is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from statements(child, is_lazy or is_function)
