@@ -68,10 +68,7 @@ class Tokenizer:
         return tokens
 
     def decode(self, tokens: Iterable[int], *, keep_special: bool = False) -> str:
-        """Return the text of tokens; broken characters are U+FFFD.
-
-        With `keep_special`, special tokens appear by their names; else they are left out.
-        """
+        """Return the text of tokens, special ones by name or left out; broken bytes are U+FFFD."""
         pieces = (
             self._tokens[token].encode()
             if keep_special and token in self._special

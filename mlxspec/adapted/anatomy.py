@@ -1,8 +1,7 @@
 """Finds the parts of a model that a tree needs, by one recorded forward of two tokens.
 
-Attribute names differ between model files; the calls between modules do not. A recorded forward
-over two distinctive tokens shows which module rotates, which one embeds positions, which ones get a
-recurrent state, where the layers are, and for which windows the model requests masks.
+Attribute names differ between model files; the calls between modules do not.
+
 """
 
 from collections.abc import Callable, Sequence

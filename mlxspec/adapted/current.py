@@ -45,11 +45,7 @@ class Forward:
 
 
 class Current(threading.local):
-    """The forward in progress of one adapted model, in one thread; idle, it has these values.
-
-    Another thread may call the model at the same time, as mlx-lm does; there, no forward of ours is
-    in progress.
-    """
+    """The forward in progress of one adapted model, in one thread; idle, it has these values."""
 
     is_running = False
     cache: AnyCache

@@ -202,10 +202,7 @@ def _catch(backbone: nn.Module, current: Current) -> Undo:
 
 
 def _faster_products(model: nn.Module, current: Current) -> list[Undo]:
-    """Make the dense layers of a model use `products.product` in our forwards; none on a GPU.
-
-    A layer of another type, such as a quantised one or one with adapters, stays unchanged.
-    """
+    """Make plain dense layers use `products.product` in our forwards; none on a GPU."""
     if not products.has_own_products():
         return []
     modules = modules_of(model)

@@ -1,8 +1,8 @@
 """The caches that a model of mlx-lm sees: each returns rows, masks and states of ours.
 
-A model of mlx-lm gets one cache per layer and asks it for `offset`, `make_mask` and
-`update_and_fetch`, or for arrays by their index. The leaves here have the same names and delegate
-to the forward in progress, so a model's own code runs over a draft tree.
+The leaves have the names that a model's code asks for and delegate to the forward in progress, so
+it runs over a draft tree.
+
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """A model of mlx-lm with the interface of our own: trees in, hidden states and logits out.
 
-The model's code is not changed: it runs with hooks (`hooked.py`) over our caches. Some differences
-between models have no name, such as whether rows must run as separate sequences. Forwards over two
-tokens detect these.
+Its code is not changed: it runs with hooks (`hooked.py`) over our caches. Some differences between
+models have no name, such as whether rows must run as separate sequences; forwards over two tokens
+detect these.
+
 """
 
 import weakref
@@ -137,11 +138,8 @@ class AdaptedModel:
 
     @staticmethod
     def of(source: nn.Module, eos_token_ids: Sequence[int] = ()) -> "AdaptedModel":
-        """Return the adapted model of a model, the same object each time.
-
-        Adapting a model twice would override its parts twice. The end tokens are those of the last
-        call. A model with replaced parts is adapted again.
-        """
+        """Return the adapted model of a model, the same object until a part of it is replaced."""
+        # Adapting a model twice would override its parts twice.
         known: Callable[[], AdaptedModel | None] = getattr(type(source), _MARK, lambda: None)
         model = known()
         if model is None or model.source is not source:  # a copy has the classes of its original
@@ -217,15 +215,11 @@ class AdaptedModel:
         return relative_error(parts, whole) < _SAME
 
     def _packing_for(self, cache: AnyCache) -> Quantization | None:
-        """Return how the rows that attention gets are packed; None if it needs plain ones.
-
-        mlx-lm's attention can multiply packed rows. Attention with sinks, and a model that reads
-        its keys, cannot. One forward determines it.
-        """
+        """Return how rows are packed if this model's attention can read them so, else None."""
         packing: Quantization | None = getattr(cache, "quantization", None)
         if packing is None or self._folds:
             return None
-        if packing not in self._attends_packed:
+        if packing not in self._attends_packed:  # attention with sinks cannot, for one
             self._attends_packed[packing] = False  # during the trial, and after a failed one
             self._attends_packed[packing] = self._is_exact_packed(packing)
         return packing if self._attends_packed[packing] else None

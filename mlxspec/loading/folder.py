@@ -1,8 +1,9 @@
 """Read a Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
 
-Before a model is built, each file and each shard is checked. An error names the file that is
-missing, incomplete or not for MLX. The sampling params that `generation_config.json` recommends are
-not applied: a reply without settings is greedy, and a chat starts with them.
+An error names the file that is missing, incomplete or not for MLX. The sampling params that
+`generation_config.json` recommends are not applied: a reply without settings is greedy, and a chat
+starts with them.
+
 """
 
 import json
@@ -78,10 +79,7 @@ def read_folder(folder: Path, changes: Changes = UNCHANGED) -> Checkpoint:
 
 
 def read_config(folder: Path, changes: Changes = UNCHANGED) -> dict[str, Any]:
-    """Return `config.json`, extended by the end tokens of `generation_config.json`.
-
-    Changes of the config come last, as in mlx-lm.
-    """
+    """Return `config.json` with the end tokens of `generation_config.json`, then the changes."""
     if not (folder / CONFIG).is_file():
         raise UnsupportedModelError(f"{folder} has no {CONFIG}: it is not a model folder")
     config = read_json(folder / CONFIG)
@@ -122,10 +120,7 @@ def recommended_sampling(path: Path, say: Say = lambda line: None) -> dict[str, 
 
 
 def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a config that states a tied head if it states none and no tensor of `names` is one.
-
-    With a head, the family decides, as in Hugging Face.
-    """
+    """Return a config that states a tied head if it states none and no tensor of `names` is one."""
     is_open = config.get("tie_word_embeddings") is None
     if not is_open or any(name.startswith("lm_head.") for name in names):
         return config
@@ -133,10 +128,7 @@ def with_head(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder holds a model that can be run.
-
-    A head has no tokenizer, no type of a model, or a setting that only heads have.
-    """
+    """Return whether a folder holds a model that can be run, not a head."""
     if not (folder / TOKENIZER).is_file():
         return False
     config = read_config(folder)

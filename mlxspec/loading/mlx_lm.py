@@ -38,10 +38,7 @@ _EVERY_S = 2.0  # between two lines about the progress of an examination
 
 
 def load_module(folder: Path, config: Mapping[str, Any]) -> nn.Module:
-    """Return a model as mlx-lm loads it from a folder; its weights are lazy.
-
-    Entries of `config` replace those of config.json.
-    """
+    """Return a model as mlx-lm loads it, with lazy weights; `config` replaces entries of its."""
     weight_files(folder)  # names a part that is missing
     module: nn.Module
     with _by_mlx_lm(folder.name, read_config(folder)):
@@ -107,10 +104,7 @@ def with_adapter(module: nn.Module, adapter: str | PathLike[str] | None) -> nn.M
 
 
 def evaluated(module: nn.Module, dtype: str, sharing: Sharing) -> tuple[nn.Module, str]:
-    """Return the model, its weights evaluated in a type, and how it is shared, for display.
-
-    `dtype` is a word of `params.load.DTYPES`; "auto" is float32 on a CPU, else the stored type.
-    """
+    """Return the model, its weights evaluated in a type, and how it is shared, for display."""
     if dtype == "auto" and not backend.keeps_weights_as_stored():
         # A CPU multiplies plain float32 weights faster than packed ones. The type comes first,
         # because products in the type of the scales would be rounded.

@@ -23,10 +23,7 @@ _MOST_TOKENS = 64
 
 
 def dtype_for(asked: str, config: ModelConfig, tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
-    """Return the type in which to load a model; None to keep the stored types.
-
-    `asked` is "float16", "bfloat16", "float32", or "auto" to choose here.
-    """
+    """Return the type in which to load a model; None to keep the stored types."""
     if asked != "auto":
         dtype: mx.Dtype = getattr(mx, asked)
         return dtype

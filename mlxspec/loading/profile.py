@@ -281,10 +281,7 @@ def row_bytes(config: TargetConfig, item_size: int, kv_bits: int | None = None) 
 def cache_bytes(
     config: TargetConfig, num_tokens: int, item_size: int, kv_bits: int | None = None
 ) -> int:
-    """Return the bytes of the keys and values of some tokens of a model that is built.
-
-    A window keeps only the last. The rest is as in `row_bytes`.
-    """
+    """Return the bytes of some tokens' keys and values in a built model; windows keep the last."""
     numbers = 0
     for window, own in zip(config.row_windows, config.row_numbers, strict=True):
         most = num_tokens if window is None else USUAL_EVICTION.most_held(window) + GROWTH

@@ -1,7 +1,7 @@
 """Check from headers, before weights are loaded, whether a model and its cache fit in memory.
 
-On a GPU, a process that uses too much memory ends without a message. So the size of the weights,
-keys and values is compared with the usable memory. `mlxspec models` shows the same sizes.
+On a GPU, a process that uses too much memory ends without a message.
+
 """
 
 from bisect import bisect_right
@@ -32,10 +32,7 @@ class Room:
 
 
 def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
-    """Return the number of tokens whose keys and values count in the memory of a model.
-
-    It is 0 if their size is not known before the model is built.
-    """
+    """Return the tokens whose keys and values count in the memory of a model; 0 if unknown."""
     if not config.kv_numbers:
         return 0
     if max_kv_size is not None:
@@ -44,10 +41,7 @@ def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
 
 
 def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda line: None) -> None:
-    """Raise UnsupportedModelError if a model, its cache and other models do not fit in memory.
-
-    An invalid file passes: loading it says more.
-    """
+    """Raise UnsupportedModelError if a model, its cache and others do not fit in memory."""
     try:
         profile = read_profile(path)
     except UnsupportedModelError:
@@ -64,10 +58,7 @@ def check_room(path: Path, name: str, dtype: str, room: Room, say: Say = lambda 
 
 
 def context_that_fits(model: TargetModel, kv_bits: int | None = None) -> int | None:
-    """Return the number of tokens whose keys and values fit in memory with a model on a GPU.
-
-    It is at most the context length of the model; None on a CPU.
-    """
+    """Return how many tokens of context fit in memory with a model on a GPU; None on a CPU."""
     usable = working_set_bytes()
     if usable == 0:
         return None

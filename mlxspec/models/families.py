@@ -44,10 +44,7 @@ def read_llama(fields: Fields) -> Family:
 
 
 def read_mistral(fields: Fields) -> Family:
-    """Return the settings of a "mistral" config: one window for all layers, biases if stated.
-
-    A missing `sliding_window` means 4096, null means none; `layer_types` may remove it per layer.
-    """
+    """Return the settings of a "mistral" config: one window for all layers, biases if stated."""
     return Family(
         num_key_value_heads=_key_value_heads(fields, 8),
         max_position_embeddings=fields.integer("max_position_embeddings", 4096 * 32),

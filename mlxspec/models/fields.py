@@ -1,7 +1,7 @@
 """Typed access to a checkpoint's config.json; a message names the key of a bad value.
 
-In Hugging Face a wrong value becomes a crash deep in the model. Here a missing or null key has its
-default, and any other value of the wrong type or range raises before a weight is loaded.
+In Hugging Face a wrong value becomes a crash deep in the model.
+
 """
 
 import sys

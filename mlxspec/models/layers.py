@@ -1,8 +1,8 @@
 """The layers that Llama, Mistral and Qwen2 share: attention over a cache, SwiGLU, residuals.
 
-Parameters have the names of the checkpoint. The caller owns the cache: `stage` takes the keys and
-values of this forward and returns all rows that may be seen, so a layer does not know whether it
-serves one token, a prompt or a draft tree.
+The caller owns the cache, so a layer does not know whether it serves one token, a prompt or a draft
+tree.
+
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""The interface of a target model: the same for our own models, adapted ones and mocks.
-
-Decoder, batch, drafters and engine know no model class and use only this interface. A model states
-before a reply starts what it supports beyond plain decoding (`DraftSupport`).
-"""
+"""The interface of a target model: the same for our own models, adapted ones and mocks."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -90,13 +90,9 @@ def words_of_loaded(stored: str, dtype: str = "auto") -> str:
 
 
 def embedding_dtype(tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
-    """Return the stored floating-point type of a checkpoint's embedding, or None.
-
-    For a quantised embedding it is the type of the scales; the scales of mxfp4 and similar formats
-    are integers.
-    """
+    """Return the stored floating-point type of a checkpoint's embedding or its scales, or None."""
     scales = tensors.get(f"{_EMBEDDING}scales", tensors.get(f"{_EMBEDDING}weight"))
-    is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)
+    is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)  # not of mxfp4
     return scales.dtype if scales is not None and is_float else None
 
 

@@ -64,10 +64,7 @@ class ChatTemplate:
         chat_template_args: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
     ) -> str:
-        """Return the text of a conversation; see `Tokenizer.apply_chat_template`.
-
-        With `continue_final_message` it ends within the last message.
-        """
+        """Return the text of a conversation, or of one that ends within its last message."""
         args = chat_template_args or {}
         if self._wrapped.chat_template is None:
             raise UnsupportedOperationError(

@@ -1,11 +1,9 @@
 """Streamed tokens to text: characters split over tokens, and stop strings.
 
-The bytes of a token may end inside a character, and the text so far may end with the start of a
-stop string. Such text is held back until a later token completes it, so released text never
-changes. The texts of all tokens and the result of `finish`, joined, are the reply.
+Text that may go on, into a character or a stop string, is held back, so released text never
+changes. A special token has no text, but a stop string may name it: during the search it is a
+placeholder character, which is removed from released text.
 
-A special token has no text, but a stop string may name it. During the search for stop strings such
-a token is a placeholder character, which is removed from released text.
 """
 
 import codecs

@@ -63,10 +63,7 @@ def has_default_model() -> bool:
 
 
 def fetch_default_model(on_progress: Progress | None = None) -> Path:
-    """Return the path of the default model; download it first if it is missing.
-
-    Without `on_progress`, a bar is drawn on the stderr of a terminal.
-    """
+    """Return the path of the default model, downloaded if missing, with a bar or `on_progress`."""
     path = default_model_path()
     if has_default_model():
         return path

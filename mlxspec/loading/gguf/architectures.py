@@ -240,10 +240,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:
-    """Return the name that a tensor of the file has in the model.
-
-    `differing` maps the names in which its architecture differs from Llama, without layer and kind.
-    """
+    """Return the name of a tensor in the model; `differing` maps those that Llama's do not have."""
     top, _, kind = name.rpartition(".")
     if top in _TOP_NAMES:
         return f"{_TOP_NAMES[top]}.{kind}"

@@ -1,8 +1,8 @@
 """Convert the metadata of a GGUF file to a `config.json` of Hugging Face.
 
-Most files state the settings of scaled rotary embeddings. Files of Llama 3.x hold only the result:
-a tensor with one factor per frequency. The settings follow from its largest factor, and are used
-only if they reproduce the tensor.
+Files of Llama 3.x hold only the result of their scaled rotary embedding: one factor per frequency.
+The settings follow from its largest factor, and are used only if they reproduce the tensor.
+
 """
 
 from collections.abc import Sequence
@@ -39,10 +39,7 @@ def check_architecture(path: Path, header: GgufHeader) -> str:
 
 
 def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, Any]:
-    """Return the config of a file; whether its tensors agree, the model checks that is built.
-
-    `factors` are its tensors of rotary factors, empty if they are not known.
-    """
+    """Return the config of a file; `factors` are its tensors of rotary factors, if known."""
     name = check_architecture(path, header)
     architecture, tensors = ARCHITECTURES[name], header.tensors
     stated = ((key.partition("."), value) for key, value in header.metadata.items())

@@ -111,10 +111,7 @@ def decoded_type() -> str:
 
 
 def read_tensors(infos: dict[str, TensorInfo]) -> dict[str, mx.array]:
-    """Return the arrays by name; `x.weight` of a packed type also gives `x.scales` and `x.biases`.
-
-    The tensors must be inside their files, as `read_header` ensures.
-    """
+    """Return the arrays by name; `x.weight` of a packed type also gives `x.scales`, `x.biases`."""
     files = {path: np.memmap(path, np.uint8, mode="r") for path in {i.path for i in infos.values()}}
     arrays: dict[str, mx.array] = {}
     for name, info in infos.items():

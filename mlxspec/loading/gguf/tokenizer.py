@@ -1,8 +1,9 @@
 """The tokenizer of a GGUF file, built from the vocabulary in its metadata.
 
-A file with byte-level BPE ("gpt2") lists its merges. It only names the rule that splits text before
-the merges (`tokenizer.ggml.pre`), so the rules of the supported model families are written here. A
-SentencePiece file ("llama": Llama 1 and 2, TinyLlama, Mistral 7B) holds pieces and scores instead.
+A file with byte-level BPE ("gpt2") only names the rule that splits text before the merges, so the
+rules of the supported families are written here. A SentencePiece file ("llama") holds pieces and
+scores.
+
 """
 
 from collections.abc import Mapping
@@ -159,10 +160,7 @@ def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[s
 
 
 class _Vocabulary:
-    """The token table of a file's metadata.
-
-    `ids` leaves out the unused tokens, which only pad the embedding.
-    """
+    """The token table of a file; `ids` leaves out unused tokens, which only pad the embedding."""
 
     def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
         self._path = path

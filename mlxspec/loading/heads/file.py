@@ -99,10 +99,7 @@ def save_head(
 
 
 def read_drafter_file(path: Path) -> DrafterFile | None:
-    """Return the drafter that the header of a file describes, or None for another format.
-
-    A file of this format with an unknown kind or damaged metadata raises UnsupportedModelError.
-    """
+    """Return the drafter that the header of a file describes, or None for another format."""
     header = header_of(path)
     try:
         metadata = json.loads(header)["__metadata__"]
@@ -149,10 +146,7 @@ def drafter_folders() -> tuple[Path, ...]:
 
 
 def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dict[str, DrafterFile]:
-    """Return the trained drafters for the target with a fingerprint, by kind.
-
-    If two drafters have one kind, the one in the earlier folder wins.
-    """
+    """Return the trained drafters for a target by kind; an earlier folder wins."""
     found: dict[str, DrafterFile] = {}
     for folder in drafter_folders() if folders is None else folders:
         for path in sorted(folder.glob("*.safetensors")):

@@ -1,7 +1,7 @@
 """Read trained heads of other projects: their numbers, and their tensors under our names.
 
-The names of the tensors determine the layout, because configs of heads contain little and some
-published ones are wrong.
+Names of tensors determine the layout: configs of heads contain little, and some are wrong.
+
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +42,7 @@ _CAPTURE = "eagle_aux_hidden_state_layer_ids"
 def parse_layout(
     place: Path, config: dict[str, Any], tensors: Mapping[str, mx.array], target: TargetConfig
 ) -> HeadCheckpoint:
-    """Return the unchecked head of a checkpoint with normalised names.
-
-    `place` is its folder or file, for messages; `config` the content of its `config.json`.
-    """
+    """Return the unchecked head of a checkpoint with normalised names; `place` is its path."""
     for kind, (marker, rules, read) in _LAYOUTS.items():
         head = StoredHead(place, config, tensors, rules)
         if any(name.startswith(marker) for name in head.tensors):

@@ -40,11 +40,7 @@ _INDEX = "pytorch_model.bin.index.json"
 def load_head(
     source: str | PathLike[str], target: TargetConfig, *, on_progress: Progress | None = None
 ) -> HeadCheckpoint:
-    """Load a trained head for a target, from a folder, a file or a hub id.
-
-    A head that is damaged or of no known layout is an UnsupportedModelError. Whether it fits the
-    target, its network checks.
-    """
+    """Load a trained head of a known layout, which its network still has to check."""
     backend.check()
     found = find_head(source, on_progress)
     paths = _weight_paths(found.path) if found.path.is_dir() else [found.path]

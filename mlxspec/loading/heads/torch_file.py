@@ -49,10 +49,7 @@ _REFUSALS = (
 def read_torch_file(
     path: Path, choose: Callable[[Collection[str]], Collection[str]] = list
 ) -> dict[str, mx.array]:
-    """Return the tensors of a `.bin` or `.pt` file by name, in their stored types.
-
-    `choose` selects names of tensors; others use no memory.
-    """
+    """Return the tensors of a file that `choose` selects by name, in their stored types."""
     try:
         with zipfile.ZipFile(path) as archive:
             folder = _folder(archive)
