@@ -1,37 +1,18 @@
-"""The config of an adapted model, as its code and its arguments state it, and its admission."""
+"""What the arguments of an adapted model state, and what it is admitted for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlxspec.models import CacheKind, DraftSupport, TargetConfig, drafts_in_words
+from mlxspec.models import CacheKind, DraftSupport, drafts_in_words
 
 UNLIMITED = 2**31 - 1
 
 _LENGTHS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "max_sequence_length",
-    "model_max_length",
-    "n_ctx",
-    "seq_length",
-    "max_context_length",
+    *("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"),
+    *("model_max_length", "n_ctx", "seq_length", "max_context_length"),
 )
 _SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "attention_bias")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdaptedConfig(TargetConfig):
-    """Facts of an adapted model; before it is built, the rows of all its layers are one row."""
-
-    @property
-    def shape_words(self) -> str:
-        return (
-            f"{self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size} and "
-            f"{self.intermediate_size}, {self.kv_numbers} numbers a row, vocabulary "
-            f"{self.vocab_size}"
-        )
 
 
 @dataclass(frozen=True)

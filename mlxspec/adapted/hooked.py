@@ -21,7 +21,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.adapted.anatomy import Anatomy, MasksAsked, anatomy, modules_of
-from mlxspec.adapted.config import AdaptedConfig, context_length, named_numbers, named_sizes
+from mlxspec.adapted.config import context_length, named_numbers, named_sizes
 from mlxspec.adapted.current import Current, Forward
 from mlxspec.adapted.leaves import LeafPlan
 from mlxspec.adapted.mixers import branch
@@ -30,6 +30,7 @@ from mlxspec.adapted.positions import position_embedding, position_rotation
 from mlxspec.device import products
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
+from mlxspec.models import TargetConfig
 
 _WORTH_SHARING = 500_000  # numbers of a matrix
 
@@ -50,12 +51,12 @@ class HookedModel:
         self.parts = self._recorded()
         self._override()
 
-    def config(self, eos_token_ids: Sequence[int]) -> AdaptedConfig:
+    def config(self, eos_token_ids: Sequence[int]) -> TargetConfig:
         source, plan, parts = self.source, self.plan, self.parts
         args = getattr(source, "args", None)
         numbers = [heads * size for heads, size in self.row_shapes]  # of all keys, then values
         pairs = zip(numbers[: plan.num_rows], numbers[plan.num_rows :], strict=True)
-        return AdaptedConfig(
+        return TargetConfig(
             model_type=getattr(source, "model_type", type(source).__module__.rsplit(".", 1)[-1]),
             vocab_size=self.vocab_size,
             hidden_size=parts.hidden_size if parts.backbone is not None else self.vocab_size,

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mlxspec.adapted.config import AdaptedConfig, context_length, named_sizes
+from mlxspec.adapted.config import context_length, named_sizes
 from mlxspec.errors import OtherPortError, UnsupportedModelError
-from mlxspec.models import ModelConfig
+from mlxspec.models import ModelConfig, TargetConfig
 from mlxspec.models.families import FAMILIES
 from mlxspec.models.fields import MAX_INTEGER
 from mlxspec.models.weights import Quantization
@@ -24,8 +24,6 @@ from mlxspec.models.weights import Quantization
 _MODEL = re.compile(r"^class Model\(|^from \S+ import .*\bModel\b", re.MULTILINE)
 _RENAMED = re.compile(r"^MODEL_REMAPPING = (\{.*?\})", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,99}")  # strict, because the type also becomes a file name
-
-StatedConfig = ModelConfig | AdaptedConfig  # of our ports, or of another model before it is built
 
 
 def is_runnable(kind: object) -> bool:
@@ -98,7 +96,7 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
     return None
 
 
-def stated_config(config: Mapping[str, Any]) -> StatedConfig:
+def stated_config(config: Mapping[str, Any]) -> TargetConfig:
     """Return the facts of a model from its config.json."""
     if is_ours(config):
         return ModelConfig.from_dict(config)
@@ -111,7 +109,7 @@ def stated_config(config: Mapping[str, Any]) -> StatedConfig:
     return _adapted(kind, config)
 
 
-def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
+def _adapted(kind: str, config: Mapping[str, Any]) -> TargetConfig:
     inner = config.get("text_config")  # of models that also read images
     sizes = {**(inner if isinstance(inner, dict) else {}), **config}
     named = SimpleNamespace(**sizes)
@@ -121,7 +119,7 @@ def _adapted(kind: str, config: Mapping[str, Any]) -> AdaptedConfig:
     is_latent = sizes.get("kv_lora_rank") is not None
     stated = config.get("eos_token_id")
     ends = stated if isinstance(stated, list) else [stated]
-    return AdaptedConfig(
+    return TargetConfig(
         model_type=kind,
         vocab_size=_count(sizes, "vocab_size"),
         hidden_size=_count(sizes, "hidden_size"),

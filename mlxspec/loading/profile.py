@@ -30,7 +30,7 @@ from mlxspec.loading.gguf.file import decoded_type
 from mlxspec.loading.gguf.header import GgufHeader, read_header
 from mlxspec.loading.gguf.tokenizer import check_tokenizer_kind, tokenizer_from_gguf
 from mlxspec.loading.gguf.triples import GROUP_SIZE, packed_bits
-from mlxspec.loading.ports import StatedConfig, is_ours, read_quantization, stated_config
+from mlxspec.loading.ports import is_ours, read_quantization, stated_config
 from mlxspec.loading.tensor_files import StoredTensors, stored_tensors
 from mlxspec.models import ModelConfig, TargetConfig
 from mlxspec.models.weights import Quantization
@@ -51,7 +51,7 @@ _NOT_TEXT = frozenset(
 class ModelProfile:
     """What the config and the headers of a model state; sizes are those of arrays of MLX."""
 
-    config: StatedConfig
+    config: TargetConfig
     packing: str  # type of most of its weights, such as "Q4_1", "4-bit" or "bfloat16"
     weights: str  # the same type as `load_weights` calls it, without the names of GGUF
     packed_bytes: int  # of quantised weights, which are packed in integers
@@ -110,7 +110,7 @@ def read_profile(path: Path) -> ModelProfile:
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 
-def tokenizer_of(path: Path, config: StatedConfig) -> Tokenizer:
+def tokenizer_of(path: Path, config: TargetConfig) -> Tokenizer:
     """Return the tokenizer of a model folder or GGUF file."""
     if path.is_dir():
         return Tokenizer(read_tokenizer(path), config.eos_token_ids)

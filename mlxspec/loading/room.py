@@ -11,9 +11,8 @@ from pathlib import Path
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
 from mlxspec.errors import UnsupportedModelError
-from mlxspec.loading.ports import StatedConfig
 from mlxspec.loading.profile import ModelProfile, cache_bytes, is_possible, read_profile
-from mlxspec.models import ModelConfig, TargetModel
+from mlxspec.models import ModelConfig, TargetConfig, TargetModel
 from mlxspec.progress import Say
 
 _SAID_FROM = 2**30  # bytes: smaller models load in a moment
@@ -31,7 +30,7 @@ class Room:
     ranks: int = 1  # processes that share the model
 
 
-def counted_tokens(config: StatedConfig, max_kv_size: int | None = None) -> int:
+def counted_tokens(config: TargetConfig, max_kv_size: int | None = None) -> int:
     """Return the tokens whose keys and values count in the memory of a model; 0 if unknown."""
     if not config.kv_numbers:
         return 0

@@ -28,14 +28,6 @@ class ModelConfig(TargetConfig):
     output_bias: bool  # of the attention's output projection
     mlp_bias: bool
 
-    @property
-    def shape_words(self) -> str:
-        return (
-            f"{self.num_hidden_layers} layers of {self.hidden_size} and "
-            f"{self.intermediate_size}, {self.num_attention_heads} and "
-            f"{self.num_key_value_heads} heads of {self.head_dim}, vocabulary {self.vocab_size}"
-        )
-
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
             raise _unknown_family(self.model_type)

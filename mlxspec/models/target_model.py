@@ -69,7 +69,11 @@ class TargetConfig:
     @property
     def shape_words(self) -> str:
         """The sizes on which the cost of a forward depends, as one line."""
-        raise NotImplementedError
+        return (
+            f"{self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size} and "
+            f"{self.intermediate_size}, {self.num_attention_heads} heads of {self.head_dim}, "
+            f"{self.kv_numbers} numbers a row, vocabulary {self.vocab_size}"
+        )
 
     @property
     def num_row_stores(self) -> int:
