@@ -1,9 +1,9 @@
 """A model's tokenizer: text to ids, ids to bytes, messages to a prompt.
 
-It wraps Hugging Face's `tokenizers` and the chat template (`chat_template.py`). Decoding uses
-`token_bytes`: a token may be a part of a character, so a reply is decoded from the joined bytes of
-its tokens. This works for the two schemes in use: byte-level BPE, where every character of a token
-is a byte, except in added tokens, and SentencePiece, where ▁ is a space and <0x41> a byte.
+A token may be a part of a character, so a reply is decoded from the joined bytes of its tokens, in
+the two schemes in use: byte-level BPE, where every character of a token is a byte, except in added
+tokens, and SentencePiece, where ▁ is a space and <0x41> a byte.
+
 """
 
 import hashlib
@@ -30,10 +30,7 @@ class Tokenizer:
     """A tokenizer of transformers, `wrapped`, and the tokens that end a text or a turn."""
 
     def __init__(self, wrapped: PreTrainedTokenizerFast, eos_token_ids: Iterable[int] = ()) -> None:
-        """Wrap a fast tokenizer of transformers.
-
-        `eos_token_ids` are the end tokens of the model's config; the tokenizer's own is added.
-        """
+        """Wrap a fast tokenizer; its own end token is added to those of the model's config."""
         self.wrapped = wrapped
         self.chat_template = ChatTemplate(wrapped)
         self._tokens = _tokens_of(wrapped)

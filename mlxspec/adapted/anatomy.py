@@ -29,19 +29,9 @@ class Anatomy:
     windows: list[int | None] = field(default_factory=list)  # of the masks that it requests
     hidden_size: int = 0  # width of the states
 
-    @property
-    def all_overridden(self) -> list[nn.Module]:
-        backbone = [] if self.backbone is None else [self.backbone]
-        parts = (self.rotations, self.position_embeddings, self.mixers, self.layers, backbone)
-        return [module for some in parts for module in some]
-
 
 def anatomy(model: nn.Module, layers: Sequence[nn.Module], run: Callable[[], Any]) -> Anatomy:
-    """Run a forward and return the parts that it used.
-
-    `run` runs a forward over two tokens that are neither 0 nor 1, at position 0, with our leaves as
-    its cache.
-    """
+    """Return the parts that `run` uses: a forward over two tokens, not 0 or 1, over our leaves."""
     found = Anatomy(list(layers))
     recorder = _Recorder(found)
     undo = [override(module, recorder.around(module)) for module in modules_of(model)]

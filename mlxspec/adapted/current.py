@@ -15,8 +15,8 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks
 from mlxspec.kv.states import Row
 
+# A kind of rotation; then a position and a number of rows, or an array's id and sequences.
 AnglesKey = tuple[Hashable, int, int]
-"""A kind of rotation; then a position and a number of rows, or an array's id and sequences."""
 
 
 AnyCache = Cache | BatchCache

@@ -1,14 +1,12 @@
 """A model of mlx-lm with hooks in its parts, and one forward of it over a cache of ours.
 
-A short recorded forward finds the parts (`anatomy.py`). The model's caches are leaves that delegate
-to our cache (`leaves.py`). Rotary modules, recurrent layers and decoder layers are overridden per
-instance. The head needs no name: it is the model with the backbone replaced by its result.
+The head needs no name: it is the model with the backbone replaced by its result.
 
 Some CPUs multiply the few rows of a draft fastest in pieces (`device/products.py`); MLX's own
 layers pass them to the BLAS whole. Then a draft of four rows costs more than its tokens save, so
 dense layers multiply as those of our ports do; the products are equal up to rounding. Only large
-matrices are shared among cores: for a small one, starting and waiting take as long as the product,
-and the host can prepare the next round in that time.
+matrices are shared among cores: for a small one, starting and waiting take as long as the product.
+
 """
 
 import math
@@ -148,7 +146,9 @@ class HookedModel:
         self._undo = undo
         self._finalizer = weakref.finalize(self, restore, undo)
         self._finalizer.atexit = False
-        self._overridden = places(self.source, parts.all_overridden)
+        backbone = [] if parts.backbone is None else [parts.backbone]
+        inner = (*parts.rotations, *parts.position_embeddings, *parts.mixers, *parts.layers)
+        self._overridden = places(self.source, [*inner, *backbone])
 
     def unhook(self) -> None:
         """Restore the model; this object cannot be used afterwards."""

@@ -106,8 +106,10 @@ class RowsLeaf:
         if window not in self._current.masks:
             raise UnsupportedOperationError(f"no mask was made for a window of {window} tokens")
         mask = self._current.cache.visible(self._layer, self._current.masks[window])
-        if self._current.folded is not None:
-            return None if mask is None else _folded_mask(mask, self._current.folded)
+        if (folded := self._current.folded) is not None and mask is not None:
+            assert isinstance(mask, mx.array), "a text never runs folded"
+            every = mx.broadcast_to(mask, (folded[0], 1, folded[1], mask.shape[-1]))
+            return every.reshape(-1, 1, 1, mask.shape[-1])
         # As in mlx-lm: None, or a mask with all axes, because a model may index its rows.
         if N == 1:
             return mask[None, None] if isinstance(mask, mx.array) and mask.ndim == 2 else mask
@@ -207,10 +209,7 @@ class LeafPlan:
 
     @property
     def row_windows(self) -> Windows:
-        """The rows that each leaf must hold: those of its own window, or of a longer mask.
-
-        A model asks one leaf for the mask of all layers of a kind; these have equal windows.
-        """
+        """The rows that each leaf must hold: those of the longest mask of its window."""
         longest: dict[int, int] = {}
         for leaf in self.row_leaves:
             if leaf.window is not None:
@@ -235,9 +234,3 @@ class LeafPlan:
 def _unfold(rows: mx.array, folded: tuple[int, int]) -> mx.array:
     """Return (B, H, L, D) of the (B*L, H, 1, D) rows of a folded forward."""
     return rows.reshape(*folded, rows.shape[1], rows.shape[3]).swapaxes(1, 2)
-
-
-def _folded_mask(mask: mx.array | str, folded: tuple[int, int]) -> mx.array:
-    assert isinstance(mask, mx.array), "a text never runs folded"
-    n_keys = mask.shape[-1]
-    return mx.broadcast_to(mask, (folded[0], 1, folded[1], n_keys)).reshape(-1, 1, 1, n_keys)

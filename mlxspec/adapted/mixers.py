@@ -1,11 +1,9 @@
 """Runs a recurrent layer over a tree: level by level, the nodes of a level as a batch.
 
-A recurrent layer reads rows in sequence and keeps one state. In a tree each row continues from the
-state of its parent. So the nodes of one depth become a batch of one-row sequences, each with its
-parent's state; `States` keeps the state after every node. A text runs as before.
+Each row of a tree continues from the state of its parent; `States` keeps the state after every
+node. A module that also attends stages the rows level by level. So it supports only chains, whose
+rows are in that order, and its mask is cut to the rows that are staged so far.
 
-A module that also attends stages the rows level by level. So it supports only chains, whose rows
-are in that order, and its mask is cut to the rows that are staged so far.
 """
 
 from collections.abc import Callable

@@ -109,11 +109,7 @@ class AdaptedModel:
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers; all others return their input.
-
-        The first call checks that the parts of this model, run in sequence, equal the whole: a
-        model may pass on more than the states.
-        """
+        """Run consecutive layers; the first call checks that the parts are the whole."""
         self._check_parts()
         return self._part(Forward(cache, positions, masks, capture, Part(layers, x)))
 
@@ -168,8 +164,9 @@ class AdaptedModel:
     def _reads_positions(self) -> bool:
         """Return whether the model uses positions outside the modules that were found.
 
-        Two distant rows show it: run as separate sequences with their own positions, as mlx-lm runs
-        a batch, they give different logits. Neighbours show how large rounding errors are.
+        Then two distant rows differ when they run as separate sequences, as in a batch of mlx-lm.
+        Neighbours show how large rounding errors are.
+
         """
         far = min(self.config.max_position_embeddings, _FAR) - 1
         try:

@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.errors import WARNING, UnsupportedModelError, UnsupportedOperationError
+from mlxspec.errors import WARNING, UnsupportedModelError
 from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models.weights import Quantization
@@ -54,14 +54,6 @@ class Changes:
     config: Mapping[str, Any] = field(default_factory=dict)  # replaces entries of config.json
     tokenizer: Mapping[str, Any] = field(default_factory=dict)  # and of tokenizer_config.json
     revision: str | None = None  # branch, tag or commit; None for the cached or newest one
-
-    def check_source(self, path: Path) -> None:
-        """Raise UnsupportedOperationError if the tokenizer of such a file cannot be changed."""
-        if self.tokenizer and not path.is_dir():
-            raise UnsupportedOperationError(
-                f"tokenizer_config is not supported for {path.name}: a GGUF file describes its "
-                "tokenizer as a whole; give a model folder or a hub id"
-            )
 
 
 UNCHANGED = Changes()
@@ -107,9 +99,8 @@ def generation_config(folder: Path, say: Say = lambda line: None) -> dict[str, A
 def recommended_sampling(path: Path, say: Say = lambda line: None) -> dict[str, float]:
     """Return the recommended sampling params of a model by name; {} if none are stated.
 
-    A file that turns sampling off recommends temperature 0. A file that states only filters has
-    temperature 1, as in Hugging Face. A value that is out of range is left out. A GGUF file states
-    none.
+    Sampling turned off is temperature 0, filters alone are 1, as in Hugging Face.
+
     """
     stated = generation_config(path, say)
     if stated.get("do_sample") is False:
@@ -136,11 +127,7 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the paths of a folder's safetensors: one whole file, those of the index, or all.
-
-    An index that another program left behind is ignored if the present parts are complete by their
-    own numbering.
-    """
+    """Return the paths of a folder's safetensors: one whole file, those of the index, or all."""
     whole = folder / "model.safetensors"
     if whole.is_file():
         return [whole]

@@ -36,7 +36,7 @@ from mlxspec.loading.profile import check_size
 from mlxspec.loading.room import Room, check_room
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_model
-from mlxspec.models.families import FAMILIES
+from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
 from mlxspec.progress import Progress, Say
@@ -103,24 +103,20 @@ def load_model(
 ) -> LoadedModel:
     """Load a model: with our own port of its type if that can run it, else with mlx-lm's code.
 
-    Args:
-        source: A folder, a GGUF file or a hub id; None or "default" is the default model, which is
-            downloaded at first use.
-        dtype: Floating-point type of the computation, a word of `options.DTYPES`.
-        port: "own" or "mlx-lm" allows only that code; "auto" prefers our own.
-        adapter: A folder with adapters (LoRA), which mlx-lm applies.
-        changes: Changes of its config and tokenizer, and its revision.
-        room: The other contents of the memory; None for a full cache and no other model.
-        sharing: How to load one part of a model that several processes share.
-        on_progress: Called with the downloaded bytes and all bytes during a download.
-        say: Called with one line when something takes time.
+    `source` is a folder, a GGUF file or a hub id; None or "default" is the default model, which is
+    downloaded at first use. The `port` "own" or "mlx-lm" allows only that code. `adapter` is a
+    folder with adapters (LoRA), which mlx-lm applies. Without `room`, no other model counts.
 
     A model that does not exist is a ModelNotFoundError, one that cannot be run or does not fit in
     memory an UnsupportedModelError, an impossible change an UnsupportedOperationError.
     """
     backend.check()
     found = find_source(source, on_progress, changes.revision)
-    changes.check_source(found.path)
+    if changes.tokenizer and not found.path.is_dir():
+        raise UnsupportedOperationError(
+            f"tokenizer_config is not supported for {found.path.name}: a GGUF file describes its "
+            "tokenizer as a whole; give a model folder or a hub id"
+        )
     with building_turn():  # arrays that stay lazy can be evaluated in any thread
         limit_memory()
         room = replace(room or Room(), ranks=sharing.size)
@@ -170,9 +166,8 @@ def adapted(module: nn.Module, tokenizer: Tokenizer, *, name: str, say: Say) -> 
 def wrapped_tokenizer(tokenizer: Any) -> Tokenizer:
     """Return the tokenizer of mlx-lm or transformers as ours, with its end tokens."""
     ends = getattr(tokenizer, "eos_token_ids", ())
-    inner = tokenizer
-    if not isinstance(inner, PreTrainedTokenizerFast):
-        inner = getattr(tokenizer, "_tokenizer", tokenizer)  # of mlx-lm's wrapper
+    is_fast = isinstance(tokenizer, PreTrainedTokenizerFast)
+    inner = tokenizer if is_fast else getattr(tokenizer, "_tokenizer", tokenizer)  # of mlx-lm's
     if not isinstance(inner, PreTrainedTokenizerFast):
         raise UnsupportedModelError(
             f"the tokenizer is a {type(inner).__name__}; give mlx-lm's wrapper or a fast tokenizer "

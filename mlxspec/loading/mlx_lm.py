@@ -127,11 +127,7 @@ def admitted(
     sharing: Sharing = ALONE,
     shared: str = "",
 ) -> AdaptedModel:
-    """Return a model of mlx-lm as a target, with the drafts that it was admitted for.
-
-    A model whose results over our caches differ from those over mlx-lm's is refused. `place` is the
-    folder or file from which it was loaded, if that is known.
-    """
+    """Return a model of mlx-lm as a target for the drafts it was admitted for, or refuse it."""
     try:
         mx.eval(module.parameters())
     except RuntimeError as error:  # they belong to a stream of another thread
@@ -185,11 +181,8 @@ def _stored_or_examined(
 
 
 def _key(module: nn.Module, shared: str = "") -> str | None:
-    """Return what an examination depends on: type, source, arguments, weights, versions, device.
-
-    None if the source cannot be read: of a class from a notebook, of caches set on the model.
-    """
-    if "make_cache" in vars(module):
+    """Return what an examination depends on, or None if the model's source cannot be read."""
+    if "make_cache" in vars(module):  # a source that was set on the instance
         return None
     try:
         source = inspect.getsource(sys.modules[type(module).__module__])

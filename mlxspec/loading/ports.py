@@ -17,7 +17,7 @@ from typing import Any
 from mlxspec.adapted.config import context_length, named_sizes
 from mlxspec.errors import OtherPortError, UnsupportedModelError
 from mlxspec.models import ModelConfig, TargetConfig
-from mlxspec.models.families import FAMILIES
+from mlxspec.models.config import FAMILIES
 from mlxspec.models.fields import MAX_INTEGER
 from mlxspec.models.weights import Quantization
 
@@ -63,11 +63,8 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def why_not_ours(config: Mapping[str, Any]) -> str:
-    """Return why our port of a type cannot run a model that mlx-lm's code may run, or "".
-
-    Our port also gets configs that mlx-lm reads differently from Hugging Face: its files of these
-    types do not know `rope_parameters`, and drop the head if `tie_word_embeddings` is not stated.
-    """
+    """Return why our port of a type cannot run a model that mlx-lm's code may run, or ""."""
+    # mlx-lm's files do not know `rope_parameters`, and drop a head that is not stated to be there.
     is_clear = config.get("tie_word_embeddings") is not None and not config.get("rope_parameters")
     if not is_clear or not is_in_mlx_lm(config["model_type"]):
         return ""

@@ -1,8 +1,8 @@
 """Choose the floating-point type of a model so that no activation overflows.
 
-On a CPU that is float32, which is fastest there. A GPU computes in the type of the stored weights
-or scales: float16 for a GGUF file. In some models, the first tokens of a text give far larger
-numbers than it has (65,504); such models compute in bfloat16, which has the range of float32.
+A GPU computes in the type of the stored weights, float16 for a GGUF file. In some models, the first
+tokens of a text give far larger numbers than it has (65,504); such models compute in bfloat16.
+
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,10 +73,7 @@ class ModelProfile:
         return self.dtype if backend.keeps_weights_as_stored() else "float32"
 
     def weight_bytes(self, dtype: str = "auto") -> int:
-        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU.
-
-        With an explicit type, mlx-lm keeps them quantised on a CPU too.
-        """
+        """Return the bytes of its weights here: dequantised on a CPU, quantised on a GPU."""
         size = _SIZES.get(self.computes_in(dtype))
         if not backend.keeps_weights_as_stored():
             if self.is_exact or dtype == "auto":
@@ -87,11 +84,7 @@ class ModelProfile:
         return self.packed_bytes + floats
 
     def memory_bytes(self, num_tokens: int, dtype: str = "auto", kv_bits: int | None = None) -> int:
-        """Return the bytes of its weights here, plus keys and values of `num_tokens` tokens.
-
-        Keys and values whose size the config does not state are left out. `kv_bits` is as in
-        `row_bytes`.
-        """
+        """Return the bytes of its weights here, and of keys and values, if their size is known."""
         if not self.config.kv_numbers:
             return self.weight_bytes(dtype)
         size = _SIZES.get(self.computes_in(dtype), _SIZES["float16"])

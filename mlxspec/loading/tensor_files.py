@@ -14,8 +14,7 @@ from mlxspec.errors import MlxspecError, UnsupportedModelError
 _LENGTH = struct.Struct("<Q")
 _WRONG = (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
-StoredTensors = dict[str, tuple[str, int]]
-"""Tensors of files, each as name: (type, bytes); the types are those of safetensors."""
+StoredTensors = dict[str, tuple[str, int]]  # type of safetensors and bytes, by name
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:

@@ -10,18 +10,16 @@ from typing import Any
 
 from mlxspec.errors import UnsupportedModelError
 
-MAX_INTEGER = 2**31 - 1
-"""The largest size of an axis, in MLX."""
-
+MAX_INTEGER = 2**31 - 1  # the largest size of an axis, in MLX
 _SHOWN = 200  # characters of a value in a message
 
 
 class Fields:
     """The keys of one JSON object of a config.
 
-    A method that returns a value raises UnsupportedModelError if the key is missing and has no
-    default, or if the value has the wrong type or range. The message starts with `place`, the file
-    and section, and ends with `advice`.
+    A missing key without a default and a value of the wrong type or range are refused. The message
+    starts with `place`, the file and section, and ends with `advice`.
+
     """
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json", advice: str = ""):

@@ -22,11 +22,7 @@ class StagingCache(Protocol):
     """The store of the keys and values of all layers."""
 
     def stage(self, layer: int, keys: mx.array, values: mx.array) -> tuple[Rows, Rows]:
-        """Take this forward's rows of one layer and return all rows that attention may see.
-
-        `keys` are (B, Hkv, L, D), rotated, and `values` have the same shape. Returns keys and
-        values, each (B, Hkv, n_keys, D), n_keys as in this forward's masks; packed or not.
-        """
+        """Take rotated (B, Hkv, L, D) rows of a layer; return all (B, Hkv, n, D) to be seen."""
 
 
 class Attention(nn.Module):

@@ -112,9 +112,9 @@ class Model(nn.Module):
     ) -> tuple[mx.array, list[mx.array]]:
         """Run consecutive layers over the (B, L, D) states that enter the first of them.
 
-        Other arguments are as in `hidden_states`; `capture` has indices among `layers`, or the one
-        after the last for its output. Returns the (B, L, D) output of the last of these layers,
-        before the norm, and the captured states.
+        `capture` has indices among `layers`, or the one after the last for its output. Returns the
+        output of the last of these layers, before the norm, and the captured states.
+
         """
         if any(not layers.start <= index <= layers.stop for index in capture):
             raise ValueError(
@@ -138,12 +138,12 @@ class Model(nn.Module):
         return products.product(self._head, hidden)
 
     def head_rows(self, token_ids: mx.array) -> nn.Module:
-        """Return the rows of the head for (n,) int32 tokens: it maps (..., D) to (..., n).
+        """Return the rows of the head for (n,) int32 tokens, a copy: it maps (..., D) to (..., n).
 
         The head is larger than a small drafter, so it dominates the cost of a draft. The rows of
-        the most frequent tokens cost a fraction and miss few tokens (FR-Spec, Zhao et al. 2025,
-        https://arxiv.org/abs/2502.14856). Quantised rows stay quantised. The rows are a copy,
-        evaluated here.
+        the most frequent tokens cost a fraction (FR-Spec, Zhao et al. 2025,
+        https://arxiv.org/abs/2502.14856). Quantised rows stay quantised.
+
         """
         head, num_rows, width = self._head, token_ids.shape[0], self.config.hidden_size
         rows: nn.Module

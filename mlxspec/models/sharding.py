@@ -1,10 +1,10 @@
 """Tensor parallelism of our own models: every rank has some heads and a part of each MLP.
 
-The projections into heads and into the MLP are cut by their outputs, the projections back by their
-inputs, and a sum over all ranks follows each of these (Megatron-LM, Shoeybi et al. 2019,
-https://arxiv.org/abs/1909.08053). A part is whole groups of heads that share a key, so the ranks
-may have different numbers of them: 3 groups on 2 ranks are 2 and 1. Embedding, norms and head are
-whole on every rank, so every rank has all hidden states.
+Outputs of projections into heads and the MLP are cut, and inputs of those back, each of which a sum
+over all ranks follows (Megatron-LM, Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053). A part
+is whole groups of heads that share a key, so ranks may have different numbers: 3 groups on 2 ranks
+are 2 and 1. Embedding, norms and head are whole on every rank.
+
 """
 
 import math

@@ -10,12 +10,10 @@ import mlx.nn as nn
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.masks import Masks
 
+# The drafts that a model can verify: trees and chains, chains only, or none (plain decoding).
 DraftSupport = Literal["tree", "chain", "none"]
-"""The drafts that a model can verify: trees and chains, chains only, or none (plain decoding)."""
-
+# The kinds of cache over which a model can be inexact; all are exact over a plain, full cache.
 CacheKind = Literal["rotating", "quantised"]
-"""The kinds of cache over which a model can be inexact; all are exact over a plain, full cache."""
-
 _UNSET: dict[CacheKind, str] = {"rotating": "max_kv_size", "quantised": "kv_bits"}
 
 _WORDS: dict[DraftSupport, str] = {
@@ -134,10 +132,7 @@ class TargetModel(Protocol):
         *,
         capture: Sequence[int] = (),
     ) -> tuple[mx.array, list[mx.array]]:
-        """Run consecutive layers over (B, L, D) states; see `mlxspec.models.Model.run_layers`.
-
-        `UnsupportedOperationError` is raised by a model that only runs as a whole; also by `norm`.
-        """
+        """Run consecutive layers over states, or raise, as `norm`, if it only runs as a whole."""
 
     def norm(self, x: mx.array) -> mx.array:
         """Return the final norm (..., D) of the last layer's output."""

@@ -1,8 +1,8 @@
 """Load a checkpoint's tensors into a model, after a check of each.
 
-Quantised weights stay quantised, or are unpacked if the device multiplies faster that way
-(`backend.keeps_weights_as_stored`). All floating-point tensors, scales included, get one type, so
-that nothing is promoted later; `precision.py` chooses it.
+Quantised weights stay quantised, or are unpacked if the device multiplies faster that way. All
+floating-point tensors, scales included, get one type, so that nothing is promoted later.
+
 """
 
 from collections import Counter

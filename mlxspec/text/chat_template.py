@@ -28,21 +28,15 @@ from mlxspec.text.prompt import check_utf8, is_utf8
 Message = Mapping[str, Any]
 """`role` and `content`, and other keys that the template reads, such as `tool_calls`."""
 
-Tools = Sequence[Mapping[str, Any]] | None
-"""JSON schemas of the functions that a model may call."""
+Tools = Sequence[Mapping[str, Any]] | None  # JSON schemas of the functions
 
-_FAULTS = (
+_FAULTS = (  # of a template, which is a program
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
     *(TypeError, ValueError),
 )
-"""Errors that a chat template, which is a program, may raise."""
-
-_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-"""Names under which templates read the reasoning of an earlier reply."""
-
+_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")  # of an earlier reply
 _GIVEN = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters)
-_OWN = frozenset({"messages", "raise_exception", "strftime_now"})
-"""Names that this program provides to a template, in addition to those of transformers."""
+_OWN = frozenset({"messages", "raise_exception", "strftime_now"})  # given, too
 
 TIME_S = 10.0  # of CPU time; real templates take milliseconds
 _CODE = "<template>"  # Jinja's file name of compiled templates

@@ -106,17 +106,13 @@ class ChannelTracker:
         return self._channel == "answer" and not self._begun
 
     def next(self, token: int) -> Channel:
-        """Return the channel of the next token.
-
-        The first tokens of a mark count as a mark before the rest of it arrives: a mark of several
-        tokens starts with a control token, which belongs to no text.
-        """
+        """Return the channel of the next token; the first tokens of a mark count as a mark."""
         for begun in ((*self._begun, token), (token,)):
             if begun in self._borders:
                 self._begun, self._channel = (), self._borders[begun]
                 return "mark"
             if any(mark[: len(begun)] == begun for mark in self._borders):
-                self._begun = begun
+                self._begun = begun  # it starts with a control token, which belongs to no text
                 return "mark"
         self._begun = ()
         return self._channel

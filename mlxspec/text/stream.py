@@ -21,11 +21,7 @@ class TextStream:
         stop: Sequence[str] = (),
         special: Mapping[str, int] | None = None,
     ) -> None:
-        """Start a reply.
-
-        `token_bytes` returns the UTF-8 bytes of a token, b"" for a special one. `special` are the
-        tokens without bytes by their names, which stop strings may contain.
-        """
+        """Start a reply; `special` are the tokens without bytes, which stop strings may name."""
         if any(not string for string in stop):
             raise ValueError("a stop string is empty; leave it out instead")
         self._token_bytes = token_bytes

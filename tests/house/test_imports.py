@@ -230,7 +230,7 @@ def test_imports_lead_down():
         ("mlxspec.drafters.suffix", "from mlxspec.engine.engine import Engine"),
         ("mlxspec.kv.cache", "from mlxspec.models.model import Model"),
         ("mlxspec.trace.events", "import mlxspec.kv.cache"),
-        ("mlxspec.models.families", "def read():\n    from mlxspec.decoder import decoder"),
+        ("mlxspec.models.config", "def read():\n    from mlxspec.decoder import decoder"),
         ("mlxspec.api", "from mlxspec_app.text import wrap"),
         ("mlxspec_app.app", "from mlxspec_cli import main"),
         ("mlxspec_app.text.wrap", "from mlxspec_app.conversation.fold import apply"),

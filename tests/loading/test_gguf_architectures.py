@@ -209,6 +209,7 @@ def test_a_gate_of_the_shared_expert_may_be_a_vector(tmp_path):
         ("glm4", {"rope_dimension_sections": [1, 1, 2, 0]}, "a model of text alone"),
         ("glm4", {"rope_dimension_count": 3}, "does not rotate heads whole (3 of 8 numbers)"),
         ("qwen3", {"expert_count": 5}, "a mixture of experts of the architecture qwen3"),
+        ("gpt_oss", {"block_count": 2**30}, "states 1073741824 layers"),
         ("phi3", {"rope_scaling_type": gguf.RopeScalingType.YARN}, "scaling.type' is 'yarn'"),
     ],
 )

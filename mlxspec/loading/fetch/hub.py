@@ -28,11 +28,7 @@ _PATTERNS: dict[str, Any] = {
 
 
 def cached_folder(repository: str, revision: str | None = None) -> Path | None:
-    """Return the folder of a repository in the hub's cache, complete or not, or None.
-
-    The hub calls a snapshot incomplete if any file of the repository is missing, even one that is
-    not needed here. So the caller checks for the files that it needs.
-    """
+    """Return the folder of a repository in the hub's cache, or None; files may be missing."""
     try:
         return Path(snapshot_download(repository, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError as error:

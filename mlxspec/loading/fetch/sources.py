@@ -50,10 +50,7 @@ def find_source(
     on_progress: Progress | None = None,
     revision: str | None = None,
 ) -> Source:
-    """Return the location of a model; download the default model or a hub model if necessary.
-
-    `revision` is a branch, tag or commit of a hub model; None for the cached or newest one.
-    """
+    """Return the location of a model; download the default model or a hub model if necessary."""
     text = _word_of(source)
     if revision is not None and not _is_hub_id(text):
         raise UnsupportedOperationError(

@@ -1,14 +1,11 @@
 """The architectures of GGUF files, and how each differs from Llama's files.
 
-Differences that are known from llama.cpp's converter:
+Known from llama.cpp's converter: the query and key rows of Llama, Granite and SmolLM3 are in the
+order of interleaved rotary pairs; the norm weights of Gemma have one added; Phi-3 has one tensor
+for queries, keys and values, Phi-3 and GLM-4 one for gate and up; all experts of a layer are one.
 
-- The query and key rows of Llama, Granite and SmolLM3 are in the order of interleaved rotary pairs.
-- The norm weights of Gemma have one added; mlx-lm's Gemma adds one itself.
-- Phi-3 has one tensor for queries, keys and values; Phi-3 and GLM-4 have one for gate and up.
-- All experts of a layer are one tensor.
+Names lead to those of mlx-lm's models, which are mostly Hugging Face's.
 
-Names lead to those of mlx-lm's models, which are mostly Hugging Face's. (The tables of the package
-`gguf` lead the other way, from many spellings to one name.)
 """
 
 import re
@@ -63,8 +60,7 @@ SHARED_EXPERT = {
 }
 
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
-Factors = Mapping[str, list[float]]
-"""The tensors of rotary factors in a file: one divisor per frequency, by name."""
+Factors = Mapping[str, list[float]]  # tensors by name: one divisor per frequency
 
 _Settings = Callable[[Fields, dict[str, Any], Factors], dict[str, Any]]
 
@@ -236,7 +232,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "glm4": Architecture("glm4", _GLM4_NAMES, _glm4, rotates_part=True),
     "gpt-oss": Architecture("gpt_oss", GPT_OSS, _gpt_oss, has_experts=True),
 }
-"""The architectures by their `general.architecture`."""
 
 
 def hf_name(path: Path, name: str, differing: Mapping[str, str]) -> str:

@@ -64,16 +64,16 @@ def gguf_config(path: Path, header: GgufHeader, factors: Factors) -> dict[str, A
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
         "eos_token_id": eos_token_ids(header.metadata),
     }
-    config |= _rotary(path, fields, architecture, head_dim)
-    if ROPE_FACTORS in factors:
-        theta, divisors = config["rope_theta"], factors[ROPE_FACTORS]
-        config["rope_scaling"] = _llama3_scaling(path, theta, head_dim, divisors)
-    config |= architecture.settings(fields, config, factors)
     if config["num_hidden_layers"] > len(tensors):  # a layer has one at least
         raise UnsupportedModelError(
             f"{path} states {config['num_hidden_layers']} layers and holds {len(tensors)} tensors: "
             "download it again"
         )
+    config |= _rotary(path, fields, architecture, head_dim)
+    if ROPE_FACTORS in factors:
+        theta, divisors = config["rope_theta"], factors[ROPE_FACTORS]
+        config["rope_scaling"] = _llama3_scaling(path, theta, head_dim, divisors)
+    config |= architecture.settings(fields, config, factors)
     return config
 
 

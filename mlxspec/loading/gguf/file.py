@@ -97,11 +97,8 @@ def _quantization(tensors: dict[str, mx.array]) -> dict[str, Any] | None:
     if not bits:
         return None
     most = Counter(bits.values()).most_common(1)[0][0]
-    others = {
-        path: {"group_size": GROUP_SIZE, "bits": width}
-        for path, width in bits.items()
-        if width != most
-    }
+    own = {path: {"group_size": GROUP_SIZE, "bits": width} for path, width in bits.items()}
+    others = {path: stated for path, stated in own.items() if bits[path] != most}
     return {"group_size": GROUP_SIZE, "bits": most, **others}
 
 

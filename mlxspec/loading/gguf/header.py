@@ -118,10 +118,7 @@ def _read_file(path: Path) -> GgufHeader:
 
 
 class _Parser:
-    """Parses the header once; reading past the end of the view raises struct.error.
-
-    A count needs no check: every item takes a byte or more, so the view bounds a loop.
-    """
+    """Parses the header once; the view bounds every loop, as an item takes a byte or more."""
 
     def __init__(self, path: Path, view: mmap.mmap) -> None:
         self._path = path

@@ -25,8 +25,8 @@ _END_TOKENS = {
     *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>"),
     *("<end_of_turn>", "<|end|>", "[|endofturn|]"),  # Gemma, Phi-3, EXAONE
 }
+# Where `<|return|>` is a token, as in gpt-oss, `<|end|>` ends a part of a turn only.
 _TURN_ENDS = {"<|return|>", "<|call|>", "<|endoftext|>"}
-"""Where `<|return|>` is a token, as in gpt-oss, `<|end|>` ends a part of a turn only."""
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -133,8 +133,8 @@ def _byte_level(vocabulary: "_Vocabulary", splitter: str) -> Tokenizer:
 def _sentencepiece(vocabulary: "_Vocabulary", *, space_first: bool) -> Tokenizer:
     """Return the tokenizer of pieces, whose scores give the merges of byte-pair encoding.
 
-    Two pieces can merge if their concatenation is a piece; the best score comes first. Bytes
-    without a piece become <0x00> ... <0xFF>. `space_first` adds a space before the text.
+    Bytes without a piece become <0x00> ... <0xFF>. `space_first` adds a space before the text.
+
     """
     ids, unknown = vocabulary.ids, vocabulary.token("unknown_token_id")
     merges = _merges(vocabulary.scores(), ids)

@@ -20,8 +20,8 @@ from mlxspec.device import backend
 
 GROUP_SIZE = 32
 Bytes = npt.NDArray[np.uint8]
+# Packed integers, scales and biases: one row per block.
 Triple = tuple[Bytes, npt.NDArray[np.float16], npt.NDArray[np.float16]]
-"""Packed integers, scales and biases: one row per block."""
 
 
 def packed_bits(name: str) -> int | None:
@@ -67,11 +67,10 @@ _EXACT = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
 # A CPU computes in float32: there, decoding at once is exact and saves the triple.
 _ON_GPU = {"Q5_0": 5, "Q5_1": 5, "Q4_K": 4, "Q5_K": 5}
 
-READERS: Mapping[str, Callable[[Bytes], Triple]] = {
+READERS: Mapping[str, Callable[[Bytes], Triple]] = {  # of every type that can be packed
     **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0},
     **{"Q4_K": _q4_k, "Q5_K": _q5_k},
 }
-"""The conversion of every type that can be packed."""
 
 
 def _halves(blocks: Bytes, at: int) -> npt.NDArray[np.float16]:

@@ -81,11 +81,7 @@ def save_head(
     tensors: Mapping[str, mx.array],
     card: Mapping[str, Any],
 ) -> None:
-    """Write a head or a draft model to a file; after an error the old file remains.
-
-    `config` holds the numbers of the network and `card` facts about it, both in types of JSON.
-    `tensors` are by normalised name.
-    """
+    """Write a head or a draft model, described in JSON; after an error the old file stays."""
     saved = [kind for kind in KINDS if kind != "table"]
     if kind not in saved:
         raise ValueError(f"kind {kind!r} is not known; choose from {', '.join(saved)}")
@@ -158,11 +154,9 @@ def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dic
 
 
 def fingerprint(config: TargetConfig, tokenizer: Tokenizer) -> str:
-    """Return the fingerprint of a target; it is the same for every quantisation of one model.
-
-    It does not include the name of the family, because a GGUF file calls Mistral a Llama; nor the
-    tokens that are not plain text, because formats mark these in different ways.
-    """
+    """Return the fingerprint of a target, the same for every quantisation of one model."""
+    # Without the family, as a GGUF file calls Mistral a Llama, and without tokens that are no plain
+    # text, which formats mark in different ways.
     added = tokenizer.wrapped.added_tokens_decoder
     plain = sorted(
         (token, text)

@@ -98,10 +98,7 @@ def _share_output(head: StoredHead, num_heads: int, fields: Fields) -> None:
 
 
 def _reduce_vocabulary(head: StoredHead, ids: str, fields: Fields, target: TargetConfig) -> None:
-    """Check the ids, and cut full output layers to the rows of these ids.
-
-    If the config states that the vocabulary is not reduced, the ids are dropped, as in vLLM.
-    """
+    """Check the ids, and cut full output layers to their rows; a full vocabulary needs none."""
     if ids not in head.tensors:
         return
     if fields.integer("truncated_vocab_size", 1) >= target.vocab_size:
@@ -139,10 +136,7 @@ def _read_eagle(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
 
 
 def _layer_fields(head: StoredHead) -> Fields:
-    """Return the keys of a config; those of a nested config have priority.
-
-    A config is flat as Llama's, or nested under "model" (vLLM's copies) or by speculators.
-    """
+    """Return the keys of a config; those under "model" (vLLM) or of speculators have priority."""
     merged, place = dict(head.config), str(head.place)
     for key in ("model", _SPECULATORS):
         section = Fields(head.config, place).section(key)
@@ -218,10 +212,10 @@ def _read_eagle3(head: StoredHead, target: TargetConfig) -> dict[str, Any]:
 def _captured(fields: Fields, extra: Fields, num_layers: int) -> dict[str, Any]:
     """Return the layers whose entering states are used, and the other possible meaning.
 
-    One field names the layers, with two conventions. At the top level of a config, a number is the
-    layer whose entering states are used (vLLM, speculators). Inside `eagle_config`, it is the layer
-    whose output is used (SGLang, SpecForge). A flat config can mean either, so the second meaning
-    is returned as an alternative; only the acceptance on real text can decide.
+    At the top level of a config, a number is the layer whose entering states are used (vLLM,
+    speculators), inside `eagle_config` the layer whose output is (SGLang, SpecForge). A flat config
+    can mean either: only the acceptance on real text can decide.
+
     """
     nested = extra.get(_CAPTURE)
     stated = nested if nested is not None else fields.get(_CAPTURE)

@@ -123,11 +123,7 @@ class StoredHead:
 def token_ids(
     array: mx.array, what: str, vocab_size: int, *, are_offsets: bool = False
 ) -> mx.array:
-    """Return (n,) int32 ids of the target.
-
-    `array` holds (n,) integers: the ids, or with `are_offsets` their offsets from 0, 1, ... Every
-    message starts with `what`, the name of the array.
-    """
+    """Return (n,) int32 ids of the target, given them or their offsets from 0, 1, ..."""
     if array.ndim != 1 or not mx.issubdtype(array.dtype, mx.integer):
         raise UnsupportedModelError(
             f"{what} is {array.dtype} of shape {array.shape}; a list of whole numbers is needed"

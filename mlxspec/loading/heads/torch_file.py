@@ -1,13 +1,10 @@
 """Read tensors from PyTorch's `.bin` and `.pt` files, without PyTorch and without running them.
 
-Such a file is a zip archive whose members are not compressed:
+Such a file is a zip archive whose members are not compressed: `data.pkl`, a pickle with storage,
+shape and strides of each tensor, and `data/0`, ..., the storages, little-endian numbers. A pickle
+is a program that can import and call anything, so only the instructions and names that tensors need
+are allowed, and every stated size is checked against the file before memory is allocated.
 
-    name/data.pkl     a pickle with storage, shape and strides of each tensor
-    name/data/0, ...  the storages: plain numbers, little-endian
-
-A pickle is a program that can import and call anything. The reader here allows only the
-instructions and names that tensors need. It checks every stated size against the file before it
-allocates memory.
 """
 
 import io
