@@ -197,8 +197,6 @@ def adjust(
 class _DeviceOperations:
     """The operations of n rows, (n, V), lazy."""
 
-    inf = mx.inf
-
     def where(self, condition: mx.array, chosen: mx.array, other: float) -> mx.array:
         return mx.where(condition, chosen, other)
 

@@ -6,7 +6,7 @@ defined once, here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import log
+from math import inf, log
 from typing import Any, Protocol
 
 from mlxspec.params import FilterOrder, SamplingParams
@@ -20,8 +20,6 @@ _LEAST_MASS = 1e-30
 
 class Operations(Protocol):
     """The operations whose names differ between `mx.array` and NumPy arrays."""
-
-    inf: float
 
     def where(self, condition: Rows, chosen: Rows, other: Rows) -> Rows:
         """Return `chosen` where the condition is true, else `other`."""
@@ -73,7 +71,7 @@ def _applied(
         if step == "temperature":
             logits = logits if sampling.temperature == 1 else logits / sampling.temperature
         elif step in filters and (kept := filters[step](sampling, logits, on)) is not None:
-            logits = on.where(kept, logits, -on.inf)
+            logits = on.where(kept, logits, -inf)
     return on.softmax(logits)
 
 
@@ -98,7 +96,7 @@ def _min_p(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows | Non
 def _xtc(sampling: SamplingParams, logits: Rows, on: Operations) -> Rows:
     """Exclude all tokens above the threshold except the least probable of them."""
     probs = on.softmax(logits)
-    choices = on.where(probs > sampling.xtc_threshold, probs, on.inf)
+    choices = on.where(probs > sampling.xtc_threshold, probs, inf)
     kept = probs <= choices.min(axis=-1, keepdims=True)
     return kept | on.are_among(sampling.xtc_special_tokens, logits.shape[-1])
 

@@ -7,7 +7,6 @@ a quarter to a tenth of the time of MLX's on an x86 CPU.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import inf, nan
 
 import numpy as np
@@ -38,12 +37,15 @@ def walk(
     path, told = [0], [nan] * len(tokens)
     while True:
         node = path[-1]
-        row = RowDistribution(sampling, logits[node])
-        # A drafter may state a wrong max_depth of a lazy tree: never index beyond the noise.
-        token = row.best() if noise is None else row.draw(noise[min(len(path), len(noise)) - 1])
+        probs = probs_of(sampling, logits[node])
+        if noise is None:
+            token = int(logits[node].argmax())  # in a tie the lowest id
+        else:
+            # A drafter may state a wrong max_depth of a lazy tree: never index beyond the noise.
+            token = draw(probs, noise[min(len(path), len(noise)) - 1])
         children = [child for child in range(node + 1, len(tokens)) if parents[child] == node]
         for child in children:
-            told[child] = row.prob_of(tokens[child])
+            told[child] = float(probs[tokens[child]])
         matching = [child for child in children if tokens[child] == token]
         if not matching:
             return Round(
@@ -52,44 +54,27 @@ def walk(
                 path,
                 bonus_token=token,
                 from_residual=bool(children),
-                target_probs=[*told, row.prob_of(token)],
+                target_probs=[*told, float(probs[token])],
             )
         path.append(matching[0])  # of two equal siblings the first, as on the device
 
 
-class RowDistribution:
-    """The target's distribution of the next token after one node, on the host."""
+def probs_of(sampling: SamplingParams, logits: Floats) -> Floats:
+    """Return the probabilities of (V,) adjusted logits; at temperature 0 those of temperature 1."""
+    if sampling.is_greedy:
+        return HOST.softmax(logits)
+    probs: Floats = filtered(sampling, logits, HOST)
+    return probs
 
-    def __init__(self, sampling: SamplingParams, logits: Floats) -> None:
-        """Apply temperature and filters to (V,) adjusted logits; computed lazily."""
-        self._sampling = sampling
-        self._logits = logits
 
-    @cached_property
-    def probs(self) -> Floats:
-        """(V,) probabilities; at temperature 0 those of temperature 1, for display."""
-        if self._sampling.is_greedy:
-            return HOST.softmax(self._logits)
-        probs: Floats = filtered(self._sampling, self._logits, HOST)
-        return probs
-
-    def best(self) -> int:
-        """Return the most probable token; in a tie, the one with the lowest id."""
-        return int(self._logits.argmax())
-
-    def draw(self, noise: Floats) -> int:
-        """Return the draw that `noise.draw` makes with (num_noises(V),) Gumbel noise."""
-        probs = self.probs
-        if len(probs) <= BLOCK:
-            return _largest(probs, noise)
-        starts = np.arange(0, len(probs), BLOCK)
-        block = _largest(np.add.reduceat(probs, starts), noise[BLOCK:])
-        inside = probs[block * BLOCK : (block + 1) * BLOCK]
-        return block * BLOCK + _largest(inside, noise[: len(inside)])
-
-    def prob_of(self, token: int) -> float:
-        """Return the probability of a token, for display."""
-        return float(self.probs[token])
+def draw(probs: Floats, noise: Floats) -> int:
+    """Return the draw that `noise.draw` makes from (V,) with (num_noises(V),) Gumbel noise."""
+    if len(probs) <= BLOCK:
+        return _largest(probs, noise)
+    starts = np.arange(0, len(probs), BLOCK)
+    block = _largest(np.add.reduceat(probs, starts), noise[BLOCK:])
+    inside = probs[block * BLOCK : (block + 1) * BLOCK]
+    return block * BLOCK + _largest(inside, noise[: len(inside)])
 
 
 def top_tokens(logits: Floats, k: int) -> tuple[list[list[int]], list[list[float]]]:
@@ -131,8 +116,6 @@ def _largest(weights: Floats, noise: Floats) -> int:
 
 class _HostOperations:
     """The operations of one row, (V,)."""
-
-    inf = inf
 
     def where(self, condition: Bools, chosen: Floats, other: float) -> Floats:
         return np.where(condition, chosen, np.float32(other))

@@ -13,7 +13,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust, top_tokens
 from mlxspec.verify.noise import BLOCK, draw, gumbel, gumbel_of
-from mlxspec.verify.on_host import RowDistribution
+from mlxspec.verify.on_host import probs_of
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
 from tests.support.truth import draw_by_hand
@@ -161,7 +161,7 @@ def test_the_smallest_top_p_keeps_the_most_probable_tokens(top_p, order):
     logits = mx.array([[1.0, 3.0, 2.0], [3.0, 0.0, 3.0]])
     expected = [[0, 1, 0], [0.5, 0, 0.5]]
     assert NodeDistributions(sampling, logits).probs.tolist() == expected
-    assert [RowDistribution(sampling, row).probs.tolist() for row in np.array(logits)] == expected
+    assert [probs_of(sampling, row).tolist() for row in np.array(logits)] == expected
 
 
 @pytest.mark.parametrize("token", [8, 100_000])

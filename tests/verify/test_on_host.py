@@ -13,7 +13,7 @@ from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply import pending
 from mlxspec.trace.events import DraftVerified
 from mlxspec.verify.noise import BLOCK, gumbel
-from mlxspec.verify.on_host import HOST, RowDistribution, top_tokens, walk
+from mlxspec.verify.on_host import HOST, draw, probs_of, top_tokens, walk
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
@@ -27,7 +27,7 @@ CASES = json.loads((GOLDENS / "sampling.json").read_text())
 
 
 def rows_of(sampling, logits):
-    return np.array([RowDistribution(sampling, row).probs for row in np.array(logits)])
+    return np.array([probs_of(sampling, row) for row in np.array(logits)])
 
 
 # ---- the law ---------------------------------------------------------------------------------
@@ -78,15 +78,14 @@ def test_top_p_keeps_rare_tokens_where_rounding_left_too_little_to_the_others():
     ],
 )
 def test_of_tied_tokens_top_k_keeps_the_lowest_ids(logits, k, kept):
-    probs = RowDistribution(SamplingParams(temperature=0.7, top_k=k), np.float32(logits)).probs
+    probs = probs_of(SamplingParams(temperature=0.7, top_k=k), np.float32(logits))
     assert np.flatnonzero(probs).tolist() == kept
 
 
 @each_value(sampling=SAMPLING, damage=[np.nan, np.inf, -np.inf])
 def test_what_is_no_number_has_no_probability(sampling, damage):
-    row = RowDistribution(SAMPLING[sampling], np.full(300, damage, np.float32))
-    token = row.draw(np.zeros(BLOCK + 3, np.float32))
-    assert np.isnan(row.prob_of(token))
+    probs = probs_of(SAMPLING[sampling], np.full(300, damage, np.float32))
+    assert np.isnan(probs[draw(probs, np.zeros(BLOCK + 3, np.float32))])
     assert np.isnan(top_tokens(np.full((1, 300), damage, np.float32), 2)[1]).all()
 
 
@@ -98,15 +97,17 @@ def test_what_is_no_number_has_no_probability(sampling, damage):
 )
 @pytest.mark.parametrize("width", [50, BLOCK, BLOCK + 1, 3 * BLOCK - 7])
 def test_a_draw_is_that_by_hand(sampling, width):
-    row = RowDistribution(sampling, 2 * np.random.default_rng(0).normal(size=width).astype("f4"))
+    logits = 2 * np.random.default_rng(0).normal(size=width).astype("f4")
+    probs = probs_of(sampling, logits)
     noises = np.array(gumbel(60, width, mx.random.key(6)))
-    assert [row.draw(noise) for noise in noises] == [
-        draw_by_hand(row.probs, noise)[0] for noise in noises
+    assert [draw(probs, noise) for noise in noises] == [
+        draw_by_hand(probs, noise)[0] for noise in noises
     ]
 
 
 def test_of_tied_tokens_the_best_is_that_with_the_lowest_id():
-    assert RowDistribution(SamplingParams(), np.float32([0, 5, 5, 1])).best() == 1
+    walked = walk([0], [-1], np.float32([[0, 5, 5, 1]]), SamplingParams(temperature=0), None)
+    assert walked.bonus_token == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 2), (2, 300, 8), (1, 2048, 8), (2, 9 * BLOCK + 5, 4)])
