@@ -36,8 +36,11 @@ class PathRates:
 
         The first `num_certain` nodes are certain; see `Draft`.
         """
-        guessed = map(self._corrected, path_probs[num_certain:])
-        return [0.0, *accumulate((*[1.0] * num_certain, *guessed))]
+        rates = [1.0] * num_certain
+        for prob in path_probs[num_certain:]:
+            size = bisect_right(_PATH_BOUNDS, prob)
+            rates.append(min(1.0, prob * self._accepted[size] / self._expected[size]))
+        return [0.0, *accumulate(rates)]
 
     def learn(self, grown: Draft, round: Round) -> None:
         """Learn which nodes match the emitted text: the verified nodes and their children.
@@ -62,10 +65,6 @@ class PathRates:
         size = bisect_right(_PATH_BOUNDS, prob)
         self._accepted[size] = self._accepted[size] * _PATH_DECAY + is_accepted
         self._expected[size] = self._expected[size] * _PATH_DECAY + prob
-
-    def _corrected(self, prob: float) -> float:
-        size = bisect_right(_PATH_BOUNDS, prob)
-        return min(1.0, prob * self._accepted[size] / self._expected[size])
 
 
 class IndexRates:

@@ -54,7 +54,9 @@ class DraftModelDrafter(DrawingDrafter):
     def start(self, prompt: Sequence[int], sampling: SamplingParams, key: mx.array) -> None:
         super().start(prompt, sampling, key)
         self._drafted, self._num_staged = None, 0
-        num_known = self._num_known(prompt[:-1])
+        width = self.decoder.vocab_size  # the text is read up to the first token that is beyond
+        lacking = (i for i, token in enumerate(prompt[:-1]) if token >= width)
+        num_known = next(lacking, len(prompt) - 1)
         shared = common_length(self.decoder.history, prompt[:num_known])
         self.decoder.rollback_to(shared)
         self.decoder.observe(prompt[shared:num_known])
@@ -124,11 +126,6 @@ class DraftModelDrafter(DrawingDrafter):
         if len(round.tokens) == len(shape.parents):
             return round.path
         return [shape.levels[depth].start for depth in round.path]
-
-    def _num_known(self, tokens: Sequence[int]) -> int:
-        """Return the number of tokens before the first one that the draft model lacks."""
-        width = self.decoder.vocab_size
-        return next((i for i, token in enumerate(tokens) if token >= width), len(tokens))
 
     def _room(self, wanted: int) -> int:
         """Return how many more tokens fit in its context; `wanted` if its cache rotates."""

@@ -40,16 +40,14 @@ class Lap:
         return sum(self.plain) / 2
 
     @property
+    def ratios(self) -> dict[str, float]:
+        """Speed-up over plain decoding, by drafter."""
+        return {PLAIN: 1.0, **{name: tps / self.plain_tps for name, tps in self.speeds.items()}}
+
+    @property
     def noise(self) -> float:
         """How much faster the faster reply of plain decoding is; 0.1 is 10 %."""
         return max(self.plain) / min(self.plain) - 1
-
-    def ratio(self, name: str) -> float:
-        """Return the speed of a drafter over that of plain decoding."""
-        return 1.0 if name == PLAIN else self.speeds[name] / self.plain_tps
-
-    def has(self, name: str) -> bool:
-        return name == PLAIN or name in self.speeds
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Evidence:
     @property
     def names(self) -> list[str]:
         """The drafters that took part in a lap, plain decoding first; none without a lap."""
-        return [PLAIN, *self.laps[0].speeds] if self.laps else []
+        return [*self.laps[0].ratios] if self.laps else []
 
     @property
     def spread(self) -> float:
@@ -91,11 +89,11 @@ class Evidence:
         return sum(lead > 1 for lead in leads) >= _LEADING_LAPS * len(leads)
 
     def _ratios(self, name: str) -> list[float]:
-        return [lap.ratio(name) for lap in self.laps if lap.has(name)]
+        return [lap.ratios[name] for lap in self.laps if name in lap.ratios]
 
     def _leads(self, name: str, other: str) -> list[float]:
-        laps = [lap for lap in self.laps if lap.has(name) and lap.has(other)]
-        return [lap.ratio(name) / lap.ratio(other) for lap in laps]
+        both = [lap.ratios for lap in self.laps if {name, other} <= lap.ratios.keys()]
+        return [ratios[name] / ratios[other] for ratios in both]
 
 
 def run_laps(
@@ -119,8 +117,13 @@ def run_laps(
         if lap is None:
             break
         evidence = Evidence([*evidence.laps, lap])
-        if len(evidence.laps) > 1:
-            racing = [name for name in racing if name == safe or not _is_beaten(name, evidence)]
+        if len(evidence.laps) > 1:  # who is farther behind than noise explains leaves
+            leader, noise = leader_of(evidence), 1 + evidence.spread
+            racing = [
+                name
+                for name in racing
+                if name == safe or evidence.lead(name, leader) * noise >= _CLEARLY_SLOWER
+            ]
         if len(evidence.laps) >= MIN_LAPS and _is_clear(evidence, [PLAIN, *racing]):
             break
     return evidence
@@ -142,12 +145,6 @@ def _run_lap(
         speeds.append(speed)
     drafted = zip(order[1:-1], speeds[1:-1], strict=True)
     return Lap((speeds[0], speeds[-1]), dict(drafted))
-
-
-def _is_beaten(name: str, evidence: Evidence) -> bool:
-    """Return whether a drafter is so far behind that noise does not explain it."""
-    leader = leader_of(evidence)
-    return evidence.lead(name, leader) * (1 + evidence.spread) < _CLEARLY_SLOWER
 
 
 def leader_of(evidence: Evidence) -> str:

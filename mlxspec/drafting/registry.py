@@ -7,7 +7,7 @@ a path or hub id              the trained head, table or draft model stored ther
 a, b, ...                     one pool of all of these
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -24,7 +24,6 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.drafters.table.file import load_table
 from mlxspec.drafters.table.memory import TableMemory
-from mlxspec.drafters.table.rows import StoredRows
 from mlxspec.drafting.heads import best_way, head_drafters
 from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.engine.engine import Engine
@@ -76,12 +75,6 @@ class DrafterContext:
         """The trained drafters for the target on this disk, by kind."""
         return drafters_for(self.fingerprint)
 
-    @cached_property
-    def table_rows(self) -> Sequence[StoredRows]:
-        """Rows of the table trained for the target; empty if there is no such table."""
-        file = self.files.get("table")
-        return load_table(file.path, self.target.vocab_size) if file else ()
-
 
 def table_memory(
     drafter: str, context: DrafterContext, folder: str | PathLike[str]
@@ -110,7 +103,9 @@ def build_drafter(
 
 def _build(part: str, context: DrafterContext, memory: TableMemory | None) -> Drafter:
     if part in _READS_TABLE:
-        return HOST_DRAFTERS[part](context.table_rows, memory=memory)
+        file = context.files.get("table")
+        rows = load_table(file.path, context.target.vocab_size) if file else ()
+        return HOST_DRAFTERS[part](rows, memory=memory)
     if part in HOST_DRAFTERS:
         return HOST_DRAFTERS[part]()
     if part == "model" and context.options.draft_model is not None:

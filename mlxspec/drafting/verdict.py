@@ -11,7 +11,7 @@ and a reply is sampled, or the reverse, the reply is compared only with plain de
 is the same in both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -84,19 +84,16 @@ class Verdict:
         """How replies are slower than another drafter was measured to be; "" if they are not."""
         others = {name: ratio for name, ratio in self.ratios.items() if name != self.drafter}
         best, plain = max(others.values(), default=0.0), others.get(PLAIN, 0.0)
+        # Each confirmation doubles the required number of replies, so measurements become rare.
+        enough = _FEWEST_LIVE * 2**self.num_confirmed
+        margin = 1 + max(self.spread, _LIVE_MARGIN)
         for live, ratio in ((self.live, best), (self.live_unlike, plain)):
-            if self._are_slower(live, ratio):
+            if len(live) >= enough and median(live) * margin < ratio:
                 return (
                     f"its last {len(live)} replies ran at {median(live):.2f} times plain, where "
                     f"{self.ratios.get(self.drafter, 1.0):.2f} was measured"
                 )
         return ""
-
-    def _are_slower(self, live: Sequence[float], ratio: float) -> bool:
-        # each confirmation doubles the required number of replies, so measurements become rare
-        if len(live) < _FEWEST_LIVE * 2**self.num_confirmed:
-            return False
-        return median(live) * (1 + max(self.spread, _LIVE_MARGIN)) < ratio
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> "Verdict | None":

@@ -12,7 +12,7 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
-from mlxspec.drafters.eagle.drafter import EagleDrafter, PairHistory
+from mlxspec.drafters.eagle.drafter import EagleDrafter
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
@@ -176,21 +176,21 @@ def test_targets_without_trees_reply_in_a_batch(support):
 
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_a_drafter_that_fails_gets_no_more_states_and_its_reply_goes_on(kind, monkeypatch):
-    propose, read = EagleDrafter.propose, PairHistory.read
+    propose, read = EagleDrafter.propose, EagleDrafter.read
     failed = set()
 
     def fails_once(drafter, root, budget):
-        if drafter.history.num_read > 12:
-            failed.add(id(drafter.history))
+        if drafter.num_read > 12:
+            failed.add(id(drafter))
             raise ValueError("too little")
         return propose(drafter, root, budget)
 
-    def fails_too(history, tokens, states):
-        assert id(history) not in failed, "states for a drafter that failed"
-        read(history, tokens, states)
+    def fails_too(drafter, tokens, states):
+        assert id(drafter) not in failed, "states for a drafter that failed"
+        read(drafter, tokens, states)
 
     monkeypatch.setattr(EagleDrafter, "propose", fails_once)
-    monkeypatch.setattr(PairHistory, "read", fails_too)
+    monkeypatch.setattr(EagleDrafter, "read", fails_too)
     engine = make_engine(MODEL, None, kind, make_drafter=eagle_drafter)
     prompts = [SOME[0], SOME[3], SOME[2]]
     params = GenerationParams(max_tokens=LENGTH, num_draft_tokens=4)

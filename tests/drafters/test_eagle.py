@@ -144,7 +144,7 @@ def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
     other = [token + 1 if token < 23 else 0 for token in TEXT[length : length + 4]]
     target.observe(other)
     history = [*TEXT[:length], *other]
-    assert drafter.history.num_read == len(history)
+    assert drafter.num_read == len(history)
     assert_drafts_as(reference(network, MODELS["llama"], kind), drafter, history, 3)
 
 
@@ -164,7 +164,7 @@ def test_a_long_prompt_is_read_at_once_and_leaves_nothing_to_do(kind_of_drafter)
     target, drafter = make(network, MODELS["llama"])
     text = (TEXT * 2)[:70]
     target.observe(text)
-    assert drafter.history.cache.offset == len(text) - 1
+    assert drafter.cache.offset == len(text) - 1
     assert_drafts_as(reference(network, MODELS["llama"]), drafter, text, 3, budget=4)
 
 

@@ -34,7 +34,7 @@ def test_a_second_turn_and_an_answer_given_again_are_those_of_the_target(name):
         assert emitted(engine.generate(PROMPT, params)) == expected
     turn = [*PROMPT, *expected, 5, 9]
     assert emitted(engine.generate(turn, params)) == TRUTH.greedy(turn, 9)
-    assert engine.drafter.history.num_read == len(engine.target)
+    assert engine.drafter.num_read == len(engine.target)
 
 
 @EACH
@@ -68,10 +68,10 @@ def test_a_drafter_that_fails_while_drafting_can_go_on(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafter.history, "extend", fail)
+        patch.setattr(drafter, "extend", fail)
         with pytest.raises(KeyboardInterrupt):
             drafter.propose(PROMPT[-1], 8)
-    assert drafter.history.cache.num_staged == 0
+    assert drafter.cache.num_staged == 0
     again = paths_of(drafter.propose(PROMPT[-1], 8))
     np.testing.assert_allclose(list(again.values()), list(expected.values()), rtol=1e-4)
 
@@ -85,7 +85,7 @@ def test_a_reply_after_an_interrupted_one_is_right_and_drafted_as_ever(name, mon
         events = engine.generate(PROMPT, params)
         while rounds:
             rounds -= next(events).t in ("verify", "plain")
-        read = engine.drafter.history.read
+        read = engine.drafter.read
 
         def interrupted(tokens, states, read=read, is_told=is_told):
             if is_told:
@@ -93,7 +93,7 @@ def test_a_reply_after_an_interrupted_one_is_right_and_drafted_as_ever(name, mon
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine.drafter.history, "read", interrupted)
+            patch.setattr(engine.drafter, "read", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 list(events)
         again = list(engine.generate(PROMPT, params))

@@ -119,8 +119,8 @@ def test_nothing_is_evaluated_while_drafting(name, temperature):
 
     @mx.compile
     def draft(states):
-        read = HiddenStates(states, dict.fromkeys(drafter.history.capture, states))
-        drafter.history.read(PROMPT[:-1], read)
+        read = HiddenStates(states, dict.fromkeys(drafter.capture, states))
+        drafter.read(PROMPT[:-1], read)
         drafter.start(PROMPT, SamplingParams(temperature=temperature), mx.random.key(0))
         proposed = drafter.propose(PROMPT[-1], 4)
         return proposed.tree.tokens, proposed.tree.parents, proposed.node_probs
@@ -145,9 +145,8 @@ def test_a_round_waits_once_for_the_device(name, forwards):
 def test_every_row_drafted_is_forgotten_and_every_pair_is_kept_once(name):
     engine = make(name)
     list(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH, num_draft_tokens=7)))
-    history = engine.drafter.history
-    assert history.cache.num_staged == 0
-    assert history.num_pairs == len(engine.target) - 1
+    assert engine.drafter.cache.num_staged == 0
+    assert engine.drafter.num_pairs == len(engine.target) - 1
 
 
 def test_the_verdict_is_counted_where_a_law_has_penalties():

@@ -45,19 +45,16 @@ def head(kind):
 
 NETWORKS = {
     "medusa": lambda drafter: drafter.heads,
-    "eagle": lambda drafter: drafter.history.network,
-    "eagle3": lambda drafter: drafter.history.network,
+    "eagle": lambda drafter: drafter.network,
+    "eagle3": lambda drafter: drafter.network,
     "exit": lambda drafter: drafter.head,
 }
 
 
 def watch(drafter, seen):
     """Note the type of all logits that a head computes."""
-    owner, name = {"medusa": (drafter, "heads"), "exit": (drafter, "_rows")}.get(
-        drafter.name, (drafter, "history")
-    )
-    part = getattr(owner, name)
-    holder, method = (owner, name) if drafter.name == "exit" else (part, "logits")
+    holder = drafter.heads if drafter.name == "medusa" else drafter
+    method = "_rows" if drafter.name == "exit" else "logits"
     compute = getattr(holder, method)
 
     def noted(*args):

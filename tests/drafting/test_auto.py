@@ -146,7 +146,7 @@ def test_too_little_time_for_three_laps_decides_nothing():
 
 def test_of_a_lap_the_noise_is_what_the_two_plain_replies_differ_by():
     assert Lap((10.0, 12.0), {}).noise == pytest.approx(0.2)
-    assert Lap((12.0, 10.0), {"pool": 22.0}).ratio("pool") == 2.0
+    assert Lap((12.0, 10.0), {"pool": 22.0}).ratios["pool"] == 2.0
     assert Evidence([Lap((1, 1), {}), Lap((1, 3), {}), Lap((1, 1.1), {})]).spread == pytest.approx(
         0.1
     )

@@ -35,15 +35,30 @@ _MAX_UNREAD = 64
 """Pairs that may wait for the next draft; more, as after a prompt, are computed at once."""
 
 
-class PairHistory:
-    """Gets the target's states, makes pairs and runs a network over them; see `HiddenStateReader`.
+class EagleDrafter(DrawingDrafter):
+    """Gets the target's states, makes pairs and runs a network over them to draft.
+
+    At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws from its own
+    distribution q under the target's sampling params and states q: a chain and, where the budget
+    allows more nodes, branches at the root, drawn without replacement. With `samples` False it
+    proposes the same tree as at temperature 0, a function of the past, which a pool can merge with
+    other trees.
 
     The network uses the target's embedding and output head where it has none. `cache` has one row
     per pair.
     """
 
-    def __init__(self, network: EagleBase, target: Decoder) -> None:
-        """Start empty, with a cache of the same size as the target's if that rotates."""
+    def __init__(
+        self,
+        network: EagleBase,
+        target: Decoder,
+        *,
+        lookahead: int = DEFAULT_LOOKAHEAD,
+        samples: bool = True,
+    ) -> None:
+        """Start with an empty cache, of the same size as the target's if that rotates."""
+        super().__init__(target.vocab_size, lookahead, samples)
+        self.name = network.name
         self.network = network
         self.capture, self.num_read = network.capture, 0
         size, keep = target.cache.max_size, target.cache.keep
@@ -57,7 +72,7 @@ class PairHistory:
         self._positions = mx.zeros((0,), mx.int32)  # positions of the staged rows
         self._num_chain = 0  # staged rows before those of the tree
 
-    def fresh(self) -> Self:
+    def fresh_for(self, target: Decoder) -> Self:
         fresh = copy(self)  # the network is shared
         fresh.cache = self.cache.empty_like()
         fresh.forget(0)
@@ -108,9 +123,84 @@ class PairHistory:
             self._unread.clear()
             self._features = self._features[-1:]
 
-    # ---- drafting --------------------------------------------------------------------------
+    def _catch_up(self) -> None:
+        """Commit the unread pairs and wait for the device, which bounds the memory."""
+        self.cache.rollback()
+        count = len(self._unread)
+        self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
+        self._end()
+        mx.eval(self.cache.arrays, self._features[-1])
 
-    def begin(self, root: int) -> tuple[mx.array, mx.array] | None:
+    def _latest(self, count: int) -> mx.array:
+        pieces: list[mx.array] = []
+        for piece in reversed(self._features):
+            pieces.append(piece[-count:])
+            count -= pieces[-1].shape[0]
+            if not count:
+                break
+        return mx.concatenate(pieces[::-1])
+
+    def _cut(self, count: int) -> None:
+        while self._features and count >= self._features[-1].shape[0]:
+            count -= self._features.pop().shape[0]
+        if self._features and count:
+            self._features[-1] = self._features[-1][:-count]
+
+    # ---- rounds ----------------------------------------------------------------------------
+
+    def propose(self, root: int, budget: int) -> Draft:
+        """Return the most probable tree, or a sampled one; lazy, without a host synchronisation."""
+        if budget < 1:
+            return Draft.empty(root)
+        begun = self._begin(root)
+        if begun is None:
+            return Draft.empty(root)
+        try:
+            is_greedy = self.sampling.is_greedy
+            draft = (self._tree if is_greedy else self._drawn)(root, budget, *begun)
+        except BaseException:  # an interrupt, too, must not leave staged rows
+            self.cache.rollback()
+            raise
+        self._end()
+        return draft
+
+    def update(self, round: Round) -> None:
+        """Count the emitted tokens, unless no draft needs them; `read` brings hidden states."""
+        if not self.sampling.is_greedy:
+            super().update(round)
+
+    def _tree(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+        shape, ids = BeamShape.for_budget(budget, self.limits), self.network.target_ids
+
+        def next_tokens(states: mx.array) -> NextTokens:
+            return NextTokens.of(self.logits(states), shape.children, ids)
+
+        def expand(tokens: mx.array, parents: mx.array, on_path: mx.array) -> NextTokens:
+            nonlocal features
+            states, features = self.extend(tokens, features[parents], on_path)
+            return next_tokens(states)
+
+        return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
+
+    def _drawn(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
+        shape = TreeShape.for_budget(budget, self.depth, self.limits.branching)
+        on_path = mx.zeros((1, 0), mx.bool_)
+
+        def next_logits(above: DraftTree, last: mx.array) -> mx.array:
+            nonlocal states, features, on_path
+            if above.n_nodes > 1:
+                count = last.shape[0]
+                parents = mx.repeat(mx.arange(on_path.shape[0]), count // on_path.shape[0])
+                itself = mx.eye(count, dtype=mx.bool_)
+                on_path = mx.concatenate([on_path[parents], itself], axis=1)
+                states, features = self.extend(last, features[parents], on_path)
+            return self.logits(states)
+
+        return self.grow(root, shape, next_logits, self.network.target_ids)
+
+    # ---- the network -----------------------------------------------------------------------
+
+    def _begin(self, root: int) -> tuple[mx.array, mx.array] | None:
         """Stage the unread pairs and the one that `root` completes.
 
         Returns the (1, D) state for `logits` and the (1, F) predicted features of the root's pair,
@@ -130,8 +220,8 @@ class PairHistory:
 
         `tokens` are (k,) int32 and `features` the (k, F) predicted features of their parents.
         `on_path` is (k, n_rows + k) bool, True where a row of this draft is on a node's path; it
-        has no columns for the root's pair and the rows before it. Returns k rows of what `begin`
-        returns.
+        has no columns for the root's pair and the rows before it. Returns k rows of what
+        `_begin` returns.
         """
         count = tokens.shape[0]
         positions = mx.repeat(self._positions[-1:] + 1, count)
@@ -155,20 +245,10 @@ class PairHistory:
         is_reduced = self.network.target_ids is not None
         return logits if is_reduced else logits[:, : self._model.config.vocab_size]
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Commit the unread pairs and drop the drafted rows."""
         self.cache.commit(range(len(self._unread)))
         self._unread = []
-
-    # ---- inside ----------------------------------------------------------------------------
-
-    def _catch_up(self) -> None:
-        """Commit the unread pairs and wait for the device, which bounds the memory."""
-        self.cache.rollback()
-        count = len(self._unread)
-        self._run_chain(mx.array(self._unread, mx.int32), self._latest(count + 1)[:-1])
-        self.end()
-        mx.eval(self.cache.arrays, self._features[-1])
 
     def _run_chain(self, tokens: mx.array, features: mx.array) -> tuple[mx.array, mx.array]:
         offset, self._num_chain = self.cache.offset, tokens.shape[0]
@@ -189,101 +269,3 @@ class PairHistory:
         embeddings = embeddings.astype(network.dtype)[None]
         states, after = network(embeddings, features[None], self.cache, positions, masks)
         return states[0], after[0]
-
-    def _latest(self, count: int) -> mx.array:
-        pieces: list[mx.array] = []
-        for piece in reversed(self._features):
-            pieces.append(piece[-count:])
-            count -= pieces[-1].shape[0]
-            if not count:
-                break
-        return mx.concatenate(pieces[::-1])
-
-    def _cut(self, count: int) -> None:
-        while self._features and count >= self._features[-1].shape[0]:
-            count -= self._features.pop().shape[0]
-        if self._features and count:
-            self._features[-1] = self._features[-1][:-count]
-
-
-class EagleDrafter(DrawingDrafter):
-    """Drafts with a network whose input is the target's hidden states.
-
-    At temperature 0 the drafter grows a dynamic tree on the device. Above it, it draws from its own
-    distribution q under the target's sampling params and states q: a chain and, where the budget
-    allows more nodes, branches at the root, drawn without replacement. With `samples` False it
-    proposes the same tree as at temperature 0, a function of the past, which a pool can merge with
-    other trees.
-    """
-
-    def __init__(
-        self,
-        network: EagleBase,
-        target: Decoder,
-        *,
-        lookahead: int = DEFAULT_LOOKAHEAD,
-        samples: bool = True,
-    ) -> None:
-        super().__init__(target.vocab_size, lookahead, samples)
-        self.name = network.name
-        self.history = PairHistory(network, target)
-
-    def fresh_for(self, target: Decoder) -> Self:
-        fresh = copy(self)
-        fresh.history = self.history.fresh()
-        return fresh
-
-    @property
-    def readers(self) -> tuple[PairHistory]:
-        return (self.history,)
-
-    def propose(self, root: int, budget: int) -> Draft:
-        """Return the most probable tree, or a sampled one; lazy, without a host synchronisation."""
-        if budget < 1:
-            return Draft.empty(root)
-        begun = self.history.begin(root)
-        if begun is None:
-            return Draft.empty(root)
-        try:
-            is_greedy = self.sampling.is_greedy
-            draft = (self._tree if is_greedy else self._drawn)(root, budget, *begun)
-        except BaseException:  # an interrupt, too, must not leave staged rows
-            self.history.cache.rollback()
-            raise
-        self.history.end()
-        return draft
-
-    def update(self, round: Round) -> None:
-        """Count the emitted tokens, unless no draft needs them; `read` brings hidden states."""
-        if not self.sampling.is_greedy:
-            super().update(round)
-
-    def _tree(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
-        shape, history = BeamShape.for_budget(budget, self.limits), self.history
-        ids = history.network.target_ids
-
-        def next_tokens(states: mx.array) -> NextTokens:
-            return NextTokens.of(history.logits(states), shape.children, ids)
-
-        def expand(tokens: mx.array, parents: mx.array, on_path: mx.array) -> NextTokens:
-            nonlocal features
-            states, features = history.extend(tokens, features[parents], on_path)
-            return next_tokens(states)
-
-        return grow_beam(root, next_tokens(states), expand, shape, budget, self.name)
-
-    def _drawn(self, root: int, budget: int, states: mx.array, features: mx.array) -> Draft:
-        shape = TreeShape.for_budget(budget, self.depth, self.limits.branching)
-        on_path = mx.zeros((1, 0), mx.bool_)
-
-        def next_logits(above: DraftTree, last: mx.array) -> mx.array:
-            nonlocal states, features, on_path
-            if above.n_nodes > 1:
-                count = last.shape[0]
-                parents = mx.repeat(mx.arange(on_path.shape[0]), count // on_path.shape[0])
-                itself = mx.eye(count, dtype=mx.bool_)
-                on_path = mx.concatenate([on_path[parents], itself], axis=1)
-                states, features = self.history.extend(last, features[parents], on_path)
-            return self.history.logits(states)
-
-        return self.grow(root, shape, next_logits, self.history.network.target_ids)

@@ -143,7 +143,8 @@ def add_up(kept: StoredRows, new: LearnedRows, order: int) -> StoredRows:
         rows = dict(nlargest(room, rows.items(), key=lambda item: item[1].occurrences))
     others = _take(kept, np.flatnonzero(~np.isin(kept.contexts, list(rows))))
     while len(others) + len(rows) > room:
-        others = _halved(others)
+        halved = replace(others, counts=others.counts // 2, _read={})
+        others = _take(halved, np.flatnonzero(halved.counts))
     return _join(others, _stored(rows, _WIDTHS[order - 1]))
 
 
@@ -165,11 +166,6 @@ def _entries(row: Row, width: int) -> list[tuple[int, float]]:
     best = nlargest(width, row.masses.items(), key=itemgetter(1))
     means = ((token, mass / row.occurrences) for token, mass in best)
     return [(token, mean) for token, mean in means if mean >= _MIN_PROB]
-
-
-def _halved(rows: StoredRows) -> StoredRows:
-    halved = replace(rows, counts=rows.counts // 2, _read={})
-    return _take(halved, np.flatnonzero(halved.counts))
 
 
 def _join(first: StoredRows, second: StoredRows) -> StoredRows:
