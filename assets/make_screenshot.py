@@ -93,7 +93,7 @@ async def replay(name: str, share: float, *keys: str, size: tuple[int, int] = WI
     stage = Stage()
     session = ReplaySession(read_trace(ASSETS / f"{name}.jsonl"), clock=lambda: stage.now)
     async with stage.play(lambda: ReplayScreen(session), size) as app:
-        stage.now = session.duration * share
+        stage.now = session.timeline.duration * share
         await stage.settle()
         await stage.press(*keys)
         return _picture(app)

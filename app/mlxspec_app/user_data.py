@@ -76,7 +76,7 @@ class UserData:
 
         self._notify = notify
         self.store = StoreThread(
-            self.paths.store, lambda text: self._notify(text), self.paths.traces
+            self.paths.store, self.paths.traces, lambda text: self._notify(text)
         )
         self.store.start()
 

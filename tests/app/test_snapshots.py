@@ -137,7 +137,7 @@ def race(props):
 def history(props):
     titles = ("Name three rivers of Europe.", "Write a poem about rain.", "Sort a list in Python.")
     fill(props.folder, *titles, replies=("Here is an answer.", "Another one."))
-    store = StoreThread(props.folder / "chats.sqlite3", lambda text: None)
+    store = StoreThread(props.folder / "chats.sqlite3", props.folder / "traces", lambda text: None)
     props.after.callback(store.close)
     store.start()
     return HistoryScreen(store)

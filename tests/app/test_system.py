@@ -14,14 +14,12 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.run import as_plain_text
 from mlxspec_app.sessions.engine_session import EngineSession
-from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from tests.support.app_driver import chat, running, texts
 from tests.support.app_live import PATIENCE_S, FakeConversation, FakeModels
 from tests.support.scripted_session import ScriptedSession
-from tests.support.store_files import exchange, open_writer, path, record
+from tests.support.store_files import exchange, open_recorder, path, record
 
 BRIEF = TurnStarted("system", "Be brief.")
 EXCHANGE = (TurnStarted("user", "Hello"), GenerationFinished(1.0, "stop", "Hi"))
@@ -111,9 +109,7 @@ def test_a_model_that_is_loaded_takes_the_prompt_over(tmp_path):
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
-    )
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     yield recorder
     recorder.close()
 

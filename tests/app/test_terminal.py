@@ -48,7 +48,7 @@ def recording(tmp_path):
 def last_chat(folder):
     with open_reader(folder / "chats.sqlite3") as reader:
         (chat,) = reader.recent()
-        return reader.path(chat.id)
+        return reader.path(chat.chat)
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_Q])

@@ -136,9 +136,9 @@ class StoreTarget:
         writer.search('hello "good day"')
         writer.recent_turns()
         for summary in writer.recent():
-            writer.chat(summary.id)
-            restore(writer.path(summary.id), folder / "traces")
-            for message in messages_of(writer, summary.id):
+            writer.chat(summary.chat)
+            restore(writer.path(summary.chat), folder / "traces")
+            for message in messages_of(writer, summary.chat):
                 writer.siblings(message.id)
         chat = writer.new_chat("new")
         last = writer.add_message(chat, None, "user", "still there?")

@@ -153,7 +153,7 @@ class Chat:
         tell("renamed", chat=number, title=title)
 
     def delete(self) -> None:
-        chats = self.ask(lambda recorder: [row.id for row in recorder.writer.recent()])
+        chats = self.ask(lambda recorder: [row.chat for row in recorder.writer.recent()])
         now = self.ask(lambda recorder: recorder.chat)
         others = [number for number in chats if number != now]
         if not others:

@@ -14,9 +14,8 @@ from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.orders import Edit, NewChat, OpenChat, Regenerate, Say
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.sessions.driver import ConversationDriver
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.restore import restore
-from tests.support.store_files import exchange, open_writer, texts_of
+from tests.support.store_files import exchange, open_recorder, texts_of
 
 ENDINGS = st.sampled_from(["stop", "cancelled", "broken", "refused"])
 STEPS = st.lists(
@@ -78,7 +77,7 @@ class Chatting:
     def __init__(self, folder):
         self.folder = folder
         self.state = ChatState()
-        self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
+        self.recorder = open_recorder(folder / "chats.sqlite3")
         self.model = Model()
         self.driver = ConversationDriver(self.publish)
         self.driver.switch_to(self.model)
@@ -104,7 +103,7 @@ class Chatting:
         elif step == "open":
             chats = self.recorder.writer.recent()
             if chats:
-                self.open(self.recorder.writer.find_chat(chats[number % len(chats)].id))
+                self.open(self.recorder.writer.find_chat(chats[number % len(chats)].chat))
         elif step == "version" and shown:
             self.open(self.recorder.find_version(number % len(shown), number % 3 - 1))
         elif step == "fork" and shown:

@@ -5,12 +5,11 @@ from mlxspec_app.screens.chat.chats import Chats
 from mlxspec_app.screens.chat.next_reply import NextReply
 from mlxspec_app.screens.chat.outbox import Outbox
 from mlxspec_app.screens.conversation.feed import Feed
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData
 from tests.support.fake_page import DirectStore, FakePage
 from tests.support.scripted_session import ScriptedSession
-from tests.support.store_files import open_writer
+from tests.support.store_files import open_recorder
 
 
 class KeptTalk:
@@ -18,7 +17,7 @@ class KeptTalk:
 
     def __init__(self, folder):
         self.page, self.session = FakePage(), ScriptedSession()
-        self.recorder = Recorder(open_writer(folder / "chats.sqlite3"))
+        self.recorder = open_recorder(folder / "chats.sqlite3")
         self.user_data = UserData(find_paths(folder))
         self.user_data.store = DirectStore(self.recorder)
         self.feed = Feed(self.session, lambda order: None)

@@ -14,6 +14,8 @@ from mlxspec.trace.events import (
 )
 from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.reader import Reader
+from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.traces import ReplyTraces
 from mlxspec_app.store.writer import Writer
 
 
@@ -30,6 +32,11 @@ def open_writer(path, clock=None):
     connection.execute("PRAGMA synchronous = OFF")  # only faster: no test cuts the power
     assert not notices
     return Writer(connection, clock or steps())
+
+
+def open_recorder(path, notify=pytest.fail):
+    """A recorder on a store, with the traces of its replies beside it."""
+    return Recorder(open_writer(path), ReplyTraces(path.with_name("traces"), notify))
 
 
 def open_reader(path):

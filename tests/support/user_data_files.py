@@ -41,7 +41,7 @@ async def kept_chat(folder, session=None, *, continues=False, speed=math.inf, si
 async def chat_list(folder, size=(100, 30), query=""):
     """Run the list of chats alone over the store in a folder."""
     notices = []
-    store = StoreThread(folder / "chats.sqlite3", notices.append)
+    store = StoreThread(folder / "chats.sqlite3", folder / "traces", notices.append)
     store.start()
     try:
         app = MlxspecApp(lambda: HistoryScreen(store, query))

@@ -31,10 +31,6 @@ def render(recording: Recording) -> str:
     return out.getvalue()
 
 
-def _ended_by(round_: Round) -> str:
-    return _text(round_.verdict.emit[-1].kind) if round_.verdict.emit else ""
-
-
 def _sources(round_: Round) -> str:
     """Return the drafters of the accepted nodes, with the number of nodes."""
     count = Counter(source for source in round_.sources if source)
@@ -55,7 +51,7 @@ _COLUMNS: dict[str, Callable[[Round], object]] = {
     "draft_depth_tokens": lambda round_: round_.depth,
     "accepted_tokens": lambda round_: round_.accepted,
     "emitted_tokens": lambda round_: len(round_.verdict.emit),
-    "ended_by": _ended_by,
+    "ended_by": lambda round_: _text(round_.verdict.emit[-1].kind if round_.verdict.emit else ""),
     "draft_ms": lambda round_: f"{round_.draft.ms if round_.draft is not None else 0.0:.3f}",
     "target_ms": lambda round_: f"{round_.verdict.ms:.3f}",
     "rolled_back_rows": lambda round_: getattr(round_.verdict, "rollback", 0),

@@ -7,13 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import count
 from os.path import expanduser
 from pathlib import Path
 
 from mlxspec.trace.events import Event
 from mlxspec_app.export.recording import Recording, chat_title
-from mlxspec_app.user.files import replace_file
+from mlxspec_app.user.files import free_path, replace_file
 
 FORCE = "--force"
 DEFAULT_STEM = "chat"
@@ -122,13 +121,6 @@ def stem_of(title: str) -> str:
             break
         stem += f"-{word}" if stem else word[:_STEM_CHARACTERS]
     return stem or DEFAULT_STEM
-
-
-def free_path(folder: Path, stem: str, suffix: str) -> Path:
-    """Return a free name in the folder: chat.html, chat-2.html, chat-3.html ..."""
-    names = (f"{stem}-{n}" if n > 1 else stem for n in count(1))
-    paths = (folder / f"{name}{suffix}" for name in names)
-    return next(path for path in paths if not path.exists())
 
 
 def encoded(text: str) -> bytes:

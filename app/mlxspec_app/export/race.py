@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from mlxspec_app.export import film
-from mlxspec_app.export.filing import free_path, stem_of, write_whole
+from mlxspec_app.export.filing import stem_of, write_whole
 from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording, chat_title
 from mlxspec_app.export.scene import Piece, Scene
@@ -28,6 +28,7 @@ from mlxspec_app.export.svg import (
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.race import Race, Track, lead
 from mlxspec_app.text.safe_text import safe_line, safe_text
+from mlxspec_app.user.files import free_path
 
 LANE = 54  # cells
 HOW = "recorded in turn, played on one clock"

@@ -54,11 +54,6 @@ class ReplaySession(ReadOnly):
         return self.position < self._end
 
     @property
-    def duration(self) -> float:
-        """Length of the recording in seconds."""
-        return self.timeline.duration
-
-    @property
     def lingers(self) -> bool:
         """Whether the present moment stays on the screen long enough to be seen."""
         if self.playhead.paused or not self.busy:

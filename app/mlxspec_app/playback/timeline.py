@@ -168,9 +168,7 @@ def _moments(events: Iterable[Event]) -> Iterator[Moment]:
             fresh = True
             yield Moment(now, "prefill", event)
             continue
-        if isinstance(
-            event, CostMeasured | SpeedupMeasured
-        ):  # between replies: takes no time in a replay
+        if isinstance(event, CostMeasured | SpeedupMeasured):  # takes no time in a replay
             yield Moment(now, "end", event)
             continue
         fresh = False

@@ -14,9 +14,9 @@ from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.tables import HISTORY, SEARCH
-from mlxspec_app.store.entries import ChosenChat, Entry, read_entries
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.recorder import Recorder
+from mlxspec_app.store.records import ChosenChat, Entry
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
@@ -79,7 +79,13 @@ class HistoryScreen(SteadyScreen[ChosenChat | None]):
             await self._read(pointed)
 
     async def _read(self, pointed: int | None) -> None:
-        self._entries = await read_entries(self._store, self._query)
+        query = self._query
+        found = self._store.submit(
+            lambda recorder: (
+                recorder.writer.search(query) if query.strip() else recorder.writer.recent()
+            )
+        )
+        self._entries = await asyncio.wrap_future(found)
         self._is_stale = False
         self._show(pointed)
 

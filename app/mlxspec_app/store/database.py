@@ -14,12 +14,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
-from itertools import count
 from pathlib import Path
 
 from mlxspec_app.store.errors import DamagedStoreError, GoneError, StoreError
 from mlxspec_app.store.search_text import spaced
-from mlxspec_app.user.files import make_private_file, make_private_folder, private_opener
+from mlxspec_app.user.files import (
+    free_path,
+    make_private_file,
+    make_private_folder,
+    private_opener,
+)
 
 APPLICATION_ID = 0x6D6C7873  # "mlxs" in ASCII; the first script writes it into the file
 BUSY_S = 3.0  # how long one process waits for another to finish writing
@@ -123,9 +127,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _set_aside(path: Path) -> Path:
     stem = f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (f"{stem}-{n}" if n > 1 else stem for n in count(1))
-    paths = (path.with_name(name + path.suffix) for name in names)
-    aside = next(each for each in paths if not each.exists())
+    aside = free_path(path.parent, stem, path.suffix)
     for companion in _COMPANIONS:
         with suppress(FileNotFoundError):
             path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))

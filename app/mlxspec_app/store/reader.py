@@ -15,16 +15,22 @@ from mlxspec_app.store.database import explain
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import (
     Chat,
-    ChatSummary,
+    Entry,
     Generation,
     Overview,
-    SearchHit,
     StoredMessage,
 )
-from mlxspec_app.store.search_text import MARK_END, MARK_START, match_expression, snippet_parts
+from mlxspec_app.store.search_text import (
+    MARK_END,
+    MARK_START,
+    SnippetPart,
+    match_expression,
+    snippet_parts,
+)
 
 SNIPPET_WORDS = 16
 _SNIPPET_CHARACTERS = 120
+_SPEAKERS = {"user": "you", "assistant": "reply"}
 _LAST = 253_402_300_799.0  # the end of the year 9999, the last year of Python's dates
 
 # One statement for text and pieces: between two, another process could move pieces to the text.
@@ -71,15 +77,14 @@ class Reader:
     def close(self) -> None:
         self._connection.close()
 
-    def recent(self, limit: int = -1) -> list[ChatSummary]:
+    def recent(self, limit: int = -1) -> list[Entry]:
         """Return the chats without deleted ones, the last changed first; -1 is for all of them."""
-        rows = self._rows(_SUMMARIES, (limit,))
-        return [
-            ChatSummary(
-                chat, title, _time(updated), count, " ".join(text.split())[:_SNIPPET_CHARACTERS]
-            )
-            for chat, title, updated, count, text in rows
-        ]
+        entries = []
+        for chat, title, updated, count, text in self._rows(_SUMMARIES, (limit,)):
+            note = f"{count} message{'' if count == 1 else 's'}"
+            snippet = SnippetPart(" ".join(text.split())[:_SNIPPET_CHARACTERS], is_match=False)
+            entries.append(Entry(chat, title, _time(updated), note, (snippet,)))
+        return entries
 
     def overview(self) -> Overview:
         """Return the number of chats without deleted ones, and the one that was changed last."""
@@ -124,7 +129,7 @@ class Reader:
         where = "WHERE chat = ? AND parent IS ? ORDER BY message.id"
         return self._messages(where, (this.chat, this.parent))
 
-    def search(self, query: str, limit: int = 50) -> list[SearchHit]:
+    def search(self, query: str, limit: int = 50) -> list[Entry]:
         """Return the messages that contain every word of `query`, the best matches first.
 
         A word matches by its prefix, a phrase in quotation marks as a whole; case and accents are
@@ -135,7 +140,7 @@ class Reader:
             return []
         values = (MARK_START, MARK_END, SNIPPET_WORDS, expression, limit)
         return [
-            SearchHit(chat, title, message, role, _time(created), snippet_parts(marked))
+            Entry(chat, title, _time(created), _SPEAKERS[role], snippet_parts(marked), message)
             for chat, title, message, role, created, marked in self._rows(_SEARCH, values)
         ]
 

@@ -46,8 +46,8 @@ _OWN_COLUMNS = ("target", "drafter", "seed", "format")
 class Recorder:
     """Writes the chat on the screen, and finds it and others again; for the store's thread."""
 
-    def __init__(self, writer: Writer, traces: ReplyTraces | None = None) -> None:
-        """Start with a new chat; without `traces`, replies get no trace files."""
+    def __init__(self, writer: Writer, traces: ReplyTraces) -> None:
+        """Start with a new chat."""
         self.writer = writer
         self.chat: int | None = None  # before its first message
         self.leaf: int | None = None  # the message that the next one follows
@@ -110,7 +110,7 @@ class Recorder:
 
     def find_last(self) -> StoredChat | None:
         """Return the chat that was changed last, apart from the one on the screen."""
-        others = (chat.id for chat in self.writer.recent(2) if chat.id != self.chat)
+        others = (entry.chat for entry in self.writer.recent(2) if entry.chat != self.chat)
         last = next(others, None)
         return None if last is None else self.writer.find_chat(last)
 
@@ -140,9 +140,8 @@ class Recorder:
         try:
             self._finish("partial", reason="cancelled")
             unused = self.writer.purge()
-            if self._traces is not None:
-                self._traces.end()
-                self._traces.remove(unused)
+            self._traces.end()
+            self._traces.remove(unused)
         finally:
             self.writer.close()
 
@@ -173,10 +172,9 @@ class Recorder:
             parent = self.leaf if chat == self.chat else None
             generation = Generation(event.target, event.drafter, settings, event.seed)
             reply = self.writer.begin_reply(chat, parent, generation)
-            if self._traces is not None:
-                before = [TurnStarted("system", self.system)] if self.system else []
-                before += [self._turn] if self._turn is not None else []
-                self.writer.set_trace(reply, self._traces.begin(reply, before))
+            before = [TurnStarted("system", self.system)] if self.system else []
+            before += [self._turn] if self._turn is not None else []
+            self.writer.set_trace(reply, self._traces.begin(reply, before))
         self.chat, self.leaf, self._reply = chat, reply, reply
         self._repeats_turn = False
 
@@ -245,11 +243,9 @@ class Recorder:
         return self.writer.new_chat("", self.system)
 
     def _trace(self, event: AnyEvent) -> None:
-        if self._traces is None or isinstance(event, SessionEvent | TurnStarted):
-            return
         if isinstance(event, CostMeasured | SpeedupMeasured):
             self._traces.add_to_ended(event)
-            return
-        self._traces.write(event)
+        elif not isinstance(event, SessionEvent | TurnStarted):
+            self._traces.write(event)
         if isinstance(event, GenerationFinished | GenerationFailed):
             self._traces.end()

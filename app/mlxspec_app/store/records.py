@@ -1,4 +1,4 @@
-"""Records that the store returns: chats, messages, replies and search hits.
+"""Records that the store returns: chats, messages, replies, and entries of the list of chats.
 
 Times are seconds since 1970, UTC. Each chat and each message has a number in the store, its `id`.
 """
@@ -34,15 +34,15 @@ class Chat:
     leaf: int | None = None
 
 
-@dataclass(frozen=True)
-class ChatSummary:
-    """A row of the list of chats; `snippet` is the start of the last message, on one line."""
+class Entry(NamedTuple):
+    """An entry of the list of chats: a chat, or one of its messages that a search found."""
 
-    id: int
+    chat: int
     title: str
-    updated: float
-    num_messages: int  # of the current branch
-    snippet: str
+    changed: float
+    note: str  # how many messages the chat has, or who wrote the message
+    snippet: tuple[SnippetPart, ...]  # the start of the last message, or words around the match
+    message: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,6 @@ class StoredMessage:
 
 
 @dataclass(frozen=True)
-class SearchHit:
-    """A message that a search found, on any branch; `snippet` has the words around the match."""
-
-    chat: int
-    title: str
-    message: int
-    role: Role
-    created: float
-    snippet: tuple[SnippetPart, ...]
-
-
-@dataclass(frozen=True)
 class Version:
     """Which of several alternatives a message is, from 1: edits of a turn, or replies to it."""
 
@@ -113,8 +101,15 @@ class Standing:
     versions: dict[int, Version] = field(default_factory=dict)
 
 
+class ChosenChat(NamedTuple):
+    """The chat that the user chose, or None for a new one; the message to show, or None."""
+
+    chat: int | None
+    message: int | None = None
+
+
 class Overview(NamedTuple):
     """The number of chats, and the one that was changed last."""
 
     num_chats: int
-    last: ChatSummary | None = None
+    last: Entry | None = None

@@ -50,18 +50,17 @@ class StoreThread:
     def __init__(
         self,
         path: Path,
+        traces: Path,
         notify: Callable[[str], None],
-        traces: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the thread; it opens no file before `start`.
 
-        `notify` is called in the thread with messages for the user. `traces` is the folder for
-        traces of replies; None writes none.
+        `traces` is a folder. `notify` is called in the thread with messages for the user.
         """
         self._path = path
         self._notify = notify
-        self._traces = ReplyTraces(traces, notify) if traces is not None else None
+        self._traces = ReplyTraces(traces, notify)
         self._clock = clock
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._waiting: deque[AnyEvent] = deque()

@@ -54,18 +54,14 @@ def _chunks(text: str) -> Iterator[tuple[int, int, int, _Kind]]:
         return
     start = 0
     kind: _Kind | None = None
+    new_kind: _Kind
     for first, last, _ in split_graphemes(text)[0]:
-        new_kind = _kind(text[first:last])
+        # by its first character: later ones join the cluster, but must not move wrapped text
+        new_kind = "wide" if get_character_cell_size(text[first]) > 1 else "word"
+        new_kind = "space" if text[first:last] == " " else new_kind
         if kind is not None and (new_kind != kind or kind == "wide"):
             yield start, first, cell_len(text[start:first]), kind
             start = first
         kind = new_kind
     if kind is not None:
         yield start, len(text), cell_len(text[start:]), kind
-
-
-def _kind(cluster: str) -> _Kind:
-    if cluster == " ":
-        return "space"
-    # by its first character: later ones join the cluster, but must not move text already wrapped
-    return "wide" if get_character_cell_size(cluster[0]) > 1 else "word"

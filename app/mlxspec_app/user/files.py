@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from itertools import count
 from pathlib import Path
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
@@ -24,6 +25,13 @@ def make_private_file(path: Path) -> None:
 def private_opener(path: str, flags: int) -> int:
     """Open a file for `open(..., opener=private_opener)`; a new file is private."""
     return os.open(path, flags, _FILE_MODE)
+
+
+def free_path(folder: Path, stem: str, suffix: str) -> Path:
+    """Return a free name in a folder: chat.html, chat-2.html, chat-3.html ..."""
+    names = (f"{stem}-{n}" if n > 1 else stem for n in count(1))
+    paths = (folder / f"{name}{suffix}" for name in names)
+    return next(path for path in paths if not path.exists())
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -7,8 +7,8 @@ from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded, Session
 from mlxspec_app.conversation.fold import apply
 from mlxspec_app.conversation.orders import NewChat, OpenChat, Say, Stop
 from mlxspec_app.screens.chat.chats import Chats
-from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import StoreError
+from mlxspec_app.store.records import ChosenChat
 from tests.support.store_files import exchange, reply_events
 
 

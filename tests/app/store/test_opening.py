@@ -252,5 +252,5 @@ def test_what_the_checks_of_the_schema_let_through_is_read_as_missing(path):
         _, reply, *_ = messages_of(reader, 1)
         assert reply.generation.seed is None
         assert (reply.generation.settings, reply.generation.stats) == ({}, {})
-        assert reader.recent()[0].updated == reader.search("message")[0].created == 0.0
+        assert reader.recent()[0].changed == reader.search("message")[0].changed == 0.0
         assert reader.path(1)

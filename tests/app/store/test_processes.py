@@ -19,7 +19,8 @@ from pathlib import Path
 from tests.support.store_files import exchange, round_of
 from mlxspec_app.store.thread import StoreThread
 
-thread = StoreThread(Path(sys.argv[1]), print)
+path = Path(sys.argv[1])
+thread = StoreThread(path, path.with_name("traces"), print)
 thread.start()
 for event in list(exchange("Hello"))[:-1]:
     thread.record(event)
@@ -91,7 +92,7 @@ def test_two_processes_write_to_one_store_at_once(tmp_path):
     chats = writer.recent()
     assert {chat.title for chat in chats} == {"ours", "theirs"}
     for chat in chats:
-        said = texts_of(writer.path(chat.id))
+        said = texts_of(writer.path(chat.chat))
         assert said == [f"{chat.title} {number}" for number in range(100)]
     assert len(writer.search("theirs", limit=500)) == 100
     writer.close()

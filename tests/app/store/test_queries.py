@@ -5,14 +5,19 @@ import pytest
 from mlxspec.trace.events import GenerationStarted
 from mlxspec_app.conversation.events import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import Overview, Standing, Version
-from tests.support.store_files import exchange, open_writer, record, reply_events, texts_of
+from tests.support.store_files import (
+    exchange,
+    open_recorder,
+    record,
+    reply_events,
+    texts_of,
+)
 
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = Recorder(open_writer(tmp_path / "chats.sqlite3"))
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     yield recorder
     recorder.close()
 

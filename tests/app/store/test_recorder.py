@@ -21,12 +21,11 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.store.recorder import Recorder
 from mlxspec_app.store.records import COMPARISON
-from mlxspec_app.store.traces import ReplyTraces
 from tests.support.paths import TRACES
 from tests.support.store_files import (
     exchange,
+    open_recorder,
     open_writer,
     path,
     record,
@@ -38,9 +37,7 @@ from tests.support.store_files import (
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
-    )
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     yield recorder
     recorder.close()
 
@@ -231,7 +228,7 @@ def test_a_chat_that_another_window_removed_is_replaced_by_a_new_one(recorder, t
 
 
 def test_what_is_open_when_the_app_ends_is_settled(tmp_path):
-    recorder = Recorder(open_writer(tmp_path / "chats.sqlite3"))
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     record(recorder, list(exchange("Hello", "Hi"))[:-1])
     recorder.close()
     writer = open_writer(tmp_path / "chats.sqlite3")

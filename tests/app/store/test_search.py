@@ -103,7 +103,7 @@ def test_a_snippet_marks_what_was_found_on_one_line(tmp_path):
         ("機的", True),
         (" end", False),
     ]
-    assert (hit.message, hit.role) == (message, "user")
+    assert (hit.message, hit.note) == (message, "you")
     writer.close()
 
 

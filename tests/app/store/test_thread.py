@@ -41,7 +41,7 @@ def make(tmp_path, notices):
     made = []
 
     def make_thread(path=tmp_path / "chats.sqlite3", say=notices.append, **options):
-        made.append(StoreThread(path, say, **options))
+        made.append(StoreThread(path, tmp_path / "traces", say, **options))
         return made[-1]
 
     yield make_thread
@@ -114,7 +114,7 @@ def test_closing_writes_what_is_left(make, tmp_path):
 
 
 def test_a_thread_that_never_started_can_be_closed(tmp_path):
-    StoreThread(tmp_path / "chats.sqlite3", pytest.fail).close()
+    StoreThread(tmp_path / "chats.sqlite3", tmp_path / "traces", pytest.fail).close()
     assert list(tmp_path.iterdir()) == []
 
 

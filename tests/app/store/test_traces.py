@@ -5,16 +5,19 @@ import pytest
 from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded
-from mlxspec_app.store.recorder import Recorder
-from mlxspec_app.store.traces import ReplyTraces
-from tests.support.store_files import exchange, open_writer, path, record, reply_events, texts_of
+from tests.support.store_files import (
+    exchange,
+    open_recorder,
+    path,
+    record,
+    reply_events,
+    texts_of,
+)
 
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
-    )
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     yield recorder
     recorder.close()
 
@@ -33,9 +36,7 @@ def test_a_regenerated_reply_has_its_turn_in_its_trace(recorder, tmp_path):
 
 
 def test_traces_go_with_their_chat(tmp_path):
-    recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", pytest.fail)
-    )
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
     record(recorder, exchange("Hello", "Hi"))
     deleted = recorder.chat
     record(recorder, ChatCleared(), exchange("Other", "Yes"))
@@ -48,9 +49,7 @@ def test_traces_go_with_their_chat(tmp_path):
 def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
     (tmp_path / "traces").write_text("in the way")
     notices = []
-    recorder = Recorder(
-        open_writer(tmp_path / "chats.sqlite3"), ReplyTraces(tmp_path / "traces", notices.append)
-    )
+    recorder = open_recorder(tmp_path / "chats.sqlite3", notices.append)
     record(recorder, exchange("Hello", "Hi"), exchange("Bye", "Ciao"))
     assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
     assert len(notices) == 1

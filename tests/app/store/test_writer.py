@@ -32,7 +32,7 @@ def test_the_chat_said_in_last_is_listed_first(writer):
     assert recent_titles(writer) == ["second", "first"]
     say(writer, first, "Hello")
     assert recent_titles(writer) == ["first", "second"]
-    assert [chat.id for chat in writer.recent(1)] == [first]
+    assert [entry.chat for entry in writer.recent(1)] == [first]
 
 
 def test_the_end_of_a_reply_moves_its_chat_up(writer):
@@ -92,7 +92,7 @@ def test_the_list_shows_a_reply_that_is_being_written(writer):
     writer.extend_reply(reply, "Hi")
     writer.extend_reply(reply, " there")
     (summary,) = writer.recent()
-    assert (summary.num_messages, summary.snippet) == (2, "Hi there")
+    assert (summary.note, summary.snippet[0].text) == ("2 messages", "Hi there")
 
 
 # ---- branches ------------------------------------------------------------------------------

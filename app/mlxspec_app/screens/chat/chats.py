@@ -24,9 +24,8 @@ from mlxspec_app.conversation.orders import NewChat, OpenChat, Stop
 from mlxspec_app.screens.chat.outbox import Outbox
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from mlxspec_app.store.entries import ChosenChat
 from mlxspec_app.store.errors import GoneError, StoreError
-from mlxspec_app.store.records import Standing, StoredChat
+from mlxspec_app.store.records import ChosenChat, Standing, StoredChat
 from mlxspec_app.store.restore import restore
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.prompt import Prompt

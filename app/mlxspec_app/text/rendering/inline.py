@@ -58,12 +58,6 @@ def inline_lines(
         found = list(_walk(_completed(text) if is_open else text, tone))
     except _MisalignedError:
         found = [(text, 0, tone)]
-    return _by_line(found, lines, place)
-
-
-def _by_line(
-    found: Sequence[_Found], lines: Sequence[str], place: Sequence[tuple[int, int]]
-) -> list[list[Piece]]:
     shown: list[list[Piece]] = [[] for _ in lines]
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     number = 0

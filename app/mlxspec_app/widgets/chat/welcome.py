@@ -17,7 +17,7 @@ from textual.widgets import OptionList, Static
 
 from mlxspec_app.conversation.figures import size
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.store.records import ChatSummary, Overview
+from mlxspec_app.store.records import Entry, Overview
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.chat_labels import ago
 from mlxspec_app.text.safe_text import safe_line, safe_text
@@ -186,14 +186,14 @@ def _option(example: Example) -> Content:
     )
 
 
-def _stored_chats(num_chats: int, last: ChatSummary) -> Content:
+def _stored_chats(num_chats: int, last: Entry) -> Content:
     chats = "1 chat" if num_chats == 1 else f"{num_chats} chats"
     title = set_cell_size(safe_line(last.title), min(_NAME_CELLS, cell_len(last.title))).rstrip()
     return Content.assemble(
         ("Ctrl+L", "$foreground bold"),
         (f": {chats}; last: ", _MUTED),
         (title, "$foreground"),
-        (f", {ago(last.updated, time.time())}", _MUTED),
+        (f", {ago(last.changed, time.time())}", _MUTED),
     )
 
 

@@ -1,11 +1,17 @@
-"""The list of chats. It draws only the rows in view, so a thousand chats cost as much as ten."""
+"""The list of chats. It draws only the rows in view, so a thousand chats cost as much as ten.
 
+An entry has two rows: the title with its age at the right, and below it the snippet.
+"""
+
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Region, Size
@@ -13,10 +19,19 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from mlxspec_app.conversation.figures import Part, fitting
 from mlxspec_app.settings.keys.tables import LIST
-from mlxspec_app.store.entries import ROWS_PER_ENTRY, Entry, snippet_row, title_row
+from mlxspec_app.store.records import Entry
+from mlxspec_app.text.chat_labels import ago
+from mlxspec_app.text.safe_text import safe_line
 
+ROWS_PER_ENTRY = 2
 _PREFIX = "chat-list--"
+_UNTITLED = "(no title)"
+_SEPARATOR = " · "
+_TITLE_CELLS = 24  # notes are dropped until the title has this width, or all that it needs
+_INDENT = "    "
+_POINTED, _UNPOINTED = "\u276f ", "  "
 
 
 class ChatList(ScrollView, can_focus=True):
@@ -85,7 +100,7 @@ class ChatList(ScrollView, can_focus=True):
             return Strip.blank(width, self.rich_style)
         entry, is_pointed = self._entries[index], index == self._pointed
         pieces = (
-            snippet_row(entry, width) if row else title_row(entry, width, is_pointed=is_pointed)
+            _snippet_row(entry, width) if row else _title_row(entry, width, is_pointed=is_pointed)
         )
         over = self._style("pointed") if is_pointed else Style()
         segments = [Segment(text, self._style(style) + over) for text, style in pieces]
@@ -116,3 +131,36 @@ class ChatList(ScrollView, can_focus=True):
     def action_choose(self) -> None:
         if self.entry is not None:
             self.post_message(self.Chosen(self.entry))
+
+
+def _title_row(entry: Entry, width: int, *, is_pointed: bool) -> list[tuple[str, str]]:
+    """Return the first row of an entry as characters and their style."""
+    sign = _POINTED if is_pointed else _UNPOINTED
+    width -= cell_len(sign)
+    title = safe_line(entry.title).strip() or _UNTITLED
+    free = width - min(cell_len(title), _TITLE_CELLS) - 2
+    parts = Part(entry.note, 1), Part(ago(entry.changed, time.time()))
+    notes = fitting(parts, free, len(_SEPARATOR)) if free > 0 else []
+    note = f"  {_SEPARATOR.join(part.text for part in notes)}" if notes else ""
+    if cell_len(note) > free + 2:
+        note = ""
+    title = _cropped(title, width - cell_len(note))
+    return [(sign + title, "title"), (note, "note")]
+
+
+def _snippet_row(entry: Entry, width: int) -> list[tuple[str, str]]:
+    pieces: list[tuple[str, str]] = [(_INDENT, "snippet")]
+    left = width - len(_INDENT)
+    for part in entry.snippet:
+        text = safe_line(part.text)
+        shown = text if cell_len(text) <= left else _cropped(text, left)
+        pieces.append((shown, "match" if part.is_match else "snippet"))
+        left -= cell_len(shown)
+    return pieces
+
+
+def _cropped(text: str, cells: int) -> str:
+    """Return the text in exactly so many cells, with a sign if it is longer."""
+    shown = Text(text)
+    shown.truncate(max(0, cells), overflow="ellipsis", pad=True)
+    return shown.plain

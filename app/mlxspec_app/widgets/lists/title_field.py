@@ -6,7 +6,7 @@ from textual import on
 from textual.message import Message
 from textual.widgets import Input
 
-from mlxspec_app.store.entries import Entry
+from mlxspec_app.store.records import Entry
 
 
 class TitleField(Input):
