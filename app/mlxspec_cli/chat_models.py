@@ -1,7 +1,6 @@
 """The models of the app: those there are, the facts on its cards, and those of its session.
 
-MLX is imported with the first model, in the engine thread, while the app is drawn. The rest needs
-MLX or transformers too, so background threads import them. Only one thread may import at a time:
+MLX is imported in the engine thread, while the app is drawn. Only one thread may import at a time:
 two concurrent imports of transformers each see a half-initialised module.
 """
 
@@ -100,11 +99,8 @@ def introduce(model: str) -> Introduction:
 class SessionModels:
     """The loaded models of a session; see `engine_session.Models`.
 
-    Attributes:
-        say: Called with a notice for the user.
-        suggest: Called with the sampling params that a loaded model recommends, and with the
-            arguments that its chat template reads.
-        sampling: Returns the sampling params of the next reply.
+    `say` gets notices, `suggest` the sampling params that a loaded model recommends and the
+    arguments that its chat template reads; `sampling` returns those of the next reply.
     """
 
     def __init__(self, args: Namespace, first: ModelChoice) -> None:
@@ -172,13 +168,8 @@ class SessionModels:
         assert self._prepared is not None
         given = options(self._chosen(self._choice))
         with _as_our_error():
-            self._prepared = engines.change_drafter(
-                self._prepared,
-                given,
-                on_progress=on_progress,
-                say=self.say,
-                sampling=self.sampling(),
-            )
+            how: dict[str, Any] = {"on_progress": on_progress, "sampling": self.sampling()}
+            self._prepared = engines.change_drafter(self._prepared, given, say=self.say, **how)
         self._tell()
 
     def _tell(self) -> None:

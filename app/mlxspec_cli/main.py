@@ -1,7 +1,6 @@
 """The entry point: parses the arguments, runs a command, turns its errors into exit codes.
 
-Exit codes: 0 for success, 2 for a bad argument, 1 for any other error, 130 after Ctrl-C. `--debug`
-shows the traceback of an error that is otherwise one line.
+Exit codes: 0 for success, 2 for a bad argument, 1 for any other error, 130 after Ctrl-C.
 """
 
 import argparse

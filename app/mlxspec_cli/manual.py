@@ -86,8 +86,7 @@ def _keys() -> Iterator[str]:
 
 def _command_row(command: Command) -> tuple[str, str]:
     names = ", ".join(f"`/{alias}`" for alias in command.aliases)
-    meaning = f"{command.meaning} (also {names})" if names else command.meaning
-    return _code(command.usage), meaning
+    return _code(command.usage), f"{command.meaning} (also {names})" if names else command.meaning
 
 
 def _setting_row(row: Setting) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from mlxspec.bench.prompts import APART
 from mlxspec.bench.run import Row, row_dict
-from mlxspec.bench.setup import Setup, cost_line, setup_lines
+from mlxspec.bench.setup import Setup, setup_lines
 from mlxspec.budget import CostCurve
-from mlxspec.measure.cost import estimated_tps
+from mlxspec.measure.cost import cost_table, estimated_tps
 from mlxspec.measure.tables import as_json, cell, table
 from mlxspec.measure.trial import Trial
 from mlxspec.trace.stats import FORCED, GenerationStats, total
@@ -157,8 +157,9 @@ class BenchResult:
 
 def text(result: BenchResult) -> str:
     """Return the report: the setup, a table for each temperature, the agreement of the arms."""
-    heading = setup_lines(result.setup) + ([cost_line(result.cost)] if result.cost else [])
-    parts = ["\n".join(heading)]
+    parts = ["\n".join(setup_lines(result.setup))]
+    if result.cost:
+        parts.append(f"one forward, by rows verified:\n{cost_table(result.cost)}")
     for temp, columns in result.figures().items():
         kind = "greedy" if temp == 0 else f"temperature {temp:g}"
         parts.append(

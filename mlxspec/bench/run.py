@@ -4,7 +4,7 @@ The prompt of the next turn holds the baseline's reply, so all arms read the sam
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -163,8 +163,11 @@ def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:
         except (ValueError, TypeError):
             continue  # an interruption cut it off
         case = cases.get(tuple(stated.get(name) for name in _KEY))
-        if case is not None and stated.get("setup") == here and _is_judged(stated):
-            rows[case, stated["arm"]] = _row(stated, case)
+        if case is not None and stated.get("setup") == here:
+            replies = ({**one, "tokens": tuple(one["tokens"])} for one in stated["replies"])
+            found = (one and Difference(**one) for one in stated["differences"])
+            row = Row(case, stated["arm"], tuple(Trial(**one) for one in replies), tuple(found))
+            rows[case, row.arm] = row
     return list(rows.values())
 
 
@@ -182,15 +185,3 @@ def row_dict(row: Row) -> dict[str, Any]:
 def _key(case: Case) -> dict[str, Any]:
     values = case.question.id, case.question.digest, case.temp, case.repeat
     return dict(zip(_KEY, values, strict=True))
-
-
-def _is_judged(stated: Mapping[str, Any]) -> bool:
-    """Return whether differences have a near-tie; an earlier version did not measure it."""
-    return all(item is None or "near_tie" in item for item in stated["differences"])
-
-
-def _row(stated: Mapping[str, Any], case: Case) -> Row:
-    replies = [Trial(**{**reply, "tokens": tuple(reply["tokens"])}) for reply in stated["replies"]]
-    found: Sequence[Any] = stated["differences"]
-    differences = tuple(None if item is None else Difference(**item) for item in found)
-    return Row(case, str(stated["arm"]), tuple(replies), differences)

@@ -5,7 +5,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mlxspec import __version__
-from mlxspec.budget import CostCurve
 from mlxspec.device import backend
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.params import GenerationParams, Options, SamplingParams
@@ -65,13 +64,6 @@ def setup_lines(setup: Setup) -> list[str]:
     rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
     rows |= {"versions": versions, "settings": ", ".join(settings)}
     return [f"{name:<10}{value}" for name, value in rows.items() if value]
-
-
-def cost_line(cost: CostCurve) -> str:
-    """Return a line with the cost of each width, relative to one row."""
-    pairs = zip(cost.ms, cost.ratios, strict=True)
-    ratios = "  ".join(f"{width}: {ratio:.2f}" for width, ratio in pairs)
-    return f"{'T(n)/T(1)':<10}{ratios}   (T(1) = {cost.ms[1]:.1f} ms)"
 
 
 def version_of(package: str) -> str:

@@ -137,16 +137,6 @@ def test_rows_come_back_as_they_were(tmp_path):
     assert read_rows(tmp_path / "rows", plan_of(case), SETUP) == rows
 
 
-def test_rows_that_do_not_say_what_rounding_explains_do_not_count(tmp_path):
-    """An earlier version wrote them."""
-    path, case = tmp_path / "rows", case_of()
-    difference = Difference(1, 2, 3, 0.5)
-    append_rows(path, [row_of(case, "a", reply_of([1]), differences=(difference,))], SETUP)
-    assert len(read_rows(path, plan_of(case), SETUP)) == 1
-    path.write_text(path.read_text().replace(', "near_tie": 0.0', ""))
-    assert read_rows(path, plan_of(case), SETUP) == []
-
-
 @pytest.mark.parametrize(
     ("question", "setup"),
     [

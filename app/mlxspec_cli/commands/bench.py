@@ -1,8 +1,7 @@
 """`mlxspec bench`: drafters against plain decoding and other projects, on this machine.
 
-It prints tables on standard output, or with `--json` all figures as one JSON document, and progress
-on standard error. The exit code is 1 if a greedy reply differs from the baseline's by more than
-rounding explains, and 130 after an interrupt, which prints the finished part.
+The exit code is 1 if a greedy reply differs from the baseline's by more than rounding explains, and
+130 after an interrupt, which prints the finished part.
 """
 
 import gc
@@ -65,14 +64,19 @@ def run(args: Namespace) -> int:
     if args.profile:
         return _profile(args, context, own, plan)
     notes: list[str] = []
-    arms: list[Arm]
     drafting = [name for name in own if name != PLAIN]
     if args.predictions:
         arms = predicted_arms(drafting, context, budget)
     elif args.structured:
         arms = [plain_arm(context), *own_arms(drafting, context, budget)]
     else:
-        arms = [*own_arms(own, context, budget), *_peers(peers, context, notes)]
+        arms = [*own_arms(own, context, budget)]
+        for name in peers:
+            try:
+                arms.append(build_peer(name, context))
+            except PeerMissingError as error:
+                notes.append(str(error))
+                say(str(error))
     return _compare(args, plan, context, arms, budget, notes)
 
 
@@ -195,28 +199,14 @@ def _plan(args: Namespace) -> Plan:
         num_draft_tokens=DEFAULT_NUM_DRAFT_TOKENS if args.k is None else args.k,
         ignore_eos=args.predictions,
     )
-    temps = _temps(args.temps)
-    for temp in temps:
-        replace(params.sampling, temperature=temp)  # a bad value is refused now, not after an hour
-    return Plan([_PREDICTED] if args.predictions else chosen, temps, args.repeat, params)
-
-
-def _temps(text: str) -> list[float]:
     try:
-        temps = [float(word) for word in words_of(text)]
+        temps = [float(word) for word in words_of(args.temps)]
     except ValueError:
         temps = []
     if not temps:
-        raise ValueError(f"--temps takes temperatures separated by commas, like 0,1; got {text!r}")
-    return temps
-
-
-def _peers(names: list[str], context: DrafterContext, notes: list[str]) -> list[Arm]:
-    arms = []
-    for name in names:
-        try:
-            arms.append(build_peer(name, context))
-        except PeerMissingError as error:
-            notes.append(str(error))
-            say(str(error))
-    return arms
+        raise ValueError(
+            f"--temps takes temperatures separated by commas, like 0,1; got {args.temps!r}"
+        )
+    for temp in temps:
+        replace(params.sampling, temperature=temp)  # a bad value is refused now, not after an hour
+    return Plan([_PREDICTED] if args.predictions else chosen, temps, args.repeat, params)

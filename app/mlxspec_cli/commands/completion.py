@@ -1,7 +1,4 @@
-"""`mlxspec completion`: print a shell completion script made by shtab.
-
-The shell runs the script itself, so no Python starts while the user types.
-"""
+"""`mlxspec completion`: print a script made by shtab, which the shell runs without Python."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""`mlxspec doctor`: the setup of this machine, the cost of speculation here, and fixes.
-
-A finding is one line: the problem, its cost, and the fix.
-"""
+"""`mlxspec doctor`: the setup of this machine, the cost of speculation here, and fixes."""
 
 import os
 import sys
@@ -31,20 +28,16 @@ _INSTALL = "`apt install libopenblas0` (Debian, Ubuntu) or `dnf install openblas
 
 @dataclass(frozen=True)
 class Examination:
-    """The facts that need no run of a model.
-
-    `model` is the path of the default model, downloaded or not; None without MLX. `admissions` are
-    results of comparing mlx-lm's models on this machine, by type and conditions.
-    """
+    """The facts that need no run of a model."""
 
     facts: backend.DeviceFacts
-    model: Path | None = None
-    has_model: bool = False
-    admissions: Mapping[str, "Admission"] = field(default_factory=dict)
+    model: Path | None = None  # the path of the default model; None without MLX
+    has_model: bool = False  # whether it is there
+    admissions: Mapping[str, "Admission"] = field(default_factory=dict)  # of mlx-lm's models
 
     @property
     def findings(self) -> list[str]:
-        """The problems, a line each."""
+        """The problems, a line each: the problem, its cost, and the fix."""
         facts, found = self.facts, list(self.facts.notes)
         if facts.backend == "none":
             problem = machine_check.problem(machine_check.surroundings())
@@ -90,11 +83,12 @@ def run(args: Namespace) -> int:
     if args.read_report is not None:
         return _print_lines(read_lines(Path(args.read_report)))
     if args.forget:
-        return _forget()
-    if args.hosts is not None:
+        _forget()
+    elif args.hosts is not None:
         print(hosts_text(args.hosts, args.model or None))
-        return 0
-    return report_machine()
+    else:
+        return report_machine()
+    return 0
 
 
 def report_machine() -> int:
@@ -137,8 +131,7 @@ def admissions_text(admissions: Mapping[str, "Admission"]) -> str:
     return "\n".join(lines)
 
 
-def _forget() -> int:
-    """Delete the stored findings about models; the next load measures again."""
+def _forget() -> None:
     backend.check()
     from mlxspec.drafting import measured
     from mlxspec.loading import admissions
@@ -147,26 +140,19 @@ def _forget() -> int:
     admissions.clear()
     measured.clear()
     print(f"forgot {count} comparisons with mlx-lm, and all measured costs and speeds")
-    return 0
 
 
 def fastest_drafter() -> "Choice":
-    """Return the drafter that `auto` chooses for the default model here, and why.
-
-    It is measured again: the machine may have been busy the last time.
-    """
+    """Return the drafter that `auto` chooses for the default model here, measured again."""
     from mlxspec import api
     from mlxspec.drafting import measured
 
-    measured.clear()
+    measured.clear()  # the machine may have been busy the last time
     return api.prepare(say=lambda line: print(line, file=sys.stderr)).choice
 
 
 def measure(speeds: Mapping[str, float]) -> str:
-    """Run the default model; return its cost curve as a small table, and its roofline.
-
-    `speeds` are measured tokens/s by drafter, which the roofline puts into proportion.
-    """
+    """Return the default model's cost curve as a table, and its roofline with some speeds."""
     from mlxspec.budget.cost import cost_curve, verify_forward
     from mlxspec.decoder.decoder import Decoder
     from mlxspec.device.speed import measure_bandwidth
@@ -185,11 +171,7 @@ def measure(speeds: Mapping[str, float]) -> str:
 
 
 def hosts_text(hosts: str, source: str | None = None) -> str:
-    """Return the cost of the link to other ranks, and the speed of decoding with them, as lines.
-
-    All ranks write a short reply with the drafter `pool` and a plain one; both are compared with
-    the prediction of the cost curve.
-    """
+    """Return the cost of the link to other ranks, and the speed of decoding with them, as lines."""
     backend.check()
     from mlxspec import api
     from mlxspec.device.backend import GB
@@ -225,7 +207,6 @@ def hosts_text(hosts: str, source: str | None = None) -> str:
 
 
 def _write_mac_report(path: Path) -> int:
-    """Measure everything into a file; an interrupt keeps what was measured so far."""
     backend.check()
     from mlxspec.bench import mac
     from mlxspec.loading import fetch_default_model

@@ -1,10 +1,7 @@
 r"""`mlxspec man`: print the manual page, which the build puts into the wheel for `man mlxspec`.
 
-The page is built from the parser's arguments, not from its help text, whose layout changes with
-Python and with the width of the terminal.
-
-A line of roff that starts with a dot is a request: .SH and .SS are headings, .TP makes the next
-line the tag of a paragraph. \fB, \fI and \fR are bold, italic and upright.
+In roff .SH and .SS are headings, .TP makes the next line the tag of a paragraph; \fB, \fI and \fR
+are bold, italic and upright.
 """
 
 import argparse

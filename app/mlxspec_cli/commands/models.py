@@ -1,7 +1,4 @@
-"""`mlxspec models`: the models on this machine, or the drafters for one of them.
-
-`--fetch` downloads one of them, or the default model; `--json` prints one JSON document.
-"""
+"""`mlxspec models`: the models on this machine, or the drafters for one of them."""
 
 import json
 import textwrap

@@ -1,7 +1,6 @@
 """`mlxspec race`: play two recordings side by side; needs neither MLX nor a model.
 
-With `--plain`, or without a terminal, it prints the result instead. The exit code is then 1 if the
-texts differ or cannot be compared, for use in scripts.
+Without a terminal the exit code is 1 if the texts differ or cannot be compared.
 """
 
 import time

@@ -1,9 +1,7 @@
 """`mlxspec verify`: check that drafts do not change the output of a model on this machine.
 
-It prints tables on standard output, or with `--json` all figures as one JSON document. Standard
-error has the progress, an estimate of the total time, and the verdict on each cache as soon as its
-replies are compared. The exit code is 1 if a greedy reply differs from plain decoding at more than
-a near-tie, or if sampled replies have another distribution; else 0.
+The exit code is 1 if a greedy reply differs from plain decoding at more than a near-tie, or if
+sampled replies have another distribution.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""`mlxspec watch`: show what a server writes, live; needs neither MLX nor a model.
-
-With `--plain`, or without a terminal, each reply is printed once it ends. `--race` writes one reply
-twice, and shows both as `mlxspec race` does.
-"""
+"""`mlxspec watch`: show what a server writes, live; needs neither MLX nor a model."""
 
 import time
 from argparse import Namespace
@@ -31,8 +27,14 @@ def run(args: Namespace) -> int:
     server = ServerAddress(args.url, args.api_key)
     _check(args)
     if args.race is not None:
-        return _race(server, args)
-    items = _items(server, args)  # a wrong address is an error before the screen opens
+        plain, drafted = run_twice(server, args.race, args.model, say)
+        race = Race([Track("A", plain), Track("B", drafted)], time.monotonic)
+        return show_race(race, is_plain=args.plain)
+    feed = ServerFeed(server)
+    feed.open()  # a wrong address is an error before the screen opens
+    if args.ask is not None:  # after the feed is open, so that no event is missed
+        read_aside(ask_chat(server, args.ask, args.model))
+    items = feed.items()
     if not args.plain and can_draw():
         from mlxspec_app.run import run_watch
         from mlxspec_app.user_data import find_user_data
@@ -54,20 +56,6 @@ def _check(args: Namespace) -> None:
     for name in given:
         if not prompts[name].strip():
             raise ValueError(f"{name} wants a prompt; got an empty text")
-
-
-def _items(server: ServerAddress, args: Namespace) -> Iterator[FeedItem]:
-    feed = ServerFeed(server)
-    feed.open()
-    if args.ask is not None:  # after the feed is open, so that no event is missed
-        read_aside(ask_chat(server, args.ask, args.model))
-    return feed.items()
-
-
-def _race(server: ServerAddress, args: Namespace) -> int:
-    plain, drafted = run_twice(server, args.race, args.model, say)
-    race = Race([Track("A", plain), Track("B", drafted)], time.monotonic)
-    return show_race(race, is_plain=args.plain)
 
 
 def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
