@@ -5,7 +5,7 @@ after the last complete shard and ends with the same files as an uninterrupted o
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,15 +32,14 @@ _FEWEST_TRIES = 32
 _LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, probabilities and Gumbel noise
 
 
-@dataclass(frozen=True)
+@dataclass
 class DataProgress:
     """The progress of a corpus, with what earlier runs made."""
 
     num_tokens: int = 0
     num_conversations: int = 0
     num_heldout: int = 0
-    num_new_tokens: int = 0  # of this run
-    dropped: Mapping[Fault, int] = field(default_factory=dict)  # in this run
+    dropped: Counter[Fault] = field(default_factory=Counter)  # in this run
 
 
 def make_corpus(
@@ -103,8 +102,9 @@ class _Maker:
         self._prompts = [prompts[index] for index in order]
 
     def adopt(self, kept: list[Conversation]) -> None:
-        self._seen.update(conversation.digest for conversation in kept)
-        self._add(kept, num_new_tokens=0)
+        """Count the conversations of an earlier run."""
+        for conversation in kept:
+            self._add(conversation)
         self._on_progress(self.progress)
 
     def make(self, shard: int) -> list[Conversation]:
@@ -112,25 +112,22 @@ class _Maker:
         missing = self._settings.num_tokens - self.progress.num_tokens
         num_tries = max(_FEWEST_TRIES, -(-missing // _USUAL_TOKENS))
         num_tries = min(num_tries, self._settings.tries_per_shard)
-        before, kept = self.progress, list[Conversation]()
+        before, kept = self.progress.dropped.copy(), list[Conversation]()
         tasks = (self._task(shard, index) for index in range(num_tries))
         for _, result in run_tasks(self._loaded, tasks, self._settings.batch_size):
             if isinstance(result, Conversation) and result.digest in self._seen:
                 result = "double"
-            if not isinstance(result, Conversation):
-                dropped = Counter(self.progress.dropped) + Counter([result])
-                self.progress = replace(self.progress, dropped=dropped)
-            else:
-                self._seen.add(result.digest)
+            if isinstance(result, Conversation):
                 split = is_heldout(result, self._settings.heldout_share)
                 kept.append(replace(result, is_heldout=split))
-                self._add(kept[-1:], num_new_tokens=len(result.tokens))
+                self._add(kept[-1])
+            else:
+                self.progress.dropped[result] += 1
             self._on_progress(self.progress)
         if kept:
             return kept
-        faults = Counter(self.progress.dropped)
-        faults.subtract(before.dropped)
-        reasons = ", ".join(f"{fault} {count}" for fault, count in faults.most_common() if count)
+        faults = (self.progress.dropped - before).most_common()
+        reasons = ", ".join(f"{fault} {count}" for fault, count in faults)
         raise MlxspecError(
             f"all {num_tries} conversations were dropped ({reasons}): give a file of prompts, "
             "allow longer turns, or sample more answers"
@@ -145,15 +142,11 @@ class _Maker:
         rng = np.random.default_rng([self._settings.seed, shard, index])
         return self._writer.write(turns, rng)
 
-    def _add(self, kept: list[Conversation], *, num_new_tokens: int) -> None:
-        before = self.progress
-        self.progress = replace(
-            before,
-            num_tokens=before.num_tokens + sum(len(c.tokens) for c in kept),
-            num_conversations=before.num_conversations + len(kept),
-            num_heldout=before.num_heldout + sum(c.is_heldout for c in kept),
-            num_new_tokens=before.num_new_tokens + num_new_tokens,
-        )
+    def _add(self, conversation: Conversation) -> None:
+        self._seen.add(conversation.digest)
+        self.progress.num_tokens += len(conversation.tokens)
+        self.progress.num_conversations += 1
+        self.progress.num_heldout += conversation.is_heldout
 
 
 def _longest(loaded: LoadedModel, settings: DataSettings) -> int:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from mlxspec.models import Model, ModelConfig, TargetModel, build_model
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
-from mlxspec.train.methods.losses import tied_cross_entropy
 from mlxspec.train.objective import LOOKAHEAD, Material, Objective, chain_matches, flat
 from mlxspec.train.recipe import Recipe
+from mlxspec.train.reduced_head import tied_cross_entropy
 
 
 class _NoRows:

@@ -23,10 +23,9 @@ from mlxspec.models import Model, TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import final_norm, last_layer
-from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.objective import Material, Objective, capture_layers, chain_matches
 from mlxspec.train.recipe import Recipe
-from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
 _OWN_NAMES = {"input_layernorm.weight": "hidden_norm.weight"}

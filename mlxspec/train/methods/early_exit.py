@@ -19,7 +19,6 @@ from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
-from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.objective import (
     LOOKAHEAD,
     Material,
@@ -29,7 +28,7 @@ from mlxspec.train.objective import (
     chain_matches,
 )
 from mlxspec.train.recipe import Recipe
-from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
 

@@ -17,10 +17,9 @@ from mlxspec.drafters.medusa import MedusaHeads
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
-from mlxspec.train.methods.losses import soft_cross_entropy, target_probs
 from mlxspec.train.objective import Material, Objective, chain_figures, runs
 from mlxspec.train.recipe import Recipe
-from mlxspec.train.reduced_head import reduced_head
+from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 from mlxspec.verify.distribution import top_tokens
 
 NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens

@@ -67,7 +67,6 @@ def test_there_are_as_many_tokens_as_asked_for(whole):
     conversations = corpus(folder)
     assert progress.num_tokens == sum(len(c.tokens) for c in conversations) >= 250
     assert progress.num_conversations == len(conversations)
-    assert progress.num_new_tokens == progress.num_tokens
     assert {int(conversation.mask.max()) for conversation in conversations} == {1, 2, 3}
     assert len(files(folder)) > 3
 
@@ -147,11 +146,9 @@ def test_an_interrupted_run_goes_on_to_the_same_files(whole, tmp_path, num_token
     with pytest.raises(Stopped):
         make_corpus(TARGET, tmp_path, SETTINGS, stop)
     assert 1 <= len(files(tmp_path)) < len(files(whole[0]))
-    num_held = sum(len(one.tokens) for path in shards(tmp_path) for one in corpus(path))
     progress = make_corpus(TARGET, tmp_path, SETTINGS)
     assert files(tmp_path) == files(whole[0])
     assert progress.num_tokens == whole[1].num_tokens
-    assert progress.num_new_tokens == progress.num_tokens - num_held
 
 
 def test_a_run_knows_the_conversations_of_earlier_shards(tmp_path):
@@ -180,7 +177,7 @@ def test_a_whole_corpus_is_counted_and_left_alone(whole):
     progress = make_corpus(TARGET, whole[0], SETTINGS, reported.append)
     assert files(whole[0]) == before
     assert len(reported) == len(shards(whole[0]))
-    assert reported[-1] == progress == replace(whole[1], num_new_tokens=0, dropped={})
+    assert reported[-1] == progress == replace(whole[1], dropped={})
 
 
 @pytest.mark.parametrize(

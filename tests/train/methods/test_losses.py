@@ -4,8 +4,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.train.methods.losses import soft_cross_entropy, target_probs, tied_cross_entropy
-from mlxspec.train.reduced_head import ReducedHead
+from mlxspec.train.reduced_head import (
+    ReducedHead,
+    soft_cross_entropy,
+    target_probs,
+    tied_cross_entropy,
+)
 
 ROWS, WIDTH, TOKENS = 5, 6, 9
 
