@@ -7,19 +7,8 @@ from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
 from mlxspec_app.commands import COMMANDS, Command
 from mlxspec_app.settings.file import Settings, value_of
+from mlxspec_app.settings.keys import tables
 from mlxspec_app.settings.keys.choices import key_list
-from mlxspec_app.settings.keys.tables import (
-    CHAT,
-    FIND,
-    HISTORY,
-    LIST,
-    MODELS,
-    PROMPT_KEYS,
-    RACE,
-    REPLAY,
-    TRANSCRIPT,
-    WATCH,
-)
 from mlxspec_app.settings.rules import rules
 from mlxspec_cli.parser import commands_of
 
@@ -69,13 +58,16 @@ def manual(parser: argparse.ArgumentParser) -> str:
 
 
 def _keys() -> Iterator[str]:
-    chat = [*PROMPT_KEYS, *key_list((*CHAT, *FIND, *TRANSCRIPT, *HISTORY, *LIST))]
+    chat = [
+        *tables.PROMPT_KEYS,
+        *key_list((*tables.CHAT, *tables.FIND, *tables.TRANSCRIPT, *tables.HISTORY, *tables.LIST)),
+    ]
     known = set(chat)
     screens = {
-        "in the list of models, besides": tuple(b for b in MODELS if b.tooltip),
-        "in a replay, besides": REPLAY,
-        "in a race, besides": RACE,
-        "while a server is watched, besides": WATCH,
+        "in the list of models, besides": tuple(b for b in tables.MODELS if b.tooltip),
+        "in a replay, besides": tables.REPLAY,
+        "in a race, besides": tables.RACE,
+        "while a server is watched, besides": tables.WATCH,
     }
     yield _table(("key", "in the chat"), ((_code(key), does) for key, does in chat))
     for title, bindings in screens.items():

@@ -18,15 +18,8 @@ from mlxspec.chat.conversation import Conversation
 from mlxspec.errors import MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.params.table import ADJUSTABLE
-from mlxspec.trace.events import (
-    DrafterFailed,
-    DraftVerified,
-    Event,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-    text_of,
-)
+from mlxspec.trace import events
+from mlxspec.trace.events import Event, text_of
 from mlxspec.trace.file import TraceWriter
 from mlxspec_app.sessions.session import ReplySettings
 from mlxspec_app.text.word_wrap import WordWrapper
@@ -156,13 +149,13 @@ class _PlainChat:
         if self.trace:
             self.trace.write(event)
         match event:
-            case GenerationStarted():
+            case events.GenerationStarted():
                 self._drafter = event.drafter
-            case DraftVerified() | PlainDecoded():
+            case events.DraftVerified() | events.PlainDecoded():
                 self._write(text_of(event))
-            case DrafterFailed():
+            case events.DrafterFailed():
                 tell_drafter_failure(event)
-            case GenerationFinished():
+            case events.GenerationFinished():
                 self._write(event.text)
                 self._write_rest()
                 print()

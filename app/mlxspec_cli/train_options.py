@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from mlxspec_cli.arguments import option
+from mlxspec_cli.arguments import add_flag, option
 
 _CORPUS = "file or folder; defaults to what `data` wrote"
 _FEATURES = "folder; defaults to what `features` wrote"
@@ -66,6 +66,5 @@ def _add_eval(step: argparse.ArgumentParser) -> None:
     option(step, "--max-tokens COUNT", "of each answer (64)", type=count, default=64)
     step.add_argument("--nodes", type=count, nargs="+", default=[8, 16], help="per round (8 16)")
     step.add_argument("--temps", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
-    shapes = ("tree", "chain")
-    step.add_argument("--shapes", choices=shapes, nargs="+", default=shapes, help="(tree chain)")
+    add_flag(step, "branching")
     option(step, "--json", "print one JSON document instead")

@@ -20,9 +20,8 @@ from statistics import median
 
 import mlx.core as mx
 
-from mlxspec.batch.open import DEFAULT_ROWS_PER_ROUND
 from mlxspec.bench.lengths import counts
-from mlxspec.bench.peers import INSTALL, mlx_lm_model, mlx_lm_tokenizer
+from mlxspec.bench.peers import mlx_lm_model, mlx_lm_tokenizer
 from mlxspec.bench.prompts import read_questions
 from mlxspec.device.core_split import left_to_blas
 from mlxspec.drafting.engines import make_drafter_context
@@ -53,9 +52,7 @@ class Speed:
     differences: tuple[Difference, ...]
 
 
-def make_arms(
-    context: DrafterContext, drafters: Sequence[str] = DRAFTERS, *, rows_per_round: int
-) -> dict[str, Write]:
+def make_arms(context: DrafterContext, drafters: Sequence[str] = DRAFTERS) -> dict[str, Write]:
     """Return our arms by name: replies one by one, then in a batch, with each drafter."""
     engine = context.engine
 
@@ -68,14 +65,8 @@ def make_arms(
     def together(
         drafter: str, prompts: Sequence[list[int]], params: GenerationParams
     ) -> list[Sequence[int]]:
-        tokens: list[Sequence[int]] = []
-        for reply in engine.generate_batch(
-            prompts,
-            params,
-            drafter=build_drafter(drafter, context),
-            batch_size=len(prompts),
-            rows_per_round=rows_per_round,
-        ):
+        own, tokens = build_drafter(drafter, context), list[Sequence[int]]()
+        for reply in engine.generate_batch(prompts, params, drafter=own, batch_size=len(prompts)):
             reply.raise_error()
             tokens.append(reply.tokens)
         return tokens
@@ -172,8 +163,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sequences", default=SEQUENCES, help=f"in a batch ({SEQUENCES})")
     parser.add_argument("--max-tokens", type=int, default=64, help="of a reply (64)")
     parser.add_argument("--repeat", type=int, default=1, help="timings of each arm (1)")
-    text, rows = f"that drafts may fill ({DEFAULT_ROWS_PER_ROUND})", DEFAULT_ROWS_PER_ROUND
-    parser.add_argument("--rows-per-round", type=int, default=rows, help=text)
     args = parser.parse_args(argv)
     try:
         speeds = _speeds(args)
@@ -187,11 +176,11 @@ def _speeds(args: argparse.Namespace) -> list[Speed]:
     sizes = counts(args.sequences, "--sequences", SEQUENCES)
     params = GenerationParams(max_tokens=args.max_tokens)
     context = make_drafter_context(load_model(args.model), Options(drafter="none"), print)
-    arms = make_arms(context, rows_per_round=args.rows_per_round)
+    arms = make_arms(context)
     try:
         arms[_PEER] = mlx_lm_arm(context)
     except ImportError as error:
-        print(f"mlx-lm is skipped ({error}): {INSTALL['mlx-lm']}")
+        print(f"mlx-lm is skipped ({error}): pip install mlx-lm")
     context.engine.measure_costs()
     prompts = own_prompts(context, max(sizes))
     measure(context, arms, prompts[:1], GenerationParams(max_tokens=min(8, args.max_tokens)))

@@ -121,14 +121,13 @@ def context_costs(
     lengths: Sequence[int],
     *,
     ring: int = RING,
-    kv_bits: int | None = None,
     widths: Sequence[int] = WIDTHS,
 ) -> list[ContextCost]:
     """Time rounds after texts of some lengths."""
     costs = []
     for length in lengths:
         fits = length + max(widths) <= model.config.max_position_embeddings
-        cache = make_cache(model.config, max_kv_size=None if fits else ring, kv_bits=kv_bits)
+        cache = make_cache(model.config, max_kv_size=None if fits else ring)
         decoder = Decoder(model, filled(cache, model, length))
         curve = cost_curve(verify_forward(decoder), widths, repeats=_REPEATS)
         costs.append(ContextCost(length, cache.describe(), cache.nbytes, curve.ms))
@@ -164,12 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mlxspec.bench.lengths", description=__doc__)
     parser.add_argument("--model")
     parser.add_argument("--lengths", default="1k,8k,32k,100k", help="of the text, in tokens")
-    parser.add_argument("--ring", type=int, default=RING, help=f"rows of a ring ({RING})")
-    parser.add_argument("--kv-bits", type=int, help="4 or 8")
     args = parser.parse_args(argv)
     try:
         model, lengths = load_model(args.model).own, counts(args.lengths, "--lengths")
-        print(as_text(context_costs(model, lengths, ring=args.ring, kv_bits=args.kv_bits)))
+        print(as_text(context_costs(model, lengths)))
     except (ValueError, MlxspecError) as error:
         parser.error(str(error))
     return 0

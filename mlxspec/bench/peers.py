@@ -20,14 +20,6 @@ from mlxspec.measure.trial import Trial, Watch
 from mlxspec.models import Model, TargetModel
 from mlxspec.params import GenerationParams
 
-INSTALL = {
-    "mlx-lm": "pip install mlx-lm",
-    "mlx-lm-draft": "pip install mlx-lm",
-    "mlx-dspark": "pip install mlx-dspark",
-    "mlx-dspark-plain": "pip install mlx-dspark",
-}
-"""The words of `--against`, and the command that installs each peer."""
-
 
 class PeerMissingError(MlxspecError):
     """The error for a peer that is not installed, or cannot run this model."""
@@ -129,7 +121,8 @@ def build_peer(name: str, context: DrafterContext) -> Arm:
     try:
         return _BUILDERS[name](name, context)
     except ImportError as error:
-        raise PeerMissingError(f"{name} is skipped ({error}): {INSTALL[name]}") from error
+        package = "mlx-dspark" if "dspark" in name else "mlx-lm"
+        raise PeerMissingError(f"{name} is skipped ({error}): pip install {package}") from error
     except (MlxspecError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise PeerMissingError(f"{name} is skipped: {reason}") from error

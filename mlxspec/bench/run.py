@@ -110,7 +110,7 @@ class Runner:
             texts.append(self.engine.tokenizer.decode(standard.tokens))
             for arm in waiting if case.temp == 0 else ():
                 reply = replies[arm.name][turn]
-                is_foreign = not (reply.is_own and standard.is_own)
+                is_foreign = not (reply.stats and standard.stats)  # which other projects lack
                 found = first_difference(
                     self.engine, prompt, reply.tokens, standard.tokens, is_foreign=is_foreign
                 )
@@ -137,13 +137,10 @@ _KEY = ("question_id", "digest", "temp", "repeat")
 
 
 def append_rows(path: Path, rows: Iterable[Row], setup: Setup) -> None:
-    """Append rows to a file, or raise `ValueError`."""
-    lines = [json.dumps(row_dict(row) | {"setup": dict(setup)}) + "\n" for row in rows]
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise ValueError(f"cannot write the rows to {path}: {error.strerror}") from error
+    """Append rows to a file."""
+    with path.open("a", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row_dict(row) | {"setup": dict(setup)}) + "\n")
 
 
 def read_rows(path: Path, plan: Plan, setup: Setup) -> list[Row]:

@@ -30,7 +30,7 @@ SAMPLING = SamplingParams(temperature=1.0)
 OTHER = -1  # marks the cell of all tokens without a cell of their own
 MOST_FORCED = 48  # tokens in a cell; a longer text ends there
 _NUM_OWN_CELLS, _NUM_FOLLOWED = 16, 3
-_ERROR_RATE = 1e-4  # of a run in which nothing is wrong; its tests share it (Bonferroni)
+ERROR_RATE = 1e-4  # of a run in which nothing is wrong; its tests share it (Bonferroni)
 
 Tokens = tuple[int, ...]
 
@@ -79,11 +79,6 @@ class DistributionCheck:
     drafted: int  # draft nodes
     accepted: int
     num_faults: int = 0  # samples in which the drafter failed
-
-
-def error_rate(num_checks: int) -> float:
-    """Return the p-value below which one of `num_checks` tests fails."""
-    return _ERROR_RATE / num_checks
 
 
 def joint_distribution(

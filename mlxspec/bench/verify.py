@@ -8,21 +8,12 @@ distribution, with the first cache (see `sampled.py`).
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
+from mlxspec.bench import sampled
 from mlxspec.bench.arms import PLAIN, Arm, drafters_here, make_drafter, own_arms
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.sampled import (
-    LENGTH,
-    MOST_FORCED,
-    Case,
-    DistributionCheck,
-    cases_of,
-    check_distribution,
-    draw,
-    sample_params,
-)
 from mlxspec.bench.setup import setup_of
 from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
 from mlxspec.budget import FixedBudget
@@ -104,7 +95,7 @@ def check(loaded: LoadedModel, plan: Plan, say: Say, progress: Progress) -> Chec
         setup=setup_of(contexts[0], plan.params(max(plan.num_nodes)), PLAIN),
         num_nodes=tuple(plan.num_nodes),
         caches=tuple(caches),
-        distributions=distributions,
+        distributions=tuple(distributions),
         notes=tuple(dict.fromkeys(notes)),
         grammar=_GRAMMARS[plan.grammar.kind] if plan.grammar else "",
     )
@@ -114,7 +105,7 @@ def _estimate(passed: float, checker: "Checker", num_caches: int, num_cases: int
     """Return how long the whole check takes, after `passed` seconds for all plain replies."""
     tokens = sum(len(case.plain) for case in checker.greedy_cases) or 1
     arms = 1 + len(checker.drafters)
-    samples = num_cases * checker.plan.num_samples * LENGTH
+    samples = num_cases * checker.plan.num_samples * sampled.LENGTH
     seconds = passed / tokens * arms * (num_caches * tokens + samples)
     text = f"{round(seconds / 60)} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
     return f"the whole check takes about {text}, at the speed of plain decoding"
@@ -166,7 +157,12 @@ class Checker:
     def greedy_cases(self) -> list[GreedyCase]:
         """The questions that leave room for a reply, with their plain replies."""
         plan, length = self.plan, self.context.engine.context_length
-        room = plan.max_tokens + LENGTH + (MOST_FORCED if plan.grammar else 0) + max(plan.num_nodes)
+        room = (
+            plan.max_tokens
+            + sampled.LENGTH
+            + (sampled.MOST_FORCED if plan.grammar else 0)
+            + max(plan.num_nodes)
+        )
         cases: list[GreedyCase] = []
         for question in self._progress(plan.questions, f"{self._cache}: {PLAIN}"):
             name = f"{question.category} {question.id}"
@@ -198,7 +194,7 @@ class Checker:
             agreements.append(check_replies(engine, arm, doing, drift.near_tie))
         return CacheCheck(self._cache, drift, tuple(agreements))
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[sampled.Case]:
         """Return the distributions to sample from, after prefixes of the plain replies."""
         prefixes = [
             (*found.prompt, *found.plain[:length])
@@ -207,28 +203,28 @@ class Checker:
             if length < len(found.plain)
         ]
         watched = self._progress(prefixes[:_MAX_PREFIXES], f"{self._cache}: exact distributions")
-        size = self.plan.num_samples
-        return cases_of(self.context.target, watched, self.plan.num_nodes, size, self._constraint)
+        nodes, size = self.plan.num_nodes, self.plan.num_samples
+        return sampled.cases_of(self.context.target, watched, nodes, size, self._constraint)
 
-    def check_distributions(self, cases: Sequence[Case]) -> tuple[DistributionCheck, ...]:
+    def check_distributions(self, cases: Sequence[sampled.Case]) -> list[sampled.DistributionCheck]:
         """Compare samples of plain decoding and of all drafters with the exact distribution."""
-        return tuple(
-            check_distribution(word, cases, self._draws(word)) for word in (PLAIN, *self.drafters)
-        )
+        words = (PLAIN, *self.drafters)
+        return [sampled.check_distribution(word, cases, self._draws(word)) for word in words]
 
-    def _draws(self, word: str) -> Callable[[Case], Iterator[Trial]]:
-        sample = partial(draw, self.context.engine, make_drafter(word, self.context))
+    def _draws(self, word: str) -> Callable[[sampled.Case], Iterator[Trial]]:
+        engine, drafter = self.context.engine, make_drafter(word, self.context)
 
-        def draws(case: Case) -> Iterator[Trial]:
+        def draws(case: sampled.Case) -> Iterator[Trial]:
             doing = f"samples: {word}, {case.num_nodes} nodes a round"
             for seed in self._progress(case.seeds, doing):
-                yield sample(case, seed, budget=self._budget, grammar=self.plan.grammar)
+                how: dict[str, Any] = {"budget": self._budget, "grammar": self.plan.grammar}
+                yield sampled.draw(engine, drafter, case, seed, **how)
 
         return draws
 
     def _constraint(self, prompt: Sequence[int]) -> Constraint | None:
         """Return the constraint after a prompt, from a newly compiled grammar."""
-        engine, params = self.context.engine, sample_params(self.plan.grammar)
+        engine, params = self.context.engine, sampled.sample_params(self.plan.grammar)
         job = Job(0, list(prompt), params, matcher=self._grammars.matchers(params.grammar))
         return Continuation(job, self.context.target, engine.tokenizer).constrain()
 

@@ -3,12 +3,11 @@
 The size of a near-tie is measured, not assumed: if nothing drifts, no difference is excused.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from mlxspec.bench.sampled import LENGTH, SAMPLING, DistributionCheck, error_rate
+from mlxspec.bench.sampled import ERROR_RATE, LENGTH, SAMPLING, DistributionCheck
 from mlxspec.bench.setup import Setup, setup_lines
 from mlxspec.measure.drift import Drift
 from mlxspec.measure.tables import table
@@ -92,7 +91,7 @@ class CheckResult:
     @property
     def least_p_value(self) -> float:
         """The p-value below which samples have another distribution."""
-        return error_rate(len(self.distributions))
+        return ERROR_RATE / len(self.distributions)
 
     @property
     def is_off(self) -> list[str]:
@@ -101,11 +100,30 @@ class CheckResult:
 
     @property
     def verdict(self) -> Verdict:
-        return self._judged[0]
+        if self._reasons:
+            return "not lossless"
+        is_zero = all(cache.drift.is_zero for cache in self.caches)
+        return "bit-identical" if is_zero and not self._partings else "near-ties"
 
     @property
     def verdict_text(self) -> str:
-        return self._judged[1]
+        """The verdict in one sentence."""
+        if self._reasons:
+            return f"not lossless: {'; '.join(self._reasons)}"
+        total = sum(found.num_replies for _, found in self._agreements)
+        sampled = "sampled ones have the model's distribution"
+        if self.verdict == "bit-identical":
+            return (
+                f"bit-identical: all {total} greedy replies are those of plain decoding, no logit "
+                f"depends on the other rows of its forward; {sampled}"
+            )
+        if self._partings:
+            most = max(parting.difference.gap or 0.0 for parting in self._partings)
+            met = f": {len(self._partings)} of {total} greedy replies differ at one"
+        else:
+            most = max(cache.drift.near_tie for cache in self.caches)
+            met = f", where rounding could decide: none of {total} greedy replies met one"
+        return f"identical up to near-ties of at most {most:.2g} (logits){met}; {sampled}"
 
     @property
     def faults(self) -> list[str]:
@@ -132,49 +150,29 @@ class CheckResult:
     def _off(self) -> list[DistributionCheck]:
         return [each for each in self.distributions if each.fit.p_value < self.least_p_value]
 
-    @cached_property
-    def _judged(self) -> tuple[Verdict, str]:
-        reasons = [*self._greedy_reasons(), *self._sampled_reasons()]
-        if reasons:
-            return "not lossless", f"not lossless: {'; '.join(reasons)}"
-        num_replies = sum(found.num_replies for _, found in self._agreements)
-        partings = [parting for _, found in self._agreements for parting in found.partings]
-        sampled = "sampled ones have the model's distribution"
-        if partings:
-            most = max(parting.difference.gap or 0.0 for parting in partings)
-            return "near-ties", (
-                f"identical up to near-ties of at most {most:.2g} (logits): {len(partings)} of "
-                f"{num_replies} greedy replies differ at one; {sampled}"
-            )
-        if all(cache.drift.is_zero for cache in self.caches):
-            return "bit-identical", (
-                f"bit-identical: all {num_replies} greedy replies are those of plain decoding, no "
-                f"logit depends on the other rows of its forward; {sampled}"
-            )
-        most = max(cache.drift.near_tie for cache in self.caches)
-        return "near-ties", (
-            f"identical up to near-ties of at most {most:.2g} (logits), where rounding could "
-            f"decide: none of {num_replies} greedy replies met one; {sampled}"
-        )
+    @property
+    def _partings(self) -> list[Parting]:
+        return [parting for _, found in self._agreements for parting in found.partings]
 
-    def _greedy_reasons(self) -> Iterator[str]:
+    @cached_property
+    def _reasons(self) -> list[str]:
+        """What shows that speculation is not lossless."""
+        reasons = []
         for cache, found in self._agreements:
             gaps = [each.gap for each in found.mistakes if each.gap is not None]
             where = "where one of the two replies ends"
             if gaps:
                 where = f"at gaps of up to {max(gaps):.2g} (logits) that no rounding explains"
             if found.mistakes:
-                yield (
+                reasons.append(
                     f"{found.drafter} differs from plain decoding in {len(found.mistakes)} of "
                     f"{found.num_replies} greedy replies, cache {cache.cache}, {where}"
                 )
-
-    def _sampled_reasons(self) -> Iterator[str]:
-        for check in self._off:
-            yield (
-                f"{check.drafter} samples from another distribution than the model's (p = "
-                f"{check.fit.p_value:.1g}, at least {self.least_p_value:.1g} is allowed)"
-            )
+        return reasons + [
+            f"{check.drafter} samples from another distribution than the model's (p = "
+            f"{check.fit.p_value:.1g}, at least {self.least_p_value:.1g} is allowed)"
+            for check in self._off
+        ]
 
 
 def text(result: CheckResult) -> str:

@@ -13,6 +13,7 @@ from mlx_lm.generate import GenerationResponse as TheirResponse
 from mlxspec.budget import FixedBudget
 from mlxspec.compat.engines import draft_model_drafter, engine_of
 from mlxspec.compat.options import StepOptions, known_ends, most_tokens
+from mlxspec.compat.prompt_cache import cached_tokens
 from mlxspec.compat.tokenizer import tokens_of, wrap
 from mlxspec.device import memory
 from mlxspec.drafters.base import Drafter
@@ -60,7 +61,7 @@ def _steps(
     """
     tell = options.prompt_progress_callback or say_nothing
     tell(0, len(prompt))
-    parts, text = options.prompt_cache or [], [*options.cached, *prompt]
+    parts, text = options.prompt_cache or [], [*cached_tokens(options.prompt_cache), *prompt]
     num_cached, known = len(text) - len(prompt), known_ends(engine, ends)
     left, prompt_s = most_tokens(engine, max_tokens, len(text)), 0.0
     for part in parts:

@@ -82,17 +82,12 @@ class StepOptions:
             ignore_eos=ignores_eos,
         )
 
-    @property
-    def cached(self) -> list[int]:
-        """The text before the prompt."""
-        return cached_tokens(self.prompt_cache)
-
     def engine_for(self, engine: Engine, num_prompt: int, max_tokens: int) -> Engine:
         """Return the engine with the cache that a call needs, which may be the given one.
 
         A different engine has the same model, and the prompt cache keeps it for its next call.
         """
-        num_tokens = len(self.cached) + num_prompt
+        num_tokens = len(cached_tokens(self.prompt_cache)) + num_prompt
         num_tokens += most_tokens(engine, max_tokens, num_tokens)
         part = self.prompt_cache[0] if self.prompt_cache else PromptCache()
         wanted = self._max_size(engine, part), self._packing(engine, num_tokens)

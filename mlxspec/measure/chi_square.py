@@ -74,10 +74,7 @@ def survival(chi_square: float, freedom: int) -> float:
     half = chi_square / 2
     offset = (freedom % 2) / 2
     tail = math.erfc(math.sqrt(half)) if offset else 0.0
-    powers = (offset + i for i in range(freedom // 2))
-    # in logarithms, because the powers of a large chi-square would overflow
-    return min(1.0, tail + sum(_poisson(power, half) for power in powers))
-
-
-def _poisson(power: float, half: float) -> float:
-    return math.exp(power * math.log(half) - half - math.lgamma(power + 1))
+    for power in (offset + i for i in range(freedom // 2)):
+        # in logarithms, because the powers of a large chi-square would overflow
+        tail += math.exp(power * math.log(half) - half - math.lgamma(power + 1))
+    return min(1.0, tail)

@@ -4,7 +4,7 @@ Two greedy replies may differ at a near-tie. The target's logits of the row alon
 from a mistake; its size is measured at the same position (see `drift.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -123,9 +123,14 @@ def prove(
         )
     if not reply:
         raise ValueError("the reply is empty: there is nothing to compare")
-    num_same = num_kept
-    plainly = replace(params, max_tokens=len(reply))
-    for token in _plain_tokens(engine, prompt, reply[:num_kept], plainly, should_stop):
+    with device_turn():
+        engine.target.reset()
+    plainly, kept, num_same = replace(params, max_tokens=len(reply)), reply[:num_kept], num_kept
+    events = engine.generate(
+        prompt, plainly, drafter=NoDrafter(), kept=kept, should_stop=should_stop
+    )
+    emitted = (event.emit for event in events if isinstance(event, PlainDecoded | DraftVerified))
+    for token in (one.token for tokens in emitted for one in tokens):
         if token != reply[num_same]:
             same, pair = reply[:num_same], (reply[num_same], token)
             found = difference_at(engine, prompt, same, pair, params.sampling)
@@ -133,23 +138,6 @@ def prove(
         num_same += 1
         on_progress(num_same, len(reply))
     return Proof(len(reply), num_same)
-
-
-def _plain_tokens(
-    engine: Engine,
-    prompt: Sequence[int],
-    kept: Sequence[int],
-    params: GenerationParams,
-    should_stop: Callable[[], bool],
-) -> Iterator[int]:
-    with device_turn():
-        engine.target.reset()
-    events = engine.generate(
-        prompt, params, drafter=NoDrafter(), kept=kept, should_stop=should_stop
-    )
-    for event in events:
-        if isinstance(event, PlainDecoded | DraftVerified):
-            yield from (token.token for token in event.emit)
 
 
 def _step_of(logits: mx.array) -> float:

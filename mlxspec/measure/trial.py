@@ -52,10 +52,6 @@ class Trial:
     fault: str = ""  # the drafter's error
 
     @property
-    def is_own(self) -> bool:
-        return bool(self.stats)
-
-    @property
     def later_tokens(self) -> int:
         """Tokens that came after the first ones, in `seconds`."""
         return len(self.tokens) - self.first_tokens

@@ -87,8 +87,11 @@ def missing_shards(
     order = sorted(range(len(conversations)), key=lambda i: conversations[i].digest)
     shards: list[tuple[str, list[int]]] = []
     for kind in ("heldout", "train"):
-        paths = shard_paths(folder, kind)
-        done = {digest for path in paths for digest in _digests(path)}
+        paths, done = shard_paths(folder, kind), set[bytes]()
+        for path in paths:
+            arrays, spans = _read_arrays(path)
+            tokens = np.array(arrays["tokens"])
+            done.update(digest_of(tokens[start:end]) for start, end in spans)
         waiting = [
             index
             for index in order
@@ -184,12 +187,6 @@ def read_shard(path: Path) -> Iterator[Features]:
             host["top_tokens"][start:end].astype(np.int32),
             host["top_probs"][start:end],
         )
-
-
-def _digests(path: Path) -> list[bytes]:
-    arrays, spans = _read_arrays(path)
-    tokens = np.array(arrays["tokens"])
-    return [digest_of(tokens[start:end]) for start, end in spans]
 
 
 def written_counts(path: Path, vocab_size: int) -> NDArray[np.int64]:

@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from mlxspec.errors import MlxspecError
-from mlxspec.params.checks import choice, real, text, whole, wrong_type
+from mlxspec.params.checks import real, text, whole, wrong_type
 from mlxspec.params.setting import Range, check_fields, number, setting, whole_number
 from mlxspec.text_files import NotTextError, read_text
 
@@ -77,16 +77,13 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a recipe; types are int, float, int or None, or a `Literal`."""
+    """Return the options of a recipe; types are int, float, and int or None."""
     checked: dict[str, Any] = {}
     for name, value in recipe.options.items():
         if name not in types:
             raise ValueError(f"{recipe.kind!r} has no option {name!r}; it takes {', '.join(types)}")
-        kind, title = types[name], f"the option {name} of the recipe"
-        if get_origin(kind) is Literal:
-            checked[name] = choice(title, value, get_args(kind))
-        elif kind is float:
-            checked[name] = real(title, value, "0 or more", lambda n: n >= 0)
-        else:
-            checked[name] = whole(title, value)
+        title, is_float = f"the option {name} of the recipe", types[name] is float
+        checked[name] = (
+            real(title, value, "0 or more", lambda n: n >= 0) if is_float else whole(title, value)
+        )
     return checked

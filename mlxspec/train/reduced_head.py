@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from mlxspec.device.ops import exp
+from mlxspec.device.exponential import exp
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.models import TargetModel
 

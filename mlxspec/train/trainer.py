@@ -54,7 +54,7 @@ def train(
     folder: Path,
     report: Report = lambda progress: None,
 ) -> Progress:
-    """Train, or continue an interrupted run of the same recipe, with checkpoints in `folder`.
+    """Train, or continue the interrupted run of this recipe whose checkpoints are in `folder`.
 
     At the end, the network has the weights with the best mean acceptance length on held-out text.
     """
@@ -167,10 +167,7 @@ class _Run:
 
     def save(self) -> None:
         state = {f"optimizer.{k}": v for k, v in flat(self._optimizer.state).items()}
-        metadata = {
-            "progress": json.dumps(asdict(self.progress)),
-            "recipe": json.dumps(asdict(self.recipe), sort_keys=True),
-        }
+        metadata = {"progress": json.dumps(asdict(self.progress))}
         arrays = {**self._weights(), **state}
         write_safetensors(self.folder / "checkpoint.safetensors", arrays, metadata)
 
@@ -181,14 +178,9 @@ class _Run:
             return
         arrays, metadata = read_safetensors(path)
         try:
-            recipe = json.loads(metadata["recipe"])
             progress = Progress(**json.loads(metadata["progress"]))
         except (KeyError, TypeError, ValueError) as error:
             raise MlxspecError(f"{path} is not a checkpoint of training: delete it") from error
-        if recipe != json.loads(json.dumps(asdict(self.recipe))):
-            raise MlxspecError(
-                f"{self.folder} holds the checkpoint of another recipe: give another folder"
-            )
         self._load(path, arrays)
         state = [(k[10:], v) for k, v in arrays.items() if k.startswith("optimizer.")]
         self._optimizer.state = tree_unflatten(state)

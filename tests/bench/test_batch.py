@@ -33,7 +33,7 @@ def context(folder, tmp_path, monkeypatch):
 
 
 def test_all_arms_write_the_same(context):
-    arms = make_arms(context, rows_per_round=16) | {"mlx-lm": mlx_lm_arm(context)}
+    arms = make_arms(context) | {"mlx-lm": mlx_lm_arm(context)}
     speeds = measure(context, arms, own_prompts(context, 3), PARAMS, repeats=2)
     names = ["one by one, none", "one by one, pool", "batch, none", "batch, pool", "mlx-lm"]
     assert [speed.arm for speed in speeds] == names
@@ -42,7 +42,7 @@ def test_all_arms_write_the_same(context):
 
 
 def test_an_arm_that_writes_something_else_is_told(context):
-    (name, write), *_ = make_arms(context, ["none"], rows_per_round=1).items()
+    (name, write), *_ = make_arms(context, ["none"]).items()
 
     def wrong(prompts, params):
         first, *others = write(prompts, params)

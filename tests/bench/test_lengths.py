@@ -26,14 +26,6 @@ def test_texts_beyond_the_positions_of_the_model_get_a_ring():
     assert len(as_text(costs).splitlines()) == 3
 
 
-def test_the_same_cache_in_fewer_bits_takes_less():
-    sizes = [
-        context_costs(MODEL, [300], kv_bits=bits, widths=(1,))[0].cache_bytes
-        for bits in (None, 8, 4)
-    ]
-    assert sizes[0] > sizes[1] > sizes[2]
-
-
 def test_reads_lengths():
     assert counts("1k,8000, 100K", "--lengths") == [1024, 8000, 102_400]
 

@@ -3,7 +3,6 @@
 import inspect
 import tomllib
 from dataclasses import fields
-from typing import Literal
 
 import pytest
 
@@ -73,11 +72,11 @@ def test_a_number_out_of_range_is_refused(name, value):
         Recipe("medusa", **{name: value})
 
 
-TYPES = {"depths": int, "decay": float, "width": int | None, "labels": Literal["law", "token"]}
+TYPES = {"depths": int, "decay": float, "width": int | None}
 
 
 def test_options_become_arguments_of_the_objective():
-    options = {"depths": 2, "decay": 1, "width": 3, "labels": "token"}
+    options = {"depths": 2, "decay": 1, "width": 3}
     checked = checked_options(Recipe("eagle3", options=options), TYPES)
     assert checked == options
     assert isinstance(checked["decay"], float)
@@ -86,13 +85,12 @@ def test_options_become_arguments_of_the_objective():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"depth": 2}, "'depth'; it takes depths, decay, width, labels"),
+        ({"depth": 2}, "'depth'; it takes depths, decay, width"),
         ({"depths": "two"}, "depths"),
         ({"depths": True}, "depths"),
         ({"width": 0.5}, "width"),
         ({"width": -1}, "width"),
         ({"decay": float("nan")}, "decay"),
-        ({"labels": "laws"}, "law, token"),
     ],
 )
 def test_says_what_is_wrong_with_an_option(options, message):

@@ -3,16 +3,8 @@
 from collections.abc import Iterator
 from itertools import chain, count, cycle, islice
 
-from mlxspec.trace.events import (
-    DraftNode,
-    DraftProposed,
-    DraftVerified,
-    EmittedToken,
-    Event,
-    GenerationFinished,
-    GenerationStarted,
-    TurnStarted,
-)
+from mlxspec.trace import events
+from mlxspec.trace.events import Event
 from mlxspec_app.conversation.events import AnyEvent, SessionReady
 from mlxspec_app.conversation.orders import ReadOnly
 from mlxspec_app.conversation.state import ChatState
@@ -42,25 +34,25 @@ def rounds_of(kind: str) -> Iterator[list[Event]]:
     for r in count(1):
         texts = list(islice(tokens, TOKENS_PER_ROUND))
         drafted = enumerate([*texts[:-1], " or", " else"])
-        nodes = tuple(DraftNode(n + 1, n, n, text, 0.8, "suffix") for n, text in drafted)
-        emit = [EmittedToken(n, text, "accepted", 0.9, 0.8) for n, text in enumerate(texts)]
-        emit[-1] = EmittedToken(len(texts) - 1, texts[-1], "corrected", 0.7)
+        nodes = tuple(events.DraftNode(n + 1, n, n, text, 0.8, "suffix") for n, text in drafted)
+        emit = [events.EmittedToken(n, text, "accepted", 0.9, 0.8) for n, text in enumerate(texts)]
+        emit[-1] = events.EmittedToken(len(texts) - 1, texts[-1], "corrected", 0.7)
         path = tuple(range(1, len(texts)))
         yield [
-            DraftProposed(r, 0.02 * r, 0, nodes, 2.0),
-            DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, 2, 4 * r),
+            events.DraftProposed(r, 0.02 * r, 0, nodes, 2.0),
+            events.DraftVerified(r, 0.02 * r + 0.02, path, tuple(emit), 18.0, 2, 4 * r),
         ]
 
 
 def conversation(num_messages: int) -> list[Event]:
     """Return the events of a finished conversation: questions and replies in turn."""
-    events: list[Event] = []
+    told: list[Event] = []
     for number in range(num_messages // 2):
-        events.append(TurnStarted("user", f"Question {number}: how does it work?"))
-        events.append(GenerationStarted("target", "drafter", context_length=1 << 17))
-        events += chain.from_iterable(islice(rounds_of("prose"), _ROUNDS_ABOVE))
-        events.append(GenerationFinished(1.0, "stop"))
-    return events
+        told.append(events.TurnStarted("user", f"Question {number}: how does it work?"))
+        told.append(events.GenerationStarted("target", "drafter", context_length=1 << 17))
+        told += chain.from_iterable(islice(rounds_of("prose"), _ROUNDS_ABOVE))
+        told.append(events.GenerationFinished(1.0, "stop"))
+    return told
 
 
 class FedSession(ReadOnly):

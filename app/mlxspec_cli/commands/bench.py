@@ -16,16 +16,8 @@ from typing import Any
 from tqdm import tqdm
 
 from mlxspec.api import load_target
-from mlxspec.bench import report
-from mlxspec.bench.arms import (
-    PLAIN,
-    Arm,
-    check_arms,
-    make_drafter,
-    own_arms,
-    plain_arm,
-    predicted_arms,
-)
+from mlxspec.bench import arms, report
+from mlxspec.bench.arms import PLAIN, Arm
 from mlxspec.bench.lengths import context_table, counts, measure_context
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
 from mlxspec.bench.prompts import Question, choose_questions, read_questions, read_schemas
@@ -52,7 +44,7 @@ def run(args: Namespace) -> int:
     """Measure, and print the report."""
     plan = _plan(args)
     own, peers = words_of(args.arms), words_of(args.against)
-    check_arms(own)
+    arms.check_arms(own)
     check_peers(peers)
     lengths = counts(args.context, "--context") if args.context else []
     options = load_options(args)
@@ -66,18 +58,18 @@ def run(args: Namespace) -> int:
     notes: list[str] = []
     drafting = [name for name in own if name != PLAIN]
     if args.predictions:
-        arms = predicted_arms(drafting, context, budget)
+        chosen = arms.predicted_arms(drafting, context, budget)
     elif args.structured:
-        arms = [plain_arm(context), *own_arms(drafting, context, budget)]
+        chosen = [arms.plain_arm(context), *arms.own_arms(drafting, context, budget)]
     else:
-        arms = [*own_arms(own, context, budget)]
+        chosen = [*arms.own_arms(own, context, budget)]
         for name in peers:
             try:
-                arms.append(build_peer(name, context))
+                chosen.append(build_peer(name, context))
             except PeerMissingError as error:
                 notes.append(str(error))
                 say(str(error))
-    return _compare(args, plan, context, arms, budget, notes)
+    return _compare(args, plan, context, chosen, budget, notes)
 
 
 def _compare(
@@ -151,7 +143,7 @@ def _profile(args: Namespace, context: DrafterContext, own: list[str], plan: Pla
     params = replace(first.params(plan.params), ignore_eos=True)
     prompt = prompt_tokens(engine, plan.questions[0].turns[0])
     for _ in range(2):  # the first one warms up
-        rounds = profile_rounds(engine, make_drafter(name, context), prompt, params)
+        rounds = profile_rounds(engine, arms.make_drafter(name, context), prompt, params)
     return _print(
         args, {"setup": setup_of(context, params, name), "rounds": rounds}, round_table(rounds)
     )

@@ -14,16 +14,8 @@ from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
 from mlxspec.text_files import NotTextError, decoded
-from mlxspec.trace.events import (
-    DrafterFailed,
-    DraftVerified,
-    Event,
-    GenerationFinished,
-    GenerationStarted,
-    PlainDecoded,
-    PrefillProgress,
-    text_of,
-)
+from mlxspec.trace import events
+from mlxspec.trace.events import Event, text_of
 from mlxspec.trace.file import TraceWriter
 from mlxspec.trace.reply_text import ReplyText
 from mlxspec_cli.arguments import generation_params, options, read_file
@@ -47,12 +39,12 @@ def run(args: Namespace) -> int:
     prepared = api.prepare(args.model or None, options(args), say=say)
     printer, engine = _Printer(prepared.choice, as_json=args.json), prepared.engine
     if args.raw or not engine.tokenizer.has_chat_template:
-        events = engine.generate(prompt, params)
+        reply = engine.generate(prompt, params)
     else:
-        events = Conversation(engine, args.system, say=say).reply(prompt, params)
+        reply = Conversation(engine, args.system, say=say).reply(prompt, params)
     with ExitStack() as stack:
         trace = stack.enter_context(TraceWriter(args.trace)) if args.trace else None
-        for event in events:
+        for event in reply:
             if trace:
                 trace.write(event)
             printer.show(event)
@@ -97,21 +89,21 @@ class _Printer:
     def __init__(self, choice: Choice, *, as_json: bool) -> None:
         self._choice, self._as_json = choice, as_json
         self._tokens, self._text = list[int](), ReplyText()
-        self._started: GenerationStarted | None = None
+        self._started: events.GenerationStarted | None = None
         self._bar: tqdm[None] | None = None
 
     def show(self, event: Event) -> None:
         match event:
-            case GenerationStarted():
+            case events.GenerationStarted():
                 self._started = event
-            case PrefillProgress():
+            case events.PrefillProgress():
                 self._show_prefill(event.done, event.total)
-            case DraftVerified() | PlainDecoded():
+            case events.DraftVerified() | events.PlainDecoded():
                 self._tokens += [token.token for token in event.emit]
                 self._write(event)
-            case DrafterFailed():
+            case events.DrafterFailed():
                 tell_drafter_failure(event)
-            case GenerationFinished():
+            case events.GenerationFinished():
                 self._finish(event)
 
     def _show_prefill(self, done: int, total: int) -> None:
@@ -129,7 +121,7 @@ class _Printer:
         if not self._as_json:
             print(for_output(text_of(event)), end="", flush=True)
 
-    def _finish(self, event: GenerationFinished) -> None:
+    def _finish(self, event: events.GenerationFinished) -> None:
         self._write(event)
         assert self._started is not None
         about = self._started

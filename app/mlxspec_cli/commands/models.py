@@ -50,7 +50,11 @@ def _model_text(model: ModelEntry) -> str:
     if not model.packing:
         return f"{name}  {model.size_gb:.2f} GB\n{_wrapped('cannot run: ' + model.problem)}"
     memory = usable_gb()
-    state = f"cannot chat: {model.problem}" if model.problem else _fit(model, memory)
+    state = {"fits": "ready", "tight": "ready, a tight fit"}.get(
+        model.fit_in(memory), "does not fit"
+    )
+    if model.problem:
+        state = f"cannot chat: {model.problem}"
     context = f"context {model.context_length:,}, " if model.context_length else ""
     bound = "at most " if model.is_bound else ""
     rows = (
@@ -75,12 +79,6 @@ def _offer_text(offer: ModelEntry) -> str:
     digits = 0 if speed >= _EXACT_BELOW else 1
     facts = f"{offer.licence}; {fit}; about {speed:.{digits}f} tokens/s without drafts"
     return f"{offer.source}  {offer.size_gb:.2f} GB to download\n{_wrapped(facts)}"
-
-
-def _fit(model: ModelEntry, memory_gb: float) -> str:
-    return {"fits": "ready", "tight": "ready, a tight fit"}.get(
-        model.fit_in(memory_gb), "does not fit"
-    )
 
 
 def _drafter_text(entry: DrafterEntry) -> str:

@@ -24,7 +24,7 @@ from mlxspec.measure.tables import as_json
 from mlxspec.params import Options
 from mlxspec.train.data.corpus import DataSettings, load_corpus
 from mlxspec.train.data.making import DataProgress, estimate_memory, make_corpus
-from mlxspec.train.evaluate import Settings, as_table, evaluate, heldout_prompts
+from mlxspec.train.evaluate import as_table, evaluate, heldout_prompts
 from mlxspec.train.features import missing_shards, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
 from mlxspec.train.methods.table import build_table, observe
@@ -126,7 +126,7 @@ def _head(args: Namespace, loaded: LoadedModel, root: Path) -> None:
 
 
 def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
-    prepared = prepare_loaded(loaded, Options(args.drafter), say=say)
+    prepared = prepare_loaded(loaded, Options(args.drafter, branching=args.branching), say=say)
     vocab_size = prepared.engine.target.vocab_size
     conversations = load_corpus(args.corpus or root / "corpus", vocab_size)
     prompts = heldout_prompts(conversations, args.answers)
@@ -135,7 +135,6 @@ def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
             "the corpus holds no greedy answer that was held out: make more of it with `mlxspec "
             "train data`"
         )
-    settings = Settings(args.nodes, args.temps, args.shapes, args.max_tokens)
     with tqdm(desc="answering", disable=None) as bar:
 
         def show(done: int, total: int) -> None:
@@ -143,7 +142,13 @@ def _eval(args: Namespace, loaded: LoadedModel, root: Path) -> None:
             bar.update(done - bar.n)
 
         results = evaluate(
-            prepared.engine, prepared.make_drafter, prompts, settings, on_progress=show
+            prepared.engine,
+            prepared.make_drafter,
+            prompts,
+            num_draft_tokens=args.nodes,
+            temperatures=args.temps,
+            max_tokens=args.max_tokens,
+            on_progress=show,
         )
     figures = {"drafter": prepared.choice.drafter, "figures": as_json(results)}
     print(json.dumps(figures) if args.json else as_table(results))

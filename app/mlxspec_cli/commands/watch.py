@@ -6,17 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from mlxspec.trace.events import text_of
 from mlxspec_app.playback.race import Race, Track
-from mlxspec_app.sessions.servers import (
-    EventsLost,
-    FeedItem,
-    ReplyEvent,
-    ServerAddress,
-    ServerFeed,
-    StreamBroken,
-    ask_chat,
-    read_aside,
-    run_twice,
-)
+from mlxspec_app.sessions import servers
 from mlxspec_app.sessions.watching import Watched
 from mlxspec_cli.commands.race import show_race
 from mlxspec_cli.output import can_draw, for_output, say, summary_line
@@ -24,16 +14,16 @@ from mlxspec_cli.output import can_draw, for_output, say, summary_line
 
 def run(args: Namespace) -> int:
     """Watch until the user quits."""
-    server = ServerAddress(args.url, args.api_key)
+    server = servers.ServerAddress(args.url, args.api_key)
     _check(args)
     if args.race is not None:
-        plain, drafted = run_twice(server, args.race, args.model, say)
+        plain, drafted = servers.run_twice(server, args.race, args.model, say)
         race = Race([Track("A", plain), Track("B", drafted)], time.monotonic)
         return show_race(race, is_plain=args.plain)
-    feed = ServerFeed(server)
+    feed = servers.ServerFeed(server)
     feed.open()  # a wrong address is an error before the screen opens
     if args.ask is not None:  # after the feed is open, so that no event is missed
-        read_aside(ask_chat(server, args.ask, args.model))
+        servers.read_aside(servers.ask_chat(server, args.ask, args.model))
     items = feed.items()
     if not args.plain and can_draw():
         from mlxspec_app.run import run_watch
@@ -58,17 +48,17 @@ def _check(args: Namespace) -> None:
             raise ValueError(f"{name} wants a prompt; got an empty text")
 
 
-def plain_lines(items: Iterable[FeedItem]) -> Iterator[str]:
+def plain_lines(items: Iterable[servers.FeedItem]) -> Iterator[str]:
     """Yield each finished reply, its figures, and an empty line; errors go to standard error."""
     running: dict[str, Watched] = {}
     for item in items:
         match item:
-            case StreamBroken(why):
+            case servers.StreamBroken(why):
                 say(f"{why}; trying again")
                 running.clear()
-            case EventsLost(count):
+            case servers.EventsLost(count):
                 say(f"{count} events were lost: the replies that run have gaps")
-            case ReplyEvent(model, name, event):
+            case servers.ReplyEvent(model, name, event):
                 reply = running.setdefault(name, Watched(name, model))
                 reply.add(event)
                 if reply.is_over:

@@ -79,8 +79,6 @@ def _load_shard(path: Path, vocab_size: int) -> list[Conversation]:
     tokens, mask, heldout = (
         np.array(lazy[name]) for name in ("tokens", "assistant_mask", "heldout")
     )
-    if len(heldout) != len(spans):
-        raise MlxspecError(f"{path} is a damaged corpus: its offsets do not fit its tokens")
     strange = tokens[(tokens < 0) | (tokens >= vocab_size)]
     if len(strange):
         raise MlxspecError(
@@ -99,7 +97,7 @@ def read_texts(
 ) -> tuple[dict[str, mx.array], list[tuple[int, int]]]:
     """Return the lazy arrays of a file of texts, and where each text starts and ends.
 
-    The first two of `rows`, the arrays with one row a token, and all of `others` are integers.
+    The first two of `rows`, which have one row a token, and `others`, one row a text, are integers.
     """
     arrays, _ = read_safetensors(path)
     for name in (*rows, "offsets", *others):
@@ -111,7 +109,8 @@ def read_texts(
     offsets = np.array(arrays["offsets"]).astype(np.int64)
     lengths = {arrays[name].shape[0] for name in rows}
     ends_match = len(offsets) and offsets[0] == 0 and lengths == {offsets[-1]}
-    if not ends_match or (np.diff(offsets) < 1).any():
+    texts_match = all(len(arrays[name]) + 1 == len(offsets) for name in others)
+    if not (ends_match and texts_match) or (np.diff(offsets) < 1).any():
         raise MlxspecError(
             f"{path} is a damaged {kind}: its offsets do not fit its tokens; make it again"
         )
@@ -194,12 +193,8 @@ def _description(loaded: LoadedModel, settings: DataSettings) -> Mapping[str, An
     """Return everything that determines the content of a shard, in types of JSON."""
     own = asdict(settings)
     del own["num_tokens"]  # more tokens only add shards
-    try:
-        given = None if settings.prompts is None else Path(settings.prompts).read_bytes()
-    except OSError as error:
-        raise MlxspecError(
-            f"the prompt file {settings.prompts} cannot be read ({error})"
-        ) from error
+    # the content of the file counts, not its path
+    given = settings.prompts and hashlib.sha256(Path(settings.prompts).read_bytes()).hexdigest()
     return {
         "target": loaded.name,
         "weights": loaded.weights,
@@ -207,6 +202,5 @@ def _description(loaded: LoadedModel, settings: DataSettings) -> Mapping[str, An
         "tokenizer": loaded.tokenizer.fingerprint,
         **own,
         "temperatures": list(settings.temperatures),
-        # the content of the file counts, not its path
-        "prompts": None if given is None else hashlib.sha256(given).hexdigest(),
+        "prompts": given,
     }

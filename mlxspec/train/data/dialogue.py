@@ -48,19 +48,14 @@ def has_periodic_tail(tokens: Sequence[int]) -> bool:
     return any(tail[period:] == tail[:-period] for period in range(1, MAX_PERIOD + 1))
 
 
-def distinct_share(tokens: Sequence[int]) -> float:
-    """Return distinct 4-grams / all 4-grams; 1 if there are none."""
-    grams = list(zip(*(tokens[start:] for start in range(_N)), strict=False))
-    return len(set(grams)) / len(grams) if grams else 1.0
-
-
 def check_reply(tokens: Sequence[int], special: frozenset[int]) -> None:
     """Raise `DroppedError` if a reply, without its end, is empty, loops or has a special token."""
     if not tokens:
         raise DroppedError("empty")
     if not special.isdisjoint(tokens):
         raise DroppedError("special token")
-    if has_periodic_tail(tokens) or distinct_share(tokens) < MIN_DISTINCT:
+    grams = list(zip(*(tokens[start:] for start in range(_N)), strict=False))
+    if has_periodic_tail(tokens) or len(set(grams)) < MIN_DISTINCT * len(grams):
         raise DroppedError("loop")
 
 
@@ -162,8 +157,10 @@ class DialogueWriter:
         prompt = self._added(transcript, full)
         before = [*transcript.tokens, *prompt]
         self._check_room(len(before) + self._settings.max_answer_tokens)
-        kind, temperature = self._draw_temperature(rng)
-        limit = self._settings.max_answer_tokens
+        limit, kind, temperature = self._settings.max_answer_tokens, GREEDY, 0.0
+        if rng.random() >= self._settings.greedy_share:
+            index = int(rng.integers(len(self._settings.temperatures)))
+            kind, temperature = GREEDY + 1 + index, self._settings.temperatures[index]
         reply = yield Request(before, limit, temperature, _seed(rng), self._is_over)
         is_ended = reply[-1] in self._eos
         body = reply[:-1] if is_ended else reply
@@ -174,13 +171,6 @@ class DialogueWriter:
         transcript.tokens = [*before, *reply]
         transcript.mask += [0] * len(prompt) + [kind] * len(reply)
         return is_ended
-
-    def _draw_temperature(self, rng: np.random.Generator) -> tuple[int, float]:
-        """Return an answer's number in the mask, and its temperature."""
-        if rng.random() < self._settings.greedy_share:
-            return GREEDY, 0.0
-        index = int(rng.integers(len(self._settings.temperatures)))
-        return GREEDY + 1 + index, self._settings.temperatures[index]
 
     def _added(self, transcript: _Transcript, full: str) -> list[int]:
         """Return the tokens of what the template adds to the conversation so far."""

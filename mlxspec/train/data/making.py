@@ -14,16 +14,9 @@ import numpy as np
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
+from mlxspec.train.data import corpus
 from mlxspec.train.data.batched import Task, run_tasks
-from mlxspec.train.data.corpus import (
-    Conversation,
-    DataSettings,
-    claim_folder,
-    digest_of,
-    load_corpus,
-    save_corpus,
-    shard_path,
-)
+from mlxspec.train.data.corpus import Conversation, DataSettings
 from mlxspec.train.data.dialogue import DialogueWriter, Fault
 from mlxspec.train.data.prompts import find_user_frame, read_prompts
 
@@ -51,14 +44,14 @@ def make_corpus(
     """Write a corpus, or the missing shards of one that was interrupted or must grow."""
     out = Path(out)
     maker = _Maker(loaded, settings, on_progress)
-    claim_folder(out, loaded, settings)
+    corpus.claim_folder(out, loaded, settings)
     shard = 0
     while maker.progress.num_tokens < settings.num_tokens:
-        path = shard_path(out, shard)
+        path = corpus.shard_path(out, shard)
         if path.exists():
-            maker.adopt(load_corpus(path, loaded.config.vocab_size))
+            maker.adopt(corpus.load_corpus(path, loaded.config.vocab_size))
         else:
-            save_corpus(path, maker.make(shard))
+            corpus.save_corpus(path, maker.make(shard))
         shard += 1
     return maker.progress
 
@@ -76,7 +69,7 @@ def estimate_memory(loaded: LoadedModel, settings: DataSettings) -> int:
 def is_heldout(conversation: Conversation, share: float) -> bool:
     """Return whether to hold out a conversation; equal first prompts are always on one side."""
     first, _ = conversation.spans()[0]
-    digest = digest_of(conversation.tokens[:first])
+    digest = corpus.digest_of(conversation.tokens[:first])
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 

@@ -179,7 +179,7 @@ def _from_last_layer(
         "rope_theta": config.rope_theta,
         "rope_scaling": getattr(config, "rope_scaling", None),
         "vocab_size": config.vocab_size,
-        "attention_bias": last.has_bias,
+        "attention_bias": "self_attn.q_proj.bias" in last.tensors,
         "target_hidden_size": D,
         "draft_vocab_size": target_ids.shape[0],
         "capture": list(capture),

@@ -6,27 +6,19 @@ cross-entropy over the drafted tokens pulls the exit's distribution towards the 
 al. 2015, https://arxiv.org/abs/1503.02531), and a second loss its state towards the final state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxspec.device.exponential import exp
 from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitHead
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
-from mlxspec.train.objective import (
-    LOOKAHEAD,
-    Material,
-    Objective,
-    capture_layers,
-    chain_figures,
-    chain_matches,
-)
+from mlxspec.train.objective import LOOKAHEAD, Material, Objective, capture_layers, chain_matches
 from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 
@@ -56,6 +48,11 @@ class ExitObjective(Objective):
         """
         model.norm(mx.zeros((1, model.config.hidden_size)))  # raises where no exit can draft
         width = inner_width(model) if intermediate_size is None else intermediate_size
+        if min(num_blocks, width) < 1 or not 0 < threshold <= 1:
+            raise ValueError(
+                "num_blocks and intermediate_size must be 1 or more, and the threshold above 0 and "
+                f"at most 1; got {num_blocks}, {width} and {threshold}"
+            )
         self.network = ExitHead(
             {
                 "layer": layer,
@@ -117,41 +114,15 @@ class ExitObjective(Objective):
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
         return self.network.config, self.network.tensors
 
-    def evaluate(self, conversations: Sequence[Features]) -> dict[str, Any]:
-        """Return also three shares of all assistant tokens.
+    def matches(self, features: Features) -> NDArray[np.bool_]:
+        rows = np.flatnonzero(features.mask[1:] == GREEDY)
+        hits = self.drafted(features, rows) == features.tokens[rows + 1]
+        return chain_matches(rows, [hits] * LOOKAHEAD)
 
-        "agreement": the exit's most probable token is the target's; "sure": its confidence reaches
-        the threshold; "agreement_when_sure", among the sure ones.
-        """
-        matches, agrees, confidences = [], [], []
-        for features in conversations:
-            rows = np.flatnonzero(features.mask[1:])
-            if len(rows) == 0:
-                continue
-            drafted, confidence = self._guesses(features, rows)
-            agrees.append(drafted == features.top_tokens[rows, 0])
-            confidences.append(confidence)
-            is_greedy = features.mask[rows + 1] == GREEDY
-            hits = (drafted == features.tokens[rows + 1])[is_greedy]
-            matches.append(chain_matches(rows[is_greedy], [hits] * LOOKAHEAD))
-        figures = chain_figures(matches)
-        agree = np.concatenate(agrees)
-        is_sure = np.concatenate(confidences) >= self.network.threshold
-        return {
-            **figures,
-            "agreement": round(float(agree.mean()), 4),
-            "sure": round(float(is_sure.mean()), 4),
-            "agreement_when_sure": round(float(agree[is_sure].sum() / max(is_sure.sum(), 1)), 4),
-        }
-
-    def _guesses(
-        self, features: Features, rows: NDArray[np.intp]
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the exit's most probable token at some positions, and its probability."""
+    def drafted(self, features: Features, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Return the exit's most probable token at some positions."""
         logits = self._head.logits(self.network(self._entering(features, rows)))
-        drafted = self._target_ids[mx.argmax(logits, axis=-1)]
-        mass = exp(logits - logits.max(axis=-1, keepdims=True)).sum(axis=-1)
-        return np.array(drafted), np.array(1 / mass)  # the largest weight is exp(0) = 1
+        return np.array(self._target_ids[mx.argmax(logits, axis=-1)])
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
         return features.entering_at(self.network.layer, rows)

@@ -34,10 +34,6 @@ class LastLayer:
     intermediate_size: int
     tensors: Mapping[str, mx.array]  # float32, by their names in a layer of Llama
 
-    @property
-    def has_bias(self) -> bool:
-        return "self_attn.q_proj.bias" in self.tensors
-
 
 def last_layer(model: TargetModel) -> LastLayer:
     """Return the sizes of a target's last layer, and the weights of its parts in Llama's form."""

@@ -1,12 +1,12 @@
 """Train Medusa heads: one cross-entropy for each (Medusa-1, https://arxiv.org/abs/2401.10774).
 
 The input of head i is the state at token t, and it predicts token t+2+i; later heads have a
-smaller weight. The paper's label is the token that was written there; here it can also be the
-target's distribution. The blocks start at zero: every head starts as the prediction of token t+1.
+smaller weight. The paper's label is the token that was written there; here it is the target's
+distribution. The blocks start at zero: every head starts as the prediction of token t+1.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -38,9 +38,7 @@ class MedusaObjective(Objective):
         num_heads: int = 4,  # number of heads, and so the depth of a draft
         num_blocks: int = 2,  # residual blocks of each head
         decay: float = 0.8,  # weight of each head relative to the one before
-        labels: Literal["law", "token"] = "law",
     ) -> None:
-        """The labels are the target's distribution, or the token that was written."""
         if min(num_heads, num_blocks) < 1:
             raise ValueError(
                 f"num_heads and num_blocks must be 1 or more; got {num_heads} and {num_blocks}"
@@ -53,7 +51,7 @@ class MedusaObjective(Objective):
         }
         self.network = MedusaHeads(config, num_heads, num_blocks, target_ids=target_ids)
         self.network.update(tree_map(mx.zeros_like, self.network.parameters()))
-        self._target_ids, self._decay, self._labels = target_ids, decay, labels
+        self._target_ids, self._decay = target_ids, decay
         self._head = reduced_head(model, target_ids)
 
     @classmethod
@@ -65,26 +63,15 @@ class MedusaObjective(Objective):
         if len(positions) == 0:
             return mx.array(0.0)
         hidden = features.final_at(positions)
-        probs, is_labelled = self._labels_of(features, positions)
+        probs = target_probs(features.final_at(positions + 1), self._head)
         total, weight = mx.array(0.0), 1.0
         for ahead, head in enumerate(self.network.heads):
             starts = runs(positions, ahead)
-            starts = starts[is_labelled[starts + ahead]]
             if len(starts):
                 states, labels = head(hidden[mx.array(starts)]), probs[mx.array(starts + ahead)]
                 total = total + weight * soft_cross_entropy(states, self._head, labels)
             weight *= self._decay
         return total
-
-    def _labels_of(
-        self, features: Features, places: NDArray[np.intp]
-    ) -> tuple[mx.array, NDArray[np.bool_]]:
-        """Return (n, draft_vocab) probabilities of tokens `places` + 2, and which rows have any."""
-        if self._labels == "law":
-            probs = target_probs(features.final_at(places + 1), self._head)
-            return probs, np.ones(len(places), np.bool_)
-        written = mx.array(features.tokens[places + 2])[:, None] == self._target_ids
-        return written.astype(mx.float32), np.array(written.any(axis=1))
 
     def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
         config = {**self.network.config, "accuracies": figures["accuracies"]}

@@ -160,20 +160,13 @@ def _means(occurrences: Sequence[Occurrences], order: int, vocab_size: int) -> _
         kept = is_full[own]
         keys_of.append((new_indices[own[kept]][:, None] * vocab_size + one.tokens[kept]).ravel())
         probs_of.append(one.probs[kept].ravel())
-    keys, sums = _sum_equal(np.concatenate(keys_of), np.concatenate(probs_of))
-    counts = counts[is_full]
+    keys, sums = np.concatenate(keys_of), np.concatenate(probs_of)
+    ranked = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.diff(keys[ranked], prepend=-1))  # of each group of equal keys
+    sums = np.add.reduceat(sums[ranked], first) if len(first) else sums
+    keys, counts = keys[ranked][first], counts[is_full]
     means = (sums / counts[keys // vocab_size]).astype(np.float32)
     return _Means(contexts[is_full], counts, keys, means)
-
-
-def _sum_equal(
-    keys: NDArray[np.int64], values: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return each key once, ascending, with the sum of its values."""
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return keys[first], np.add.reduceat(values[order], first) if len(first) else values
 
 
 def _lower_probs(

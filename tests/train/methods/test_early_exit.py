@@ -82,9 +82,13 @@ def test_the_lens_is_the_least_squares_map():
 
 
 def test_a_fitted_lens_agrees_more_often_than_a_random_one():
-    fresh = ExitObjective(MODEL, mx.arange(24), layer=1).evaluate(CONVERSATIONS)
-    fitted = objective(range(24)).evaluate(CONVERSATIONS)
-    assert fitted["agreement"] > fresh["agreement"] + 0.2
+    def agreement(made):
+        rows = [np.flatnonzero(one.mask[1:]) for one in CONVERSATIONS]
+        pairs = zip(CONVERSATIONS, rows, strict=True)
+        return np.concatenate([made.drafted(c, at) == c.top_tokens[at, 0] for c, at in pairs])
+
+    fresh = ExitObjective(MODEL, mx.arange(24), layer=1)
+    assert agreement(objective(range(24))).mean() > agreement(fresh).mean() + 0.2
 
 
 def test_training_lowers_the_loss():
@@ -99,32 +103,25 @@ def test_a_lens_needs_an_answer():
         objective().fit_lens([features(MODEL, length=6, prompt=6)])
 
 
-@pytest.mark.parametrize("threshold", [0.2, 0.5])
-def test_the_figures_are_those_of_the_greedy_choices(threshold):
-    made = trained(objective(threshold=threshold))
+def test_the_figures_are_those_of_the_greedy_choices():
+    made = trained(objective())
     greedy, sampled = features(MODEL, length=20, seed=8), features(MODEL, seed=9, kind=2)
     greedy.tokens[10:14] = [IDS[int(i)] for i in (1, 0, 1, 1)]
     figures = made.evaluate([greedy, sampled])
-    head, agree, sure, hits = np.array(MODEL.lm_head.weight)[IDS], [], [], []
-    for given in (greedy, sampled):
-        for t, row in hidden_rows(made, given).items():
-            probs = np.exp(head @ row) / np.exp(head @ row).sum()
-            chosen = IDS[int(np.argmax(probs))]
-            agree.append(chosen == given.top_tokens[t, 0])
-            sure.append(probs.max() >= threshold)
-            hits += [chosen == given.tokens[t + 1]] if given is greedy else []
+    head = np.array(MODEL.lm_head.weight)[IDS]
+    hits = [
+        IDS[int(np.argmax(head @ row))] == greedy.tokens[t + 1]
+        for t, row in hidden_rows(made, greedy).items()
+    ]
     lengths = [
         1 + sum(np.cumprod(hits[i : i + LOOKAHEAD])) for i in range(len(hits) - LOOKAHEAD + 1)
     ]
     assert figures["mean_acceptance_length"] == pytest.approx(np.mean(lengths))
-    assert figures["agreement"] == pytest.approx(np.mean(agree), abs=1e-4)
-    assert figures["sure"] == pytest.approx(np.mean(sure), abs=1e-4)
-    assert figures["agreement_when_sure"] == pytest.approx(np.mean(np.array(agree)[sure]), abs=1e-4)
 
 
 def test_no_chain_leaves_its_answer():
     made, given = objective(), with_gap(features(MODEL, length=60, seed=8), 30, 40)
-    drafted, _ = made._guesses(given, np.arange(59))
+    drafted = made.drafted(given, np.arange(59))
     right = np.arange(59) % 5 != 0
     given.tokens[1:] = np.where(right, drafted, (drafted + 1) % 24)
     expected = mean_chain([right] * LOOKAHEAD, [*range(4, 29), *range(39, 59)])
@@ -138,5 +135,5 @@ def test_a_trained_exit_drafts_what_it_was_judged_by():
     drafter = EarlyExitDrafter(made.network, decoder, threshold=1e-6, lookahead=1)
     prompt = given.tokens[:10].tolist()
     drafter.start(prompt, SamplingParams(), mx.random.key(0))
-    drafted, _ = made._guesses(given, np.array([9]))
+    drafted = made.drafted(given, np.array([9]))
     assert drafter.propose(prompt[-1], 1).tree.tokens.tolist()[1:] == drafted.tolist()
