@@ -20,7 +20,6 @@ from mlxspec.errors import MlxspecError
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features, read_shard
-from mlxspec.train.recipe import Recipe
 
 LOOKAHEAD = 4  # depth of the measured chains, for drafters without a limit of their own
 
@@ -59,7 +58,6 @@ def capture_layers(num_layers: int) -> tuple[int, ...]:
 class Objective:
     """Trains a network for one target; keyword arguments of a subclass are a recipe's options."""
 
-    recipe: ClassVar[Recipe]  # the default one
     bits: ClassVar[int] = 8  # of the matrices in the file
     layer_bits: ClassVar[int] = 8  # of a draft model's layers, which need more than its embedding
     network: nn.Module

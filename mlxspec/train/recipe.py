@@ -76,6 +76,13 @@ def load_recipe(path: str | Path) -> Recipe:
         raise MlxspecError(f"{path}: {error}") from error
 
 
+def default_recipe(kind: str) -> Recipe:
+    """Return the recipe that comes with mlxspec for a kind of drafter."""
+    package = Path(__file__).parents[1]
+    folders = (folder / "assets" / "recipes" for folder in (package, package.parent))
+    return load_recipe(next(filter(Path.is_dir, folders)) / f"{kind}.toml")
+
+
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a recipe; types are int, float, and int or None."""
     checked: dict[str, Any] = {}

@@ -31,6 +31,7 @@ from mlxspec.train.heads import KINDS, build_objective, train_head
 from mlxspec.train.methods.eagle3 import Eagle3Objective
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.objective import capture_layers, flat
+from mlxspec.train.recipe import default_recipe
 from mlxspec.train.reduced_head import reduced_head
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
@@ -64,7 +65,7 @@ def loaded_from(model, name="tiny"):
 
 
 def begin(loaded, kind, folder, **options):
-    recipe = replace(KINDS[kind].recipe, tokens=240, batch_tokens=60, draft_vocab_size=16)
+    recipe = replace(default_recipe(kind), tokens=240, batch_tokens=60, draft_vocab_size=16)
     recipe = replace(
         recipe, learning_rate=6e-3, evaluate_every=100, options=OPTIONS[kind] | options
     )

@@ -18,6 +18,7 @@ from mlxspec.params import GenerationParams
 from mlxspec.train.features import compute_features, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, pack, train_head
 from mlxspec.train.objective import capture_layers, flat
+from mlxspec.train.recipe import default_recipe
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.toy_chat import CHATML, byte_tokenizer
 from tests.support.training import conversation, write_features
@@ -61,7 +62,7 @@ def shards(tmp_path_factory, model):
 
 
 def recipe_for(kind, **changes):
-    recipe = replace(KINDS[kind].recipe, tokens=120, batch_tokens=30, draft_vocab_size=16)
+    recipe = replace(default_recipe(kind), tokens=120, batch_tokens=30, draft_vocab_size=16)
     return replace(recipe, evaluate_every=60, options=OPTIONS[kind], **changes)
 
 

@@ -29,7 +29,7 @@ from mlxspec.train.features import missing_shards, shard_paths, write_shards
 from mlxspec.train.heads import KINDS, build_objective, memory_gb, target_of, train_head
 from mlxspec.train.methods.table import build_table, observe
 from mlxspec.train.objective import capture_layers
-from mlxspec.train.recipe import Recipe, load_recipe
+from mlxspec.train.recipe import Recipe, default_recipe, load_recipe
 from mlxspec.train.trainer import Progress
 from mlxspec_cli.output import say
 
@@ -165,7 +165,7 @@ STEPS: dict[str, Callable[[Namespace, LoadedModel, Path], None]] = {
 
 def recipe_of_arguments(args: Namespace) -> Recipe:
     """Return the recipe of a file, or the default one, with the changes of the arguments."""
-    recipe = load_recipe(args.recipe) if args.recipe else KINDS[args.step].recipe
+    recipe = load_recipe(args.recipe) if args.recipe else default_recipe(args.step)
     if recipe.kind != args.step:
         raise ValueError(
             f"{args.recipe} is a recipe for {recipe.kind!r}: give one for {args.step!r}, or run "

@@ -18,7 +18,6 @@ from mlxspec.models import Model, ModelConfig, TargetModel, build_model
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.objective import LOOKAHEAD, Material, Objective, chain_matches, flat
-from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import tied_cross_entropy
 
 
@@ -66,7 +65,6 @@ class Student(nn.Module):
 class DraftModelObjective(Objective):
     """Trains a student for one target, with its tokenizer and context length."""
 
-    recipe = Recipe("draft-model", tokens=2_000_000, batch_tokens=2048, learning_rate=2e-3)
     bits, layer_bits = 4, 6
 
     def __init__(

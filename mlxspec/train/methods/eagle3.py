@@ -24,7 +24,6 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import final_norm, last_layer
 from mlxspec.train.objective import Material, Objective, capture_layers, chain_matches
-from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 
 _Rows = tuple[mx.array, mx.array]  # keys and values of one depth, (1, Hkv, n, head_dim)
@@ -34,8 +33,6 @@ _LAST_PROJECTIONS = (("self_attn", "o_proj"), ("mlp", "down_proj"))
 
 class Eagle3Objective(Objective):
     """Trains a head for one target."""
-
-    recipe = Recipe("eagle3", tokens=2_000_000)
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.objective import LOOKAHEAD, Material, Objective, capture_layers, chain_matches
-from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 
 _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a useful lens
@@ -27,8 +26,6 @@ _RIDGE = 1e-3  # times the mean square of the inputs: a thousand tokens give a u
 
 class ExitObjective(Objective):
     """Trains an exit for one target."""
-
-    recipe = Recipe("exit", tokens=300_000)
 
     def __init__(
         self,

@@ -18,7 +18,6 @@ from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
 from mlxspec.train.features import Features
 from mlxspec.train.objective import Material, Objective, chain_figures, runs
-from mlxspec.train.recipe import Recipe
 from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
 from mlxspec.verify.distribution import top_tokens
 
@@ -27,8 +26,6 @@ NUM_RANKS = 10  # accuracies are measured for a head's ten most probable tokens
 
 class MedusaObjective(Objective):
     """Trains heads for one target."""
-
-    recipe = Recipe("medusa", tokens=1_000_000, batch_tokens=512, learning_rate=4e-3)
 
     def __init__(
         self,
