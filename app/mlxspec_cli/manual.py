@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import GENERATION, LOAD, SAMPLING
-from mlxspec_app.commands import COMMANDS, Command
+from mlxspec_app.commands import COMMANDS
 from mlxspec_app.settings.file import Settings, value_of
 from mlxspec_app.settings.keys import tables
 from mlxspec_app.settings.keys.choices import key_list
@@ -44,9 +44,9 @@ def manual(parser: argparse.ArgumentParser) -> str:
         "## Keys",
         *_keys(),
         "## Commands of the chat",
-        _table(("command", "what it does"), map(_command_row, COMMANDS)),
+        _table(("command", "what it does"), _command_rows()),
         _SETTINGS,
-        _table((*head, "what it does"), map(_setting_row, settings)),
+        _table((*head, "what it does"), _setting_rows(settings)),
         "Some settings lack one of these ways, for a reason.",
         _table(("setting", "has no", "because"), _reasons(settings)),
         _FILE,
@@ -76,16 +76,17 @@ def _keys() -> Iterator[str]:
         yield _table(("key", title), ((_code(key), does) for key, does in rows))
 
 
-def _command_row(command: Command) -> tuple[str, str]:
-    names = ", ".join(f"`/{alias}`" for alias in command.aliases)
-    return _code(command.usage), f"{command.meaning} (also {names})" if names else command.meaning
+def _command_rows() -> Iterator[tuple[str, str]]:
+    for command in COMMANDS:
+        names = ", ".join(f"`/{alias}`" for alias in command.aliases)
+        yield _code(command.usage), command.meaning + (f" (also {names})" if names else "")
 
 
-def _setting_row(row: Setting) -> tuple[str, ...]:
-    default = "" if row.default is None else _code(f"{row.default!r}")
-    word = f"/{row.word}" if row.word else ""
-    ways = (_code(way) if way else "" for way in (row.name, row.flag, word, row.file))
-    return (*ways, default, row.range.allowed, row.help)
+def _setting_rows(settings: Iterable[Setting]) -> Iterator[tuple[str, ...]]:
+    for row in settings:
+        default = "" if row.default is None else repr(row.default)
+        ways = (row.name, row.flag, f"/{row.word}" if row.word else "", row.file, default)
+        yield (*(_code(way) if way else "" for way in ways), row.range.allowed, row.help)
 
 
 def _reasons(settings: Iterable[Setting]) -> Iterator[tuple[str, str, str]]:

@@ -21,8 +21,7 @@ from mlxspec.bench.arms import PLAIN, drafters_here, own_arms
 from mlxspec.bench.mac_file import Finding, Kind, Line, judged
 from mlxspec.bench.prompts import choose_questions, read_questions
 from mlxspec.bench.report import arm_figures
-from mlxspec.bench.run import Plan, Row, Runner
-from mlxspec.bench.setup import version_of
+from mlxspec.bench.run import Plan, Row, Runner, version_of
 from mlxspec.bench.verify import Plan as Check
 from mlxspec.bench.verify import check
 from mlxspec.budget import CostCurve

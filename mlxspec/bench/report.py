@@ -11,8 +11,7 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from mlxspec.bench.prompts import APART
-from mlxspec.bench.run import Row, row_dict
-from mlxspec.bench.setup import Setup, setup_lines
+from mlxspec.bench.run import Row, Setup, row_dict, setup_lines
 from mlxspec.budget import CostCurve
 from mlxspec.measure.cost import cost_table, estimated_tps
 from mlxspec.measure.tables import as_json, cell, table

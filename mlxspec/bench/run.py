@@ -4,20 +4,23 @@ The prompt of the next turn holds the baseline's reply, so all arms read the sam
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from mlxspec import __version__
 from mlxspec.bench.arms import Arm
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.setup import Setup
+from mlxspec.device import backend
+from mlxspec.drafting.registry import DrafterContext
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import ContextLengthError
 from mlxspec.measure.lossless import first_difference
 from mlxspec.measure.trial import Trial, prompt_tokens, rotated
-from mlxspec.params import GenerationParams
+from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.trace.difference import Difference
 
 _WARM_UP = "Name three colours, and say them again: "
@@ -129,6 +132,68 @@ class Runner:
                 "--max-tokens or shorter prompts",
                 room,
             )
+
+
+# ---- the setup of a run, on which all figures depend ---------------------------------------------
+
+Setup = Mapping[str, Any]
+"""Values by name, ready for JSON; only figures of equal setups are comparable."""
+
+_DRAFTING = ("branching", "depth", "exit_threshold", "chain_rule")
+_FILTERS = ("top_p", "min_p")
+_OTHERS = ("mlx-lm", "mlx-dspark")
+
+
+def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -> Setup:
+    """Return the setup of a run, with those settings of drafts and filters that are not usual."""
+    facts, options = backend.facts(), context.options
+    versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
+    chosen = {
+        name: getattr(own, name)
+        for own, usual, names in (
+            (options, Options(), _DRAFTING),
+            (params.sampling, SamplingParams(), _FILTERS),
+        )
+        for name in names
+        if getattr(own, name) != getattr(usual, name)
+    }
+    return {
+        "model": context.loaded.name,
+        "weights": context.loaded.weights,
+        "device": f"{facts.device}, {facts.cores} cores, {facts.memory_gb:.0f} GB",
+        "system": facts.system,
+        "blas": facts.blas,
+        "versions": versions | {name: found for name in _OTHERS if (found := version_of(name))},
+        "max_tokens": params.max_tokens,
+        "num_draft_tokens": params.num_draft_tokens,
+        "lookahead": options.lookahead,
+        **chosen,
+        "seed": params.seed,
+        "baseline": baseline,
+    }
+
+
+def setup_lines(setup: Setup) -> list[str]:
+    """Return a setup as lines of a name and a value."""
+    versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
+    chosen = (name for name in (*_DRAFTING, *_FILTERS) if name in setup)
+    settings = (
+        f"{setup['max_tokens']} tokens at most",
+        f"{setup['num_draft_tokens']} draft nodes a round",
+        f"draft models {setup['lookahead']}",
+        *(f"{name.replace('_', ' ')} {setup[name]}" for name in chosen),
+    )
+    rows = {name: setup[name] for name in ("model", "weights", "device", "system", "blas")}
+    rows |= {"versions": versions, "settings": ", ".join(settings)}
+    return [f"{name:<10}{value}" for name, value in rows.items() if value]
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package; "" if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 # ---- the file of a long run, which can be interrupted and continued ----------------------------

@@ -14,7 +14,7 @@ from typing import Any
 from mlxspec.bench import sampled
 from mlxspec.bench.arms import PLAIN, Arm, drafters_here, make_drafter, own_arms
 from mlxspec.bench.prompts import Question
-from mlxspec.bench.setup import setup_of
+from mlxspec.bench.run import setup_of
 from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
 from mlxspec.budget import FixedBudget
 from mlxspec.drafting.engines import make_drafter_context

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from mlxspec.bench.run import Setup, setup_lines
 from mlxspec.bench.sampled import ERROR_RATE, LENGTH, SAMPLING, DistributionCheck
-from mlxspec.bench.setup import Setup, setup_lines
 from mlxspec.measure.drift import Drift
 from mlxspec.measure.tables import table
 from mlxspec.trace.difference import NEAR_TIE_DRIFTS, Difference, Proof

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import mlx.core as mx
@@ -63,7 +64,7 @@ def batch_generate(
         engine = found.engine_for(engine, len(row.text), row.limit)
     params = _params(engine, ends, found, rows, is_scored=return_logprobs)
     replies, stats = _replies(engine, rows, params, size, log)
-    said = [_before_end(reply.tokens, ends) for reply in replies]
+    said = [list(takewhile(lambda token: token not in ends, reply.tokens)) for reply in replies]
     kept = [  # including the stop token
         [PromptCache([*row.text, *reply.tokens[: len(tokens) + 1]], found.max_kv_size)]
         for row, reply, tokens in zip(rows, replies, said, strict=True)
@@ -138,12 +139,6 @@ def _replies(
     )
     log("\n" + figures(stats, "[batch_generate] "))
     return replies, stats
-
-
-def _before_end(tokens: Sequence[int], ends: frozenset[int]) -> list[int]:
-    """Return the tokens before the first one that ends a reply."""
-    at = (index for index, token in enumerate(tokens) if token in ends)
-    return list(tokens[: next(at, len(tokens))])
 
 
 def _before(cache: Sequence[PromptCache] | None, max_kv_size: int | None) -> list[int]:

@@ -89,18 +89,16 @@ def tokens_of(prompt: Any, tokenizer: Any = None) -> list[int]:
         is_bare = start is None or not prompt.startswith(start)
         return list(tokenizer.encode(prompt, add_special_tokens=is_bare))
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-    if not isinstance(tokens, list | tuple) or not all(map(_is_token, tokens)):
+    # Integral includes NumPy's integers, and bool
+    if not isinstance(tokens, list | tuple) or not all(
+        isinstance(token, Integral) and not isinstance(token, bool) for token in tokens
+    ):
         or_text = "a text, or " if tokenizer is not None else ""
         raise TypeError(
             f"a prompt is {or_text}token ids in a list or in an array of one axis; got "
             f"{type(prompt).__name__}"
         )
     return [int(token) for token in tokens]
-
-
-def _is_token(value: Any) -> bool:
-    # Integral includes NumPy's integers
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _spaces_left_out(tokenizer: PreTrainedTokenizerFast) -> float:

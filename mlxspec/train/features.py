@@ -39,14 +39,11 @@ class Features(Conversation):
 
     def final_at(self, places: NDArray[np.intp]) -> mx.array:
         """Return the (n, D) float32 outputs of the final norm at some positions."""
-        return _rows(self.final, places)
-
-    def entering_at(self, layer: int, places: NDArray[np.intp]) -> mx.array:
-        """Return the (n, D) float32 states that enter a layer at some positions."""
-        return _rows(self.entering[layer], places)
+        return rows_at(self.final, places)
 
 
-def _rows(states: mx.array, places: NDArray[np.intp]) -> mx.array:
+def rows_at(states: mx.array, places: NDArray[np.intp]) -> mx.array:
+    """Return the (n, D) float32 rows of states at some positions."""
     rows: mx.array = states[mx.array(places.astype(np.int32))].astype(mx.float32)
     return rows
 

@@ -22,7 +22,7 @@ from typing import Any
 from mlxspec.trace.events import GenerationStarted, TurnStarted
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.bench.load import TOKENS_PER_ROUND, FedSession, conversation, rounds_of
-from mlxspec_app.bench.terminal import Terminal
+from mlxspec_app.bench.startup import Terminal
 from mlxspec_app.run import collect_rarely
 from mlxspec_app.screens.chat.screen import ChatScreen
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from mlxspec.trace.events import GenerationFinished
 from mlxspec.trace.file import read_trace
-from mlxspec_app.bench.terminal import Terminal
+from mlxspec_app.bench.startup import Terminal
 
 PROMPTS = (
     "Explain in a few sentences why the sky is blue.",

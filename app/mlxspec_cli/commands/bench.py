@@ -21,8 +21,7 @@ from mlxspec.bench.arms import PLAIN, Arm
 from mlxspec.bench.lengths import context_table, counts, measure_context
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers
 from mlxspec.bench.prompts import Question, choose_questions, read_questions, read_schemas
-from mlxspec.bench.run import Case, Plan, Row, Runner, append_rows, read_rows
-from mlxspec.bench.setup import setup_lines, setup_of
+from mlxspec.bench.run import Case, Plan, Row, Runner, append_rows, read_rows, setup_lines, setup_of
 from mlxspec.bench.stages import profile_rounds, round_table
 from mlxspec.budget import Budget, FixedBudget, MeasuredBudget
 from mlxspec.drafting.engines import make_drafter_context

@@ -53,12 +53,8 @@ def outcome_lines(race: Race, agreement: Agreement) -> Iterator[str]:
     """Yield the figures of both runs, which was faster, and the agreement."""
     race.go_to(race.duration)
     for track in race.tracks:
-        parts = [
-            f"{track.tokens} tokens",
-            f"{track.stats.generation_tps:.1f} tokens/s",
-            acceptance(track.stats),
-            f"{track.at:.2f} s",
-        ]
-        yield f"{track.lane}: {track.target}, {track.name}: {' · '.join(parts)}"
+        figures = f"{track.tokens} tokens · {track.stats.generation_tps:.1f} tokens/s"
+        rest = f"{acceptance(track.stats)} · {track.at:.2f} s"
+        yield f"{track.lane}: {track.target}, {track.name}: {figures} · {rest}"
     yield lead(race.tracks)
     yield agreement.line

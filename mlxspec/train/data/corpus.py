@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from mlxspec.errors import MlxspecError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.tensor_files import read_safetensors, write_safetensors
-from mlxspec.params.checks import real, refusal
 from mlxspec.params.setting import check_fields, number, setting, whole_number
 
 GREEDY = 1
@@ -161,11 +160,6 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for heat in self.temperatures:
-            real("temperatures", heat, "numbers above 0", lambda number: number > 0)
-        fewest = 0 if self.greedy_share == 1 else 1  # with greedy answers alone there may be none
-        if not fewest <= len(self.temperatures) <= 250:
-            raise refusal("temperatures", f"{fewest} to 250 numbers", self.temperatures)
 
 
 def claim_folder(folder: Path, loaded: LoadedModel, settings: DataSettings) -> None:

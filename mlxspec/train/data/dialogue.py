@@ -1,21 +1,21 @@
-"""Make one conversation of a model with itself, as a task for `batched.run_tasks`.
+"""Make one conversation of a model with itself, as a task for `making.run_tasks`.
 
 The user's text is sampled, decoded, and encoded again inside the chat template, because that is how
 the model reads it in use. Loops are dropped: a drafter would learn little else.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from mlxspec.loading import Tokenizer
-from mlxspec.train.data.batched import Request, Task
 from mlxspec.train.data.corpus import GREEDY, Conversation, DataSettings
 from mlxspec.train.data.prompts import find_user_frame
 
+T = TypeVar("T")
 _LOOK_FOR_LOOPS = 32  # tokens between two searches for a loop in an unfinished reply
 _BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 
@@ -30,6 +30,21 @@ template changes earlier turns; "double": the corpus already holds the conversat
 TAIL, MAX_PERIOD = 64, 24
 MIN_DISTINCT = 0.55
 _N = 4  # of the n-grams that should be distinct
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for a reply, whose samples do not depend on other requests."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+    is_over: Callable[[Sequence[int]], bool]  # called with the reply after each token
+
+
+Task = Generator[Request, list[int], T]
+"""Yields requests, is sent the replies, returns its result."""
 
 
 class DroppedError(Exception):

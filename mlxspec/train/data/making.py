@@ -4,22 +4,33 @@ A shard depends only on its own seed and on the earlier shards. So an interrupte
 after the last complete shard and ends with the same files as an uninterrupted one.
 """
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from mlxspec.batch.open import BatchSettings, OpenBatch
+from mlxspec.batch.run import replies_as_they_end
+from mlxspec.budget import FixedBudget
+from mlxspec.decoder.decoder import Decoder
+from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
+from mlxspec.params import GenerationParams, SamplingParams
+from mlxspec.reply.job import Job
+from mlxspec.reply.writer import Workspace
+from mlxspec.trace.events import EmittedToken
 from mlxspec.train.data import corpus
-from mlxspec.train.data.batched import Task, run_tasks
 from mlxspec.train.data.corpus import Conversation, DataSettings
-from mlxspec.train.data.dialogue import DialogueWriter, Fault
+from mlxspec.train.data.dialogue import DialogueWriter, Fault, Request, Task
 from mlxspec.train.data.prompts import find_user_frame, read_prompts
 
+T = TypeVar("T")
 _USUAL_TOKENS = 150  # mean tokens per try, dropped ones included: sizes the last shard
 _FEWEST_TRIES = 32
 _LOGIT_BYTES = 4 * 4  # float32: logits, their exponentials, probabilities and Gumbel noise
@@ -155,3 +166,60 @@ def _longest(loaded: LoadedModel, settings: DataSettings) -> int:
     return max(
         sum(turns) + len(turns) * (template + settings.max_answer_tokens) for turns in longest
     )
+
+
+# ---- many conversations at once -----------------------------------------------------------------
+
+
+def run_tasks(
+    loaded: LoadedModel, tasks: Iterable[Task[T]], batch_size: int
+) -> Iterator[tuple[int, T]]:
+    """Run tasks in a batch of at most `batch_size` replies; yield index and result as each ends.
+
+    When a reply ends, the next request gets its slot (Orca, Yu et al. 2022,
+    https://www.usenix.org/conference/osdi22/presentation/yu).
+    """
+    target = Decoder(loaded.model, Cache.for_model(loaded.config))
+    workspace = Workspace(target, NoDrafter(), FixedBudget())
+    batch = OpenBatch(workspace, loaded.tokenizer, BatchSettings(batch_size))
+    new, begun = iter(enumerate(tasks)), dict[int, Task[T]]()
+    requests, written = dict[int, Request](), dict[int, list[int]]()
+    waiting, results = deque[Job](), deque[tuple[int, T]]()
+
+    def advance(index: int, reply: list[int] | None) -> None:
+        task = begun[index]
+        try:
+            requests[index] = next(task) if reply is None else task.send(reply)
+        except StopIteration as stop:
+            del begun[index]
+            results.append((index, stop.value))
+        else:
+            asked, written[index] = requests[index], []
+            params = GenerationParams(
+                max_tokens=asked.max_tokens,
+                sampling=SamplingParams(temperature=asked.temperature),
+                seed=asked.seed,
+                num_draft_tokens=0,
+                ignore_eos=True,  # `is_over` of the request decides instead
+            )
+            waiting.append(Job(index, list(asked.prompt), params))
+
+    def next_job() -> Job | None:
+        while not waiting:
+            index, task = next(new, (0, None))
+            if task is None:
+                return None
+            begun[index] = task
+            advance(index, None)
+        return waiting.popleft()
+
+    def is_last(index: int, token: EmittedToken) -> bool:
+        written[index].append(token.token)
+        return requests[index].is_over(written[index])
+
+    for reply in replies_as_they_end(batch, next_job, lambda index: False, is_last):
+        reply.raise_error()
+        advance(reply.index, list(reply.tokens))
+        while results:
+            yield results.popleft()
+    yield from results

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlxspec.drafters.early_exit import DEFAULT_THRESHOLD, ExitHead
 from mlxspec.models import TargetModel
 from mlxspec.train.data.corpus import GREEDY
-from mlxspec.train.features import Features
+from mlxspec.train.features import Features, rows_at
 from mlxspec.train.methods.last_layer import inner_width
 from mlxspec.train.objective import LOOKAHEAD, Material, Objective, capture_layers, chain_matches
 from mlxspec.train.reduced_head import reduced_head, soft_cross_entropy, target_probs
@@ -122,4 +122,4 @@ class ExitObjective(Objective):
         return np.array(self._target_ids[mx.argmax(logits, axis=-1)])
 
     def _entering(self, features: Features, rows: NDArray[np.intp]) -> mx.array:
-        return features.entering_at(self.network.layer, rows)
+        return rows_at(features.entering[self.network.layer], rows)

@@ -10,7 +10,7 @@ samples of much text are worth more than exact probabilities of little text.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +137,36 @@ def _candidates(occurrences: Sequence[Occurrences], vocab_size: int) -> list[_Ca
     below: _Means | None = None
     for order in range(1, MAX_ORDER + 1):
         means = _means(occurrences, order, vocab_size)
-        lower = _lower_probs(means, below, order, vocab_size)
-        rows, _ = np.divmod(means.keys, vocab_size)
+        rows, tokens = np.divmod(means.keys, vocab_size)
+        is_seen = means.counts[rows] >= _MIN_OCCURRENCES[order - 1]
+        entries = np.flatnonzero(is_seen & (means.probs >= _MIN_PROB))
+        lower = np.zeros(len(means.keys), np.float32)
+        if below is not None:
+            suffixes = np.searchsorted(below.contexts, shorten(means.contexts, order - 1))
+            keys = suffixes[rows[entries]] * vocab_size + tokens[entries]
+            # what follows a context follows its suffix, so it is found
+            lower[entries] = below.probs[np.searchsorted(below.keys, keys)]
         weight = (means.counts / (means.counts + STORED_PRIOR)).astype(np.float32)[rows]
         mixed = weight * means.probs + (1 - weight) * lower
-        found.append(_to_candidates(means, lower, mixed, order, vocab_size))
-        below = _Means(means.contexts, means.counts, means.keys, mixed)
+        entries = entries[np.lexsort((-means.probs[entries], rows[entries]))]
+        ranks = np.arange(len(entries)) - np.searchsorted(rows[entries], rows[entries])
+        entries = entries[ranks < _WIDTHS[order - 1]]
+        rows, probs = rows[entries], means.probs[entries]
+        moved = np.log(np.maximum(mixed[entries], _NOTHING) / np.maximum(lower[entries], _NOTHING))
+        divergence = np.bincount(rows, probs * moved, len(means.contexts))
+        sizes = np.bincount(rows, minlength=len(means.contexts))
+        found.append(
+            _Candidates(
+                contexts=means.contexts,
+                counts=means.counts,
+                rows=rows,
+                tokens=tokens[entries],
+                probs=probs,
+                worth=divergence * (means.counts - _DISCOUNT),
+                cost=row_bytes(order, sizes, vocab_size),
+            )
+        )
+        below = replace(means, probs=mixed)
     return found
 
 
@@ -167,49 +191,6 @@ def _means(occurrences: Sequence[Occurrences], order: int, vocab_size: int) -> _
     keys, counts = keys[ranked][first], counts[is_full]
     means = (sums / counts[keys // vocab_size]).astype(np.float32)
     return _Means(contexts[is_full], counts, keys, means)
-
-
-def _lower_probs(
-    means: _Means, below: _Means | None, order: int, vocab_size: int
-) -> NDArray[np.float32]:
-    """Return the probabilities by shorter contexts; 0 for entries that cannot be stored."""
-    lower = np.zeros(len(means.keys), np.float32)
-    if below is None:
-        return lower
-    rows, tokens = np.divmod(means.keys, vocab_size)
-    wanted = (means.probs >= _MIN_PROB) & (means.counts[rows] >= _MIN_OCCURRENCES[order - 1])
-    suffixes = np.searchsorted(below.contexts, shorten(means.contexts, order - 1))
-    found = np.searchsorted(below.keys, suffixes[rows[wanted]] * vocab_size + tokens[wanted])
-    lower[wanted] = below.probs[found]  # what follows a context follows its suffix, so it is found
-    return lower
-
-
-def _to_candidates(
-    means: _Means,
-    lower: NDArray[np.float32],
-    mixed: NDArray[np.float32],
-    order: int,
-    vocab_size: int,
-) -> _Candidates:
-    rows, tokens = np.divmod(means.keys, vocab_size)
-    is_seen = means.counts[rows] >= _MIN_OCCURRENCES[order - 1]
-    entries = np.flatnonzero(is_seen & (means.probs >= _MIN_PROB))
-    entries = entries[np.lexsort((-means.probs[entries], rows[entries]))]
-    ranks = np.arange(len(entries)) - np.searchsorted(rows[entries], rows[entries])
-    entries = entries[ranks < _WIDTHS[order - 1]]
-    rows, probs = rows[entries], means.probs[entries]
-    moved = np.log(np.maximum(mixed[entries], _NOTHING) / np.maximum(lower[entries], _NOTHING))
-    divergence = np.bincount(rows, probs * moved, len(means.contexts))
-    sizes = np.bincount(rows, minlength=len(means.contexts))
-    return _Candidates(
-        contexts=means.contexts,
-        counts=means.counts,
-        rows=rows,
-        tokens=tokens[entries],
-        probs=probs,
-        worth=divergence * (means.counts - _DISCOUNT),
-        cost=row_bytes(order, sizes, vocab_size),
-    )
 
 
 def _to_rows(one: _Candidates, is_kept: NDArray[np.bool_], vocab_size: int) -> StoredRows:

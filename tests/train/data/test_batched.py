@@ -5,7 +5,8 @@ import pytest
 
 from mlxspec.kv import storage
 from mlxspec.loading import LoadedModel
-from mlxspec.train.data.batched import Request, run_tasks
+from mlxspec.train.data.dialogue import Request
+from mlxspec.train.data.making import run_tasks
 from tests.support.tiny import ToyTokenizer, tiny_model
 from tests.support.truth import Target
 

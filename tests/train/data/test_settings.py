@@ -53,8 +53,6 @@ def test_the_share_held_out_is_the_one_asked_for():
         {"max_answer_tokens": 0},
         {"max_prompt_tokens": 1},
         {"seed": -1},
-        {"temperatures": (0.7, 0.0)},
-        {"temperatures": ()},
     ],
 )
 def test_a_wrong_setting_is_named(wrong):
