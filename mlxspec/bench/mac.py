@@ -116,9 +116,8 @@ def machine() -> Finding:
     }
     lines = []
     if facts.backend != "metal":
-        lines.append(
-            Line("not measured", f"a Mac's GPU: this is {facts.backend} on {facts.device}")
-        )
+        text = f"a Mac's GPU: this is {facts.backend} on {facts.device}"
+        lines.append(Line("not measured", text))
     if size := told.get("max_recommended_working_set_size"):
         figures["working_set_gb"] = float(size) / backend.GB
         share, (low, high) = figures["working_set_gb"] / facts.memory_gb, _WORKING_SET
@@ -312,9 +311,7 @@ def drift() -> Finding:
         state = _largest_state(target, tokens[:NUM_ROWS])
         found = measure_drift(target, [Text.of(tokens[:NUM_ROWS], tokens[NUM_ROWS:], None)])
         figures[name] = {"largest_state": state, "drift": found}
-        holds = (
-            f"{name} holds the numbers of the default model: {state:,.0f} at most between layers"
-        )
+        holds = f"{name} holds the default model's numbers: {state:,.0f} at most between layers"
         gaps = f"gaps that are near-ties in {name} are at most {most:g}: {found.near_tie:.2g}"
         lines += [judged(holds, bool(np.isfinite(state))), judged(gaps, found.near_tie <= most)]
     return Finding(figures, tuple(lines))

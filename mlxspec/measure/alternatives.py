@@ -43,7 +43,12 @@ def alternatives(
         if written is not None and written not in tokens:
             tokens.append(written)
             shown.append(np.array(mx.softmax(found.logits[0]))[written].item())
-        probs = _probs(found, tokens, params)
+        probs: list[float | None] = [None] * len(tokens)
+        if params.is_greedy:
+            best_token = found.best().item()
+            probs = [float(token == best_token) for token in tokens]
+        elif params.sampler is None:
+            probs = np.array(found.probs[0])[tokens].tolist()
     texts = [engine.tokenizer.decode([token], keep_special=True) for token in tokens]
     return list(map(Alternative, tokens, texts, shown, probs))
 
@@ -58,15 +63,3 @@ def _distribution(
     processors = params.logits_processors
     processed = process(processors, logits, root, text) if processors else logits
     return NodeDistributions(params.sampling, logits, adjust(params.sampling, processed, counts))
-
-
-def _probs(
-    found: NodeDistributions, tokens: list[int], params: GenerationParams
-) -> list[float | None]:
-    if params.sampler is not None:
-        return [None] * len(tokens)
-    if params.is_greedy:
-        best = found.best().item()
-        return [float(token == best) for token in tokens]
-    probs: list[float | None] = np.array(found.probs[0])[tokens].tolist()
-    return probs
