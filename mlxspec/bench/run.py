@@ -148,15 +148,9 @@ def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -
     """Return the setup of a run, with those settings of drafts and filters that are not usual."""
     facts, options = backend.facts(), context.options
     versions = {"mlxspec": __version__, "mlx": facts.mlx, "python": facts.python}
-    chosen = {
-        name: getattr(own, name)
-        for own, usual, names in (
-            (options, Options(), _DRAFTING),
-            (params.sampling, SamplingParams(), _FILTERS),
-        )
-        for name in names
-        if getattr(own, name) != getattr(usual, name)
-    }
+    given = {name: getattr(options, name) for name in _DRAFTING}
+    given |= {name: getattr(params.sampling, name) for name in _FILTERS}
+    usual = vars(Options()) | vars(SamplingParams())
     return {
         "model": context.loaded.name,
         "weights": context.loaded.weights,
@@ -167,7 +161,7 @@ def setup_of(context: DrafterContext, params: GenerationParams, baseline: str) -
         "max_tokens": params.max_tokens,
         "num_draft_tokens": params.num_draft_tokens,
         "lookahead": options.lookahead,
-        **chosen,
+        **{name: value for name, value in given.items() if value != usual[name]},
         "seed": params.seed,
         "baseline": baseline,
     }

@@ -6,7 +6,7 @@ cross-entropy over the drafted tokens pulls the exit's distribution towards the 
 al. 2015, https://arxiv.org/abs/1503.02531), and a second loss its state towards the final state.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 import mlx.core as mx
@@ -107,9 +107,6 @@ class ExitObjective(Objective):
         probs = target_probs(truth, self._head)
         distance = mx.square(hidden - truth).mean(axis=-1).sum() / mx.square(truth).mean()
         return soft_cross_entropy(hidden, self._head, probs) + self._state_weight * distance
-
-    def written(self, figures: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, mx.array]]:
-        return self.network.config, self.network.tensors
 
     def matches(self, features: Features) -> NDArray[np.bool_]:
         rows = np.flatnonzero(features.mask[1:] == GREEDY)
