@@ -81,7 +81,7 @@ def test_a_chain_that_is_staged_in_three_forwards_has_the_logits_of_hugging_face
     assert_close(decoder.next_logits(), golden.logits[35])
 
 
-@EACH
+@pytest.mark.parametrize("name", NAMES[::2])
 def test_a_greedy_reply_with_a_pool_is_that_of_hugging_face(name):
     golden = load_adapted_golden(name)
     engine = make_engine(golden.model, HOST_DRAFTERS["pool"]())

@@ -15,16 +15,7 @@ from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from tests.support.tiny_adapted import adapted, source
-from tests.support.zoo import (
-    CHAIN,
-    PARENTS,
-    PATH,
-    TOKENS,
-    TOLERANCE,
-    build,
-    error,
-    tree_of,
-)
+from tests.support.zoo import CHAIN, PARENTS, PATH, TOKENS, TOLERANCE, build, error, tree_of
 
 TEXT = [5, 9, 2, 7, 11, 8, 4, 12, 3, 3, 6, 10, 1]  # longer than each window, chunk and ring below
 VOCAB = 32

@@ -3,15 +3,7 @@
 import pytest
 
 from mlxspec.params import GenerationParams, SamplingParams
-from tests.support.batches import (
-    DRAFTERS,
-    MODEL,
-    PROMPTS,
-    REPLIES,
-    batch,
-    one_by_one,
-    seen,
-)
+from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, batch, one_by_one, seen
 from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 

@@ -80,11 +80,7 @@ def nothing(*_):
 
 
 FAULTS = {  # settings, stop_when and the error
-    "grammar": lambda: (
-        {"grammar": Grammar.regex("[a-h]{4}@")},
-        nothing,
-        GrammarError,
-    ),
+    "grammar": lambda: ({"grammar": Grammar.regex("[a-h]{4}@")}, nothing, GrammarError),
     "processor": lambda: ({"logits_processors": (Late(last, fail),)}, nothing, Mistake),
     "NaN of a processor": lambda: (
         {"logits_processors": (Late(last, lambda tokens, logits: logits * mx.nan),)},

@@ -2,15 +2,7 @@
 
 from mlxspec.params import GenerationParams
 from tests.support.adversaries import RandomTrees
-from tests.support.batches import (
-    DRAFTERS,
-    MODEL,
-    PROMPTS,
-    REPLIES,
-    VOCAB,
-    batch,
-    tokens_of,
-)
+from tests.support.batches import DRAFTERS, MODEL, PROMPTS, REPLIES, VOCAB, batch, tokens_of
 from tests.support.tiny import emitted, make_engine
 
 

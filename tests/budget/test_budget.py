@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxspec.budget import (
-    CostBook,
-    CostCurve,
-    FixedBudget,
-    MeasuredBudget,
-    best_count,
-)
+from mlxspec.budget import CostBook, CostCurve, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.curve import DraftCost
 from mlxspec.drafts.draft import Draft
@@ -64,8 +58,7 @@ def test_the_best_number_is_that_of_trying_all(nodes):
 
 
 @pytest.mark.parametrize(
-    ("prob", "rows", "ms"),
-    [(0.98, 32, EDGE), (0.9, 16, EDGE), (0.1, 1, EDGE), (0.97, 1, LINEAR)],
+    ("prob", "rows", "ms"), [(0.98, 32, EDGE), (0.9, 16, EDGE), (0.1, 1, EDGE), (0.97, 1, LINEAR)]
 )
 def test_the_edges_of_the_cost_curve_are_seen(prob, rows, ms):
     """Twelve rows cost more than sixteen here, and each step up to eight promises too little."""

@@ -40,11 +40,7 @@ MESSAGES = [{"role": "user", "content": "the cat"}, {"role": "user", "content": 
         (compat.load, import_module("mlx_lm.utils").load),
         *(
             (getattr(compat, name), getattr(import_module("mlx_lm.models.cache"), name))
-            for name in (
-                "make_prompt_cache",
-                "save_prompt_cache",
-                "load_prompt_cache",
-            )
+            for name in ("make_prompt_cache", "save_prompt_cache", "load_prompt_cache")
         ),
     ],
     ids=lambda function: f"{function.__module__}.{function.__name__}",

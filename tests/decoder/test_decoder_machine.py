@@ -185,9 +185,7 @@ class Decoding(DecodedText):
 
     @precondition(lambda self: self.paths)
     @rule(
-        share=st.floats(0, 0.999),
-        owner=st.sampled_from([RowStore, Cache]),
-        is_after=st.booleans(),
+        share=st.floats(0, 0.999), owner=st.sampled_from([RowStore, Cache]), is_after=st.booleans()
     )
     def tear_a_commit_and_mend_it(self, share, owner, is_after):
         path = self.nodes[int(share * len(self.nodes))]

@@ -102,10 +102,7 @@ def test_heads_come_in_front(count, head_dim, shape, bias):
 
 
 @pairwise(
-    shape=[(1, 1), (1, 8), (1, 70), (3, 5)],
-    bias=[False, True],
-    count=COUNTS,
-    indirect=["count"],
+    shape=[(1, 1), (1, 8), (1, 70), (3, 5)], bias=[False, True], count=COUNTS, indirect=["count"]
 )
 def test_a_gate_and_what_it_lets_through(count, shape, bias):
     gate, up, x = linear(320, bias=bias), linear(320, bias=bias), normal(*shape, D) * 0.1

@@ -16,12 +16,7 @@ from tests.support.drafting import DraftSpy
 from tests.support.eagle_reference import ReferenceDrafter, paths_of
 from tests.support.pairwise import each_value
 from tests.support.tiny import ToyTokenizer, emitted, tiny_model
-from tests.support.tiny_heads_eagle import (
-    EAGLE_DRAFTERS,
-    TARGET_IDS,
-    eagle3_network,
-    eagle_network,
-)
+from tests.support.tiny_heads_eagle import EAGLE_DRAFTERS, TARGET_IDS, eagle3_network, eagle_network
 from tests.support.truth import Target, exact_distribution
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]

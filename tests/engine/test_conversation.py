@@ -292,8 +292,7 @@ def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
 
 
 @each_value(
-    kind=["full", "rotating", "int8", "rotating-int8"],
-    drafter=[NoDrafter, lambda: RandomTrees(24)],
+    kind=["full", "rotating", "int8", "rotating-int8"], drafter=[NoDrafter, lambda: RandomTrees(24)]
 )
 def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
     measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)

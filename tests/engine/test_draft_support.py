@@ -85,10 +85,7 @@ def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(drafte
     drawn, kept = [], 0
     for seed in range(DRAWS):
         params = GenerationParams(
-            max_tokens=LENGTH + num_nodes,
-            sampling=SAMPLING,
-            seed=seed,
-            num_draft_tokens=num_nodes,
+            max_tokens=LENGTH + num_nodes, sampling=SAMPLING, seed=seed, num_draft_tokens=num_nodes
         )
         text, num_kept = draw(engine, params)
         drawn.append(text)

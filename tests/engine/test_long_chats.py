@@ -24,10 +24,7 @@ MODEL = tiny_model()
 SHORT, LONG = 500, 16_000
 SAMPLING = SamplingParams(repetition_penalty=1.1, presence_penalty=0.1)
 PARAMS = GenerationParams(max_tokens=12, num_draft_tokens=4, sampling=SAMPLING, ignore_eos=True)
-DRAFTERS = {
-    "none": NoDrafter,
-    "pool": lambda: PoolDrafter([SuffixDrafter(), TableDrafter()]),
-}
+DRAFTERS = {"none": NoDrafter, "pool": lambda: PoolDrafter([SuffixDrafter(), TableDrafter()])}
 
 
 def chat(drafter):

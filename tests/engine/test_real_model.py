@@ -36,11 +36,7 @@ from tests.support.halves import cut_sums, in_dtype, lose_a_row
 from tests.support.paths import ROOT
 from tests.support.tiny import emitted
 
-PROMPTS = [
-    "The capital of France is",
-    "def fibonacci(n):",
-    "1, 2, 3, 4, 5, 6,",
-]
+PROMPTS = ["The capital of France is", "def fibonacci(n):", "1, 2, 3, 4, 5, 6,"]
 CACHES = {
     "full": {},
     "rotating": {"max_kv_size": 8, "keep": 2},

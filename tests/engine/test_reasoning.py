@@ -7,14 +7,7 @@ from mlxspec.text.reasoning import ChannelTracker, ReasoningMarks
 from mlxspec.trace.events import GenerationFinished, PrefillProgress, text_of
 from mlxspec.trace.reply_text import ReplyText
 from tests.support.adversaries import AlwaysRight
-from tests.support.reasoning import (
-    DROPPING,
-    KEEPING,
-    OPENING,
-    chat,
-    reasoning_tokenizer,
-    saying,
-)
+from tests.support.reasoning import DROPPING, KEEPING, OPENING, chat, reasoning_tokenizer, saying
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
 REPLY = "<think>\nhm, 2\n</think>\n\nyes<|im_end|>"

@@ -224,8 +224,7 @@ WAYS = {  # to draft, and to verify chains
 
 
 @each_value(
-    way=WAYS,
-    pattern=[FIRST, Language("ab(c|d)(ba|cc)[ab]?", 4, 6), Language("[ab]cd(a|b)", 4, 4)],
+    way=WAYS, pattern=[FIRST, Language("ab(c|d)(ba|cc)[ab]?", 4, 6), Language("[ab]cd(a|b)", 4, 4)]
 )
 def test_the_joint_distribution_of_the_first_tokens_is_exact(way, pattern, monkeypatch):
     make, rule = WAYS[way]

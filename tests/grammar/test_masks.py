@@ -133,8 +133,7 @@ def test_a_grammar_serves_the_next_reply_after_one_that_it_ended(grammars):
 def test_a_text_that_no_token_continues_ends_with_an_error_that_says_so():
     engine = make_engine(tiny_model(), SuffixDrafter())  # its tokens are letters up to x
     params = GenerationParams(
-        grammar=Grammar.regex("(a|b)(cz|d)(e|f)"),
-        sampling=SamplingParams(logit_bias={2: 100.0}),
+        grammar=Grammar.regex("(a|b)(cz|d)(e|f)"), sampling=SamplingParams(logit_bias={2: 100.0})
     )
     with pytest.raises(GrammarError, match="no token of this model continues the text"):
         list(engine.generate([1, 2], params))

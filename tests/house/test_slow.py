@@ -21,10 +21,10 @@ def test_every_line_names_a_test():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "slow"), [("[pool-full]", False), ("[pool-int8]", True), ("[model-full]", True)]
+    ("parameters", "slow"), [("[1-pool-full]", False), ("[3-pool-full]", True), ("[6-x]", True)]
 )
 def test_a_pattern_chooses_by_the_parameters(parameters, slow):
-    name = "tests/engine/test_real_model.py::test_drafting_never_changes_a_greedy_reply"
+    name = "tests/engine/test_held.py::test_a_held_reply_goes_on_after_others_were_written"
     assert is_slow(name + parameters) is slow
 
 

@@ -15,7 +15,7 @@ from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks, last_row_masks, tree_masks
 from tests.support.dict_cache import filled, random_rows, stage
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value
 from tests.support.reference import reference_logits
 from tests.support.tiny import tiny_model
 
@@ -191,7 +191,7 @@ def assert_close(logits, expected):
     np.testing.assert_allclose(np.array(logits), expected, atol=2e-4)
 
 
-@pairwise(chunk=[1, 3, 7, 50], name=MODELS, ring=RINGS)
+@each_value(chunk=[1, 3, 7, 50], name=MODELS, ring=RINGS)
 def test_a_prompt_read_in_any_chunks_says_the_same(name, ring, chunk):
     decoder = make_decoder(name, *ring)
     said = []
@@ -202,7 +202,7 @@ def test_a_prompt_read_in_any_chunks_says_the_same(name, ring, chunk):
     assert_close(mx.concatenate(said), plain_logits(name, tuple(TEXT), *ring))
 
 
-@pairwise(n_read=[0, 11, 40], name=MODELS, ring=RINGS)
+@each_value(n_read=[0, 11, 40], name=MODELS, ring=RINGS)
 def test_a_node_says_what_its_path_says_read_from_nothing(name, ring, n_read):
     decoder = make_decoder(name, *ring)
     decoder.observe(TEXT[:n_read])

@@ -10,16 +10,7 @@ from mlxspec.device import backend
 from mlxspec.loading.gguf import file as tensors
 from mlxspec.loading.gguf.file import read_tensors
 from mlxspec.loading.gguf.header import read_header, supported_types
-from tests.support.gguf_files import (
-    BF16,
-    F16,
-    Q4_0,
-    Q4_1,
-    Q8_0,
-    Stored,
-    gguf_bytes,
-    random_blocks,
-)
+from tests.support.gguf_files import BF16, F16, Q4_0, Q4_1, Q8_0, Stored, gguf_bytes, random_blocks
 
 
 def read_one(tmp_path, shape, type_id, raw, *, by_mlx=True):

@@ -309,10 +309,7 @@ def test_pickles_are_fetched_where_there_is_nothing_better(hub):
         path.parent, authors_medusa(medusa(2)), {}, path.name
     )
     assert load_head("org/head", tiny_target()).kind == "medusa"
-    assert asked == [
-        ["*.jinja", "*.json", "*.safetensors"],
-        ["*.bin", "*.json", "*.pt", "*.pth"],
-    ]
+    assert asked == [["*.jinja", "*.json", "*.safetensors"], ["*.bin", "*.json", "*.pt", "*.pth"]]
 
 
 def test_a_head_that_cannot_be_downloaded_says_so(hub):

@@ -33,7 +33,7 @@ from tests.support.qwen3_folder import save_qwen3 as save
 from tests.support.tiny import emitted
 
 PROMPT = [5, 9, 2, 7, 11, 8, 4, 12]
-LENGTH = 40
+LENGTH = 24
 
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -111,6 +111,17 @@ def test_two_engines_and_mlx_lm_in_turns_all_write_its_text(loaded):
         theirs += [step[0]] if step else []
     assert [emitted(events) for events in told] == [truth, truth]
     assert theirs == truth
+
+
+def test_a_model_is_wrapped_and_used_in_other_threads_while_a_reply_is_held(loaded):
+    module, tokenizer = loaded
+    truth = greedy(module, tokenizer.eos_token_ids)
+    with ThreadPoolExecutor(1) as other:
+        engine = other.submit(mlxspec.wrap, module, tokenizer).result()
+        held = engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH))
+        begun = [next(held) for _ in range(3)]
+        assert other.submit(text_of, engine).result() == truth
+    assert emitted([*begun, *held]) == truth
 
 
 def test_a_model_is_examined_once_on_a_machine(tmp_path, home, monkeypatch):

@@ -10,12 +10,7 @@ from mlx.utils import tree_flatten
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
-from mlxspec.loading.heads.file import (
-    drafter_folders,
-    drafters_for,
-    fingerprint,
-    read_drafter_file,
-)
+from mlxspec.loading.heads.file import drafter_folders, drafters_for, fingerprint, read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
 from tests.support.drafter_files import medusa_parts, save_drafter
 from tests.support.gguf_files import (

@@ -86,10 +86,7 @@ def test_an_expanded_tensor_repeats_its_storage(tmp_path):
     value = tensor("ByteStorage", "0", 24, [2, 3], [0, 1])
     assert read_torch_file(hostile(tmp_path, value, **{"data/0": bytes(range(24))}))[
         "w"
-    ].tolist() == [
-        [0, 1, 2],
-        [0, 1, 2],
-    ]
+    ].tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_only_chosen_tensors_need_their_storages(tmp_path):

@@ -2,11 +2,11 @@
 
 import mlx.core as mx
 import numpy as np
-import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from tests.support.dict_cache import seen
+from tests.support.pairwise import each_value
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target
 
@@ -39,7 +39,7 @@ class Truth:
 
 
 TRUTHS = {(family, kind): Truth(family, kind) for family in FAMILIES for kind in KINDS}
-EACH = pytest.mark.parametrize(("family", "kind"), TRUTHS)
+EACH = each_value(family=FAMILIES, kind=KINDS)
 
 # Texts whose keys and values are at no boundary of int8, where a rounding error is a whole step.
 TEXT = [int(token) for token in np.random.default_rng(5).integers(0, 24, 40)]

@@ -30,12 +30,7 @@ OPTIONS = {
     "medusa": {"num_heads": 2},
     "eagle3": {"depths": 2},
     "exit": {},
-    "draft-model": {
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_layers": 1,
-        "head_dim": 32,
-    },
+    "draft-model": {"hidden_size": 64, "intermediate_size": 64, "num_layers": 1, "head_dim": 32},
 }
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 

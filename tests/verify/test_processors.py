@@ -11,14 +11,13 @@ import pytest
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import GenerationStarted
 from mlxspec.verify.noise import Noise
 from tests.engine.test_interrupts import LooksAhead
-from tests.support.adversaries import Adversary, Duplicates, RandomTrees, UniformChain
+from tests.support.adversaries import Adversary, RandomTrees, UniformChain
 from tests.support.batches import DRAFTERS as BATCH_DRAFTERS
 from tests.support.batches import PROMPTS
 from tests.support.tiny import emitted, make_engine, tiny_model
@@ -30,9 +29,7 @@ MODEL = tiny_model(vocab_size=VOCAB)
 TRUTH = Target(MODEL)
 DRAFTERS = {
     "none": NoDrafter,
-    "suffix": SuffixDrafter,
     "random trees": lambda: RandomTrees(VOCAB),
-    "duplicates": lambda: Duplicates(VOCAB),
     "uniform chain": lambda: UniformChain(VOCAB),
     "model": lambda: DraftModelDrafter(Decoder(tiny_model(seed=7)), VOCAB),
 }

@@ -55,8 +55,7 @@ def verdicts(name, p):
     tree, distributions = make_tree(name), [p(path) for path in paths_of(name)]
     for chosen in product(range(3), repeat=tree.n_nodes):
         weight = prod(
-            (probs[y] for probs, y in zip(distributions, chosen, strict=True)),
-            start=Fraction(1),
+            (probs[y] for probs, y in zip(distributions, chosen, strict=True)), start=Fraction(1)
         )
         if weight:
             verdict = match_rule(tree, mx.array(chosen, mx.int32))

@@ -17,11 +17,7 @@ SAID = [{"role": "user", "content": "hi x y"}, {"role": "assistant", "content": 
             "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\n",
             "<|im_end|>\n<|im_start|>assistant\n",
         ),
-        (
-            LLAMA3,
-            "<|bos|><|head|>user<|/head|>\n\n",
-            "<|eot|><|head|>assistant<|/head|>\n\n",
-        ),
+        (LLAMA3, "<|bos|><|head|>user<|/head|>\n\n", "<|eot|><|head|>assistant<|/head|>\n\n"),
         (LLAMA2, "<s>[INST] ", " [/INST]"),
     ],
     ids=["chatml", "llama 3", "llama 2"],
