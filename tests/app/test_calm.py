@@ -14,16 +14,16 @@ from mlxspec_app.conversation.messages import PlainSpeed
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.screens.dialogs import FiguresScreen
 from mlxspec_app.screens.help import HelpScreen
-from mlxspec_app.themes.choice import theme_for
+from mlxspec_app.themes import theme_for
 from mlxspec_app.user_data import find_user_data
+from mlxspec_app.widgets.chat.message_rows import ReplyFooter
 from mlxspec_app.widgets.chat.prompt import Prompt
-from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from mlxspec_app.widgets.stats_panel import StatsPanel
 from tests.support.app_driver import chat, rows, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake

@@ -54,13 +54,21 @@ _DUSK = {
 }
 
 
-def _theme(
-    name: str, column: int, changes: dict[str, str] | None = None, *, dark: bool = True
+def make_theme(
+    name: str,
+    tokens: dict[str, str],
+    frame: dict[str, str],
+    variables: dict[str, str] | None = None,
+    *,
+    dark: bool = True,
+    ansi: bool = False,
 ) -> Theme:
-    tokens = {token: colours[column] for token, colours in _TOKENS.items()} | (changes or {})
-    frame = {part: colours[column] for part, colours in _FRAME.items()}
+    """Return a theme; `tokens` and `frame` have the keys above, and `variables` go last."""
+    behind = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
     return Theme(
         name=name,
+        ansi=ansi,
+        dark=dark,
         primary=frame["strong"],
         secondary=tokens["muted"],
         accent=tokens["accepted"],
@@ -71,15 +79,13 @@ def _theme(
         background=frame["background"],
         surface=frame["surface"],
         panel=frame["panel"],
-        dark=dark,
         variables={PREFIX + token: colour for token, colour in tokens.items()}
+        | dict.fromkeys((*behind, "scrollbar-corner-color"), frame["background"])
         | {
             "border": frame["border"],
             "border-blurred": tokens["line"],
             "block-cursor-background": frame["strong"],
             "block-cursor-foreground": frame["background"],
-            "input-cursor-background": tokens["plain"],
-            "input-cursor-foreground": frame["background"],
             "input-selection-background": frame["selection"],
             "screen-selection-background": frame["selection"],
             "footer-background": frame["surface"],
@@ -88,13 +94,20 @@ def _theme(
             "scrollbar": tokens["line"],
             "scrollbar-hover": frame["border"],
             "scrollbar-active": tokens["muted"],
-            "scrollbar-background": frame["background"],
-            "scrollbar-background-hover": frame["background"],
-            "scrollbar-background-active": frame["background"],
-            "scrollbar-corner-color": frame["background"],
-        },
+        }
+        | (variables or {}),
     )
 
 
-MINT, CONTRAST = _theme("mint", 0), _theme("contrast", 1)
-DUSK, DAY = _theme("dusk", 0, _DUSK), _theme("day", 2, dark=False)
+def _own(name: str, column: int, changes: dict[str, str] | None = None) -> Theme:
+    tokens = {token: colours[column] for token, colours in _TOKENS.items()} | (changes or {})
+    frame = {part: colours[column] for part, colours in _FRAME.items()}
+    cursor = {
+        "input-cursor-background": tokens["plain"],
+        "input-cursor-foreground": frame["background"],
+    }
+    return make_theme(name, tokens, frame, cursor, dark=name != "day")
+
+
+MINT, CONTRAST, DAY = _own("mint", 0), _own("contrast", 1), _own("day", 2)
+DUSK = _own("dusk", 0, _DUSK)

@@ -7,91 +7,36 @@ chosen or selected text is in reverse.
 
 from textual.theme import Theme
 
+from mlxspec_app.themes.own import make_theme
+
 _OWN = "ansi_default"
+_PARTS = ("background", "surface", "panel", "strong", "border", "selection")
 
 
-def _make(name: str, *, dark: bool, tokens: dict[str, str], muted: str, line: str) -> Theme:
-    loudest = "ansi_bright_white" if dark else "ansi_black"
-    spec = {
-        **tokens,
-        "plain": _OWN,
-        "loud": loudest,
-        "guess": tokens["accepted"],
-        "guess-loud": tokens["accepted"],
-        "guess-quiet": "ansi_cyan",
-        "pending": muted,
-        "muted": muted,
-        "line": line,
-        "band-a": _OWN,
-        "band-b": _OWN,
-        "step-1": muted,
-        "step-2": muted,
-        "step-3": _OWN,
-        "step-4": _OWN,
-        "step-5": loudest,
+def _terminal(name: str, bright: str, muted: str, line: str, loudest: str, *, dark: bool) -> Theme:
+    """Return a theme; on a light background bright colours, above all yellow, are not readable."""
+    accepted = f"{bright}cyan"
+    tokens = dict.fromkeys(("plain", "band-a", "band-b", "step-3", "step-4"), _OWN)
+    tokens |= dict.fromkeys(("accepted", "guess", "guess-loud"), accepted)
+    tokens |= dict.fromkeys(("pending", "muted", "step-1", "step-2"), muted)
+    tokens |= dict.fromkeys(("loud", "step-5"), loudest)
+    tokens |= {"guess-quiet": "ansi_cyan", "corrected": f"{bright}yellow", "line": line}
+    tokens |= {"bonus": f"{bright}magenta", "rejected": f"{bright}red"}
+    variables = {
+        "ansi-background": _OWN,
+        "ansi-foreground": _OWN,
+        "block-cursor-text-style": "bold reverse",
+        "screen-selection-foreground": _OWN,
+        "scrollbar": muted,
+        "scrollbar-active": _OWN,
     }
-    return Theme(
-        name=name,
-        ansi=True,
-        dark=dark,
-        primary=_OWN,
-        secondary=muted,
-        accent=tokens["accepted"],
-        warning=tokens["corrected"],
-        error=tokens["rejected"],
-        success=tokens["accepted"],
-        foreground=_OWN,
-        background=_OWN,
-        surface=_OWN,
-        panel=_OWN,
-        variables={f"spec-{part}": colour for part, colour in spec.items()}
-        | {
-            "ansi-background": _OWN,
-            "ansi-foreground": _OWN,
-            "border": _OWN,
-            "border-blurred": line,
-            "block-cursor-background": _OWN,
-            "block-cursor-foreground": _OWN,
-            "block-cursor-text-style": "bold reverse",
-            "input-selection-background": _OWN,
-            "screen-selection-background": _OWN,
-            "screen-selection-foreground": _OWN,
-            "footer-background": _OWN,
-            "footer-key-foreground": _OWN,
-            "footer-description-foreground": muted,
-            "scrollbar": muted,
-            "scrollbar-hover": _OWN,
-            "scrollbar-active": _OWN,
-            "scrollbar-background": _OWN,
-            "scrollbar-background-hover": _OWN,
-            "scrollbar-background-active": _OWN,
-            "scrollbar-corner-color": _OWN,
-        },
-    )
+    frame = dict.fromkeys(_PARTS, _OWN)
+    return make_theme(name, tokens, frame, variables, dark=dark, ansi=True)
 
 
-TERMINAL = _make(
-    "terminal",
-    dark=True,
-    tokens={
-        "accepted": "ansi_bright_cyan",
-        "corrected": "ansi_bright_yellow",
-        "bonus": "ansi_bright_magenta",
-        "rejected": "ansi_bright_red",
-    },
-    muted="ansi_white",
-    line="ansi_bright_black",
+TERMINAL = _terminal(
+    "terminal", "ansi_bright_", "ansi_white", "ansi_bright_black", "ansi_bright_white", dark=True
 )
-# On a light background the bright colours, above all yellow, are not readable.
-TERMINAL_LIGHT = _make(
-    "terminal-light",
-    dark=False,
-    tokens={
-        "accepted": "ansi_cyan",
-        "corrected": "ansi_yellow",
-        "bonus": "ansi_magenta",
-        "rejected": "ansi_red",
-    },
-    muted="ansi_bright_black",
-    line="ansi_white",
+TERMINAL_LIGHT = _terminal(
+    "terminal-light", "ansi_", "ansi_bright_black", "ansi_white", "ansi_black", dark=False
 )
