@@ -1,21 +1,26 @@
-"""The frame rate: as high as is useful, but low while a model computes on the same processor.
+"""When a screen is drawn: as often as is useful, but less while a model computes on the same CPU.
 
 At the full rate, frames would slow such a model down by a tenth. So the gap between frames grows
-with their cost, up to a limit: the text still arrives a few times a second. The lateness of frames
-shows whether drawing keeps up with the engine.
+with their cost, up to a limit: the text still arrives a few times a second. The panels around the
+text are redrawn less often, together with a frame: one redraw costs less than two.
 """
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 
+from textual.screen import Screen
+from textual.timer import Timer
+
+from mlxspec.trace.events import GenerationFailed, GenerationFinished, GenerationStarted
+from mlxspec_app.conversation.events import AnyEvent
 from mlxspec_app.settings.file import Settings
 
+PANELS_PER_S = 5  # the draft lane then shows a verdict for at least 200 ms
+PANELS_PER_S_AT_REST = 1  # with the setting reduced_motion
+SHARE_BESIDE_A_MODEL = 0.02  # of one core
 _FRAMES_PER_S = 30
 _FRAMES_PER_S_OVER_SSH = 15
-_MOST_FRAMES = 100_000  # an hour at 30 a second
-SHARE_BESIDE_A_MODEL = 0.02  # of one core
 _LONGEST_GAP_S = 0.5  # however expensive frames are, text arrives twice a second
 _CHARTS_EVERY_S = 1.0
 _RATE = 0.2  # of the running mean of the cost, which varies: some frames draw charts
@@ -27,51 +32,14 @@ def frames_per_s(settings: Settings) -> int:
     return settings.frame_rate or usual
 
 
-class FrameClock:
-    """Records by how much each frame was late."""
-
-    def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Expect a frame every `interval_s` seconds; `clock` returns seconds."""
-        self._interval_s = interval_s
-        self._clock = clock
-        self._last: float | None = None
-        self._late_ms: deque[float] = deque(maxlen=_MOST_FRAMES)
-
-    def tick(self) -> None:
-        now = self._clock()
-        if self._last is not None:
-            self._late_ms.append(max(0.0, now - self._last - self._interval_s) * 1e3)
-        self._last = now
-
-    def pause(self) -> None:
-        """Do not count the time until the next frame as late."""
-        self._last = None
-
-    def late_ms(self, percentile: float) -> float:
-        """Return a percentile of the lateness of frames, in milliseconds."""
-        if not self._late_ms:
-            return 0.0
-        ordered = sorted(self._late_ms)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))]
-
-    def describe(self) -> str:
-        """Return the figures in a line."""
-        late = ", ".join(f"p{p} {self.late_ms(p):.1f} ms" for p in (50, 99))
-        return f"{len(self._late_ms)} frames, late {late}"
-
-
 class FrameBudget:
-    """Limits frames to a share of one core."""
+    """Limits frames to a share of one core; without a limit at first."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         cpu_time: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Start without a limit.
-
-        `clock` returns seconds; `cpu_time` returns the processor seconds of the drawing thread.
-        """
         self._clock, self._cpu_time = clock, cpu_time
         self._share = 1.0
         self._drawn_at = clock()
@@ -107,3 +75,67 @@ class FrameBudget:
             return False
         self._charted_at = now
         return True
+
+
+class FramePacer:
+    """Draws the frames of a screen by a timer, as its budget allows, and panels with them."""
+
+    def __init__(
+        self,
+        screen: Screen[None],
+        is_at_work: Callable[[], bool],
+        show_text: Callable[[], None],
+        show_panels: Callable[[bool], None],
+    ) -> None:
+        """`is_at_work` returns whether the next frames can show anything new.
+
+        `show_text` draws a frame. `show_panels` redraws the panels around the text: with charts, or
+        only the cheap ones.
+        """
+        self._screen, self._is_at_work = screen, is_at_work
+        self._show_text, self._show_panels = show_text, show_panels
+        self.budget = FrameBudget()
+        self._frames: Timer | None = None
+        self._are_panels_due = False
+
+    def draw_at(self, rate: int) -> None:
+        """Draw `rate` frames a second from now on."""
+        if self._frames is not None:
+            self._frames.stop()
+        self._frames = self._screen.set_interval(1 / rate, self._frame_time)
+
+    def begin_panels(self, *, moves: bool) -> None:
+        """Redraw the panels from now on; less often without `moves`."""
+        rate = PANELS_PER_S if moves else PANELS_PER_S_AT_REST
+        self._screen.set_interval(1 / rate, self._panels_time)
+
+    def rest(self) -> None:
+        """Draw no frames until `wake`: no event will come before the next order."""
+        if self._frames is not None:
+            self._frames.pause()
+
+    def wake(self) -> None:
+        """Draw frames again, after an order or a notice."""
+        if self._frames is not None:
+            self._frames.resume()
+
+    def handle(self, event: AnyEvent) -> None:
+        """Draw less while a model writes on the same processor."""
+        if isinstance(event, GenerationStarted):
+            self.budget.limit(is_shared=bool(event.blas))
+        elif isinstance(event, GenerationFinished | GenerationFailed):
+            self.budget.limit(is_shared=False)
+
+    def _frame_time(self) -> None:
+        if not self.budget.allows_frame():
+            return
+        self._show_text()
+        if self._are_panels_due:
+            self._are_panels_due = False
+            self._show_panels(self.budget.allows_charts())
+
+    def _panels_time(self) -> None:
+        if self._is_at_work():
+            self._are_panels_due = True
+        else:
+            self._show_panels(True)

@@ -7,10 +7,10 @@ from textual import constants
 from textual.widgets import Input
 
 from mlxspec_app.app import MlxspecApp
+from mlxspec_app.frames import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.screen import ChatScreen
-from mlxspec_app.screens.conversation.pacer import PANELS_PER_S, PANELS_PER_S_AT_REST
 from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.widgets.chat.prompt import Prompt

@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from mlxspec.trace.events import GenerationFailed
 from mlxspec_app.settings.file import change_settings
 from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.traces import ReplyTraces
@@ -27,7 +28,7 @@ def test_every_file_and_folder_is_private(tmp_path, umask):
     change_settings(places.settings, {"ink": "off"})
     writer = Writer(open_for_writing(places.store, pytest.fail))
     say(writer, writer.new_chat(), "something secret")
-    AppLog(places.logs).note("a line")
+    AppLog(places.logs).record(GenerationFailed(1.0, "by zero"))
     traces = ReplyTraces(places.traces, pytest.fail)
     name = traces.begin(2, [])
     for event in reply_events("a secret"):

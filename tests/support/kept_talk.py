@@ -51,4 +51,3 @@ class KeptTalk:
 
     def close(self):
         self.recorder.close()
-        self.user_data.log.close()

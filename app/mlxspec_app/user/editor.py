@@ -13,10 +13,7 @@ class EditorError(Exception):
 
 
 def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the text as saved in the editor; waits until the editor ends.
-
-    `environment` names the editor; its command can have arguments.
-    """
+    """Return the text as saved in the editor that `environment` names; waits until it ends."""
     named = environment.get("VISUAL") or environment.get("EDITOR") or ""
     with tempfile.TemporaryDirectory(prefix="mlxspec-") as folder:
         path = Path(folder) / "message.md"

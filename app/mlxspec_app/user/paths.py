@@ -15,41 +15,26 @@ from platformdirs import user_config_path, user_data_path, user_log_path
 
 @dataclass(frozen=True)
 class Paths:
-    """Files and folders of the app; none of them needs to exist.
-
-    Attributes:
-        store: The database of chats.
-        learned: Folder of the tables that drafters learned from the chats.
-        unsent: File with text that was typed but not sent.
-        traces: Folder of the traces of replies.
-    """
+    """Files and folders of the app; none of them needs to exist."""
 
     store: Path
-    learned: Path
-    unsent: Path
+    learned: Path  # the tables that drafters learned from the chats
+    unsent: Path  # text that was typed but not sent
     settings: Path
     traces: Path
     logs: Path
 
 
 def find_paths(data_dir: str | PathLike[str] | None = None) -> Paths:
-    """Return the paths: below `data_dir`, else below `MLXSPEC_HOME`, else those of the platform.
-
-    `~` in `data_dir` stands for the home folder.
-    """
+    """Return the paths: below `data_dir`, else below `MLXSPEC_HOME`, else those of the platform."""
     chosen = os.fspath(data_dir) if data_dir else os.environ.get("MLXSPEC_HOME")
     if chosen:
-        folder = Path(expanduser(chosen)).absolute()
-        return _paths_in(data=folder, config=folder, logs=folder / "logs")
-    name = "mlxspec"
-    return _paths_in(
-        data=user_data_path(name, appauthor=False),
-        config=user_config_path(name, appauthor=False),
-        logs=user_log_path(name, appauthor=False),
-    )
-
-
-def _paths_in(data: Path, config: Path, logs: Path) -> Paths:
+        data = config = Path(expanduser(chosen)).absolute()
+        logs = data / "logs"
+    else:
+        data = user_data_path("mlxspec", appauthor=False)
+        config = user_config_path("mlxspec", appauthor=False)
+        logs = user_log_path("mlxspec", appauthor=False)
     return Paths(
         store=data / "chats.sqlite3",
         learned=data / "learned",

@@ -3,7 +3,7 @@
 import pytest
 
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, GenerationStarted
-from mlxspec_app.screens.conversation.pacer import PANELS_PER_S, PANELS_PER_S_AT_REST, FramePacer
+from mlxspec_app.frames import PANELS_PER_S, PANELS_PER_S_AT_REST, FramePacer
 
 
 class FakeTimer:
