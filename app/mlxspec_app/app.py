@@ -8,13 +8,12 @@ import os
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from textual import constants, events, on
 from textual.app import App
 from textual.drivers import linux_driver, linux_inline_driver
 from textual.filter import LineFilter, Monochrome, NoColor
-from textual.notifications import SeverityLevel
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
@@ -24,8 +23,7 @@ from mlxspec_app.settings.keys.choices import usable_keys
 from mlxspec_app.settings.rules import Value
 from mlxspec_app.text.glyphs import AsciiFilter, terminal_takes_unicode
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.themes import THEMES, fallback_colours
-from mlxspec_app.themes.choice import theme_for
+from mlxspec_app.themes import THEMES, fallback_colours, theme_for
 from mlxspec_app.user_data import UserData
 
 THEME_NAMES = tuple(theme.name for theme in THEMES)
@@ -44,32 +42,12 @@ def _typed_decoder(encoding: str) -> Callable[[], IncrementalDecoder]:
     return partial(getincrementaldecoder(encoding), errors="replace")
 
 
-@runtime_checkable
-class FollowsSettings(Protocol):
-    """A screen that depends on settings."""
-
-    def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Show the changed settings."""
-
-
 class MlxspecApp(App[None]):
-    """A Textual app around one screen, with the settings of the user.
-
-    Attributes:
-        ascii_glyphs: Whether the settings ask for ASCII signs around the text. A terminal without
-            Unicode always gets them.
-        keys: The usable keys of the settings, by the id of their binding.
-        notices: The problems of the settings, a sentence each.
-        settings_path: Path of the settings file, or a note that there is none.
-    """
+    """A Textual app around one screen, with the settings of the user."""
 
     TITLE = "mlxspec"
-    CSS_PATH = "app.tcss"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-narrow"),
-        (100, "-wide"),
-        (140, "-xwide"),
-    ]
+    CSS_PATH = ["app.tcss", "screens.tcss"]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (140, "-xwide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (FEW_ROWS, "-short"), (26, "-tall")]  # noqa: RUF012
 
     ascii_glyphs = reactive(False)
@@ -80,11 +58,7 @@ class MlxspecApp(App[None]):
         theme: str | None = None,
         user_data: UserData | None = None,
     ) -> None:
-        """Make an app with the settings of the user.
-
-        `theme` None uses TEXTUAL_THEME, then the settings. `user_data` None uses the defaults and
-        writes no file.
-        """
+        """`theme` None uses TEXTUAL_THEME, then the settings. No `user_data` writes no file."""
         super().__init__()
         mend_typed_bytes()
         self._make_screen = make_screen
@@ -93,13 +67,14 @@ class MlxspecApp(App[None]):
         self._ascii = AsciiFilter()
         self._takes_unicode = terminal_takes_unicode()
         self._user_data = user_data
-        self.settings = user_data.settings if user_data is not None else Settings()
-        self.settings_path = (
-            str(user_data.paths.settings) if user_data is not None else "kept nowhere"
-        )
+        self.settings, self.settings_path = Settings(), "kept nowhere"
+        self.notices: tuple[str, ...] = ()  # the problems of the settings, a sentence each
+        if user_data is not None:
+            self.settings, self.notices = user_data.settings, user_data.notices
+            self.settings_path = str(user_data.paths.settings)
         keys = usable_keys(self.settings.keys)
-        self.keys: Mapping[str, str] = keys.keys
-        self.notices = (*(user_data.notices if user_data is not None else ()), *keys.troubles)
+        self.keys: Mapping[str, str] = keys.keys  # by the id of their binding
+        self.notices += tuple(keys.troubles)
         self.set_keymap(keys.keys)
         self._usual_theme = theme_for(os.environ, self.console.color_system)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
@@ -116,11 +91,7 @@ class MlxspecApp(App[None]):
     # ---- settings ---------------------------------------------------------------------------
 
     def change(self, name: str, value: Value | None) -> None:
-        """Change a setting, here at once and in the file soon; None sets its default.
-
-        Raises:
-            ValueError: There is no such setting, or it cannot have this value.
-        """
+        """Change a setting here at once, and in the file soon; None sets its default."""
         self.apply(with_value(self.settings, name, value))
         if name == "theme":  # even if equal: the theme in use may come from the command line
             self._use_theme()
@@ -143,7 +114,7 @@ class MlxspecApp(App[None]):
             self.set_keymap(dict(self.keys))
         self._show_signs()
         for screen in self.screen_stack:
-            if isinstance(screen, FollowsSettings):
+            if hasattr(screen, "follow_settings"):
                 screen.follow_settings(before, settings)
 
     def _use_theme(self) -> None:
@@ -196,22 +167,10 @@ class MlxspecApp(App[None]):
             filters = [_NO_COLOUR if isinstance(item, Monochrome) else item for item in filters]
         return [*filters, self._ascii] if self.draws_ascii else filters
 
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
-        markup: bool = True,
-    ) -> None:
-        """Show a notice as plain text, never as markup: it often quotes the user.
-
-        `timeout` is in seconds; None means the usual time. `markup` is ignored; Textual's signature
-        has it.
-        """
-        text, about = safe_text(message), safe_line(title)
-        super().notify(text, title=about, severity=severity, timeout=timeout, markup=False)
+    def notify(self, message: str, *, title: str = "", **options: Any) -> None:
+        """Show a notice as plain text, never as markup: it often quotes the user."""
+        options["markup"] = False
+        super().notify(safe_text(message), title=safe_line(title), **options)
 
     def watch_ascii_glyphs(self) -> None:
         self.set_class(self.draws_ascii, "-ascii")

@@ -6,10 +6,13 @@ path.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from mlxspec.drafting.names import WORDS as DRAFTER_WORDS
 from mlxspec.params.setting import Setting
@@ -19,32 +22,23 @@ from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.themes import THEMES
 
 _WORD = re.compile(r"/[a-z_]+")
+_THEME_NAMES = tuple(theme.name for theme in THEMES)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command.
-
-    Attributes:
-        name: The word after the slash.
-        meaning: What it does, in a few words.
-        argument: Words for its arguments, as the help shows them: "[NAME]" is optional, "" none.
-        choices: The allowed first arguments; empty allows any text.
-        is_open: Whether arguments other than `choices` are allowed too.
-        does: The name of an action of the screen, which may lack it; "" for `name`.
-        parameters: What the action gets before the argument.
-        explained: What it does with a choice, or with "" for no argument, where described.
-    """
+    """A command, by the word after the slash."""
 
     name: str
     meaning: str
-    argument: str = ""
-    choices: tuple[str, ...] = ()
+    argument: str = ""  # as the help shows it: "[NAME]" is optional
+    choices: tuple[str, ...] = ()  # of the first argument; empty allows any text
     _: KW_ONLY
-    is_open: bool = False
-    does: str = ""
-    parameters: tuple[str, ...] = ()
+    is_open: bool = False  # arguments other than `choices` are allowed too
+    does: str = ""  # the name of an action of the screen, which may lack it; "" for `name`
+    parameters: tuple[str, ...] = ()  # what the action gets before the argument
     aliases: tuple[str, ...] = ()
+    # what it does with a choice, or with "" for no argument
     explained: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -53,12 +47,10 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """The command as it is typed."""
         return f"/{self.name} {self.argument}".rstrip()
 
     @property
-    def is_optional(self) -> bool:
-        """Whether the argument may be left out."""
+    def is_optional(self) -> bool:  # the argument
         return self.argument.startswith("[")
 
 
@@ -129,17 +121,10 @@ COMMANDS = (
     ),
     _named("view", "calm, colours or xray: how much the text shows of who wrote it", VIEWS),
     Command(
-        "reasoning",
-        "show the reasoning of the last reply, or fold it",
-        does="toggle_reasoning",
+        "reasoning", "show the reasoning of the last reply, or fold it", does="toggle_reasoning"
     ),
     _named("ink", "recolour the X-ray in this session; /settings keeps the choice", INKS),
-    Command(
-        "theme",
-        "change the theme, for a dark or a light terminal",
-        "[NAME]",
-        tuple(theme.name for theme in THEMES),
-    ),
+    Command("theme", "change the theme, for a dark or a light terminal", "[NAME]", _THEME_NAMES),
     Command("settings", "all settings and keys"),
     Command(
         "tree",
@@ -157,7 +142,7 @@ COMMANDS = (
     Command("quit", "leave", aliases=("exit",)),
 )
 
-_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
 class CommandLine(NamedTuple):
@@ -179,20 +164,15 @@ def parse(line: str) -> CommandLine | None:
     """
     word, *rest = line.split(maxsplit=1) or [""]
     argument = rest[0].strip() if rest else ""
-    command = _BY_NAME.get(word.removeprefix("/")) if word.startswith("/") else None
+    command = BY_NAME.get(word.removeprefix("/")) if word.startswith("/") else None
     if command is None:
         if argument or not _WORD.fullmatch(word):
             return None
-        close = get_close_matches(word[1:], _BY_NAME, n=1)
+        close = get_close_matches(word[1:], BY_NAME, n=1)
         hint = f"did you mean /{close[0]}?" if close else "/help lists them"
         raise CommandError(f"{word} is not a command; {hint}")
     _check(command, argument)
     return CommandLine(command, argument)
-
-
-def command_named(name: str) -> Command | None:
-    """Return the command with a name or alias, or None."""
-    return _BY_NAME.get(name)
 
 
 def matching(line: str) -> Sequence[Command]:
@@ -200,7 +180,7 @@ def matching(line: str) -> Sequence[Command]:
     if not re.fullmatch(r"/[a-z_]*", line):
         return ()
     begun = line[1:]
-    exact = [_BY_NAME[begun]] if begun in _BY_NAME else []
+    exact = [BY_NAME[begun]] if begun in BY_NAME else []
     named = [command for command in COMMANDS if command.name.startswith(begun)]
     also = [c for c in COMMANDS if any(alias.startswith(begun) for alias in c.aliases)]
     return list(dict.fromkeys([*exact, *named, *also]))
@@ -216,3 +196,33 @@ def _check(command: Command, argument: str) -> None:
     if argument and command.choices and not command.is_open and chosen not in command.choices:
         allowed = ", ".join(command.choices)
         raise CommandError(f"{word.strip('[]')} is one of {allowed}; got {chosen!r}")
+
+
+class CommandProvider(Provider):
+    """Offers the commands of the screen."""
+
+    async def discover(self) -> Hits:
+        for line, meaning, is_complete in _lines():
+            yield DiscoveryHit(line, self._entering(line, is_complete), help=meaning)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for line, meaning, is_complete in _lines():
+            score = max(matcher.match(line), matcher.match(meaning))
+            if score > 0:
+                entering = self._entering(line, is_complete)
+                yield Hit(score, matcher.highlight(line), entering, help=meaning)
+
+    def _entering(self, line: str, is_complete: bool) -> partial[None]:
+        screen: Any = self.screen  # a `ConversationScreen`, which imports this module
+        return partial(screen.enter, line, is_complete=is_complete)
+
+
+def _lines() -> Iterator[tuple[str, str, bool]]:
+    """Yield each line that can be entered, what it does, and whether the line is complete."""
+    for command in COMMANDS:
+        for choice in command.choices:
+            yield f"/{command.name} {choice}", command.explained.get(choice, command.meaning), True
+        if not command.choices or command.is_open:
+            meaning = command.explained.get("", command.meaning)
+            yield f"/{command.name}", meaning, not command.argument or command.is_optional

@@ -1,8 +1,7 @@
-"""The functions that run the app: a chat, a replay, a race, or the replies of a server.
+"""The functions that run the app until the user quits, and return a process exit code.
 
-`run_chat` shows a session that the caller makes. `run_replay` plays a trace, `run_race` plays two,
-and `run_watch` shows what a server writes; they need no MLX. All return a process exit code. Each
-imports its own screen only, because imports are most of the time to the first frame.
+Without `user_data` they use default settings and store nothing. Each imports its own screen only,
+because imports are most of the time to the first frame.
 """
 
 import gc
@@ -40,15 +39,11 @@ def run_chat(
     continues: bool = False,
     introduce: Callable[[], Introduction] | None = None,
 ) -> int:
-    """Run the chat until the user quits, print its text, return the exit code.
+    """Run the chat and print its text.
 
-    Args:
-        make_session: Returns a session that has not started.
-        user_data: The user data, with settings and chats; None stores nothing.
-        theme: One of our themes, or one of Textual's own.
-        inline: Whether to draw below the shell's prompt instead of on the whole terminal.
-        continues: Whether to open the last chat.
-        introduce: Finds the facts for the cards of the first run; called in a thread.
+    `make_session` returns a session that has not started. `inline` draws below the shell's prompt
+    instead of on the whole terminal, and `continues` opens the last chat. `introduce` finds the
+    facts for the cards of the first run, in a thread.
     """
     from mlxspec_app.screens.chat.screen import ChatScreen
 
@@ -72,9 +67,7 @@ def run_replay(
     user_data: UserData | None = None,
     theme: str | None = None,
 ) -> int:
-    """Play a trace file until the user quits and return the exit code.
-
-    `speed` is in recorded seconds per second. `user_data` None uses default settings.
+    """Play a trace file; `speed` is in recorded seconds per second.
 
     Raises:
         TraceError: The trace cannot be read.
@@ -90,10 +83,7 @@ def run_replay(
 
 
 def run_race(race: "Race", *, user_data: UserData | None = None, theme: str | None = None) -> int:
-    """Play a race until the user quits and return the exit code.
-
-    `user_data` None uses default settings.
-    """
+    """Play a race."""
     from mlxspec_app.screens.race import RaceScreen
 
     return _run(lambda: RaceScreen(race), theme, user_data)
@@ -106,10 +96,7 @@ def run_watch(
     user_data: UserData | None = None,
     theme: str | None = None,
 ) -> int:
-    """Show what a server writes until the user quits and return the exit code.
-
-    `items` is the feed of the server at `url`. `user_data` None uses default settings.
-    """
+    """Show what the server at `url` writes; `items` is its feed."""
     from mlxspec_app.screens.watch import WatchScreen
     from mlxspec_app.sessions.watching import WatchSession
 
@@ -155,10 +142,9 @@ def _leave(state: ChatState, code: int) -> int:
 def collect_rarely() -> None:
     """Turn garbage collection on in this process, with rarer full collections.
 
-    A full collection visits every object, and an open conversation has a hundred thousand. At
-    Python's default rate it runs every few seconds while text streams in, and takes longer than a
-    frame. Textual leaves little garbage in reference cycles, so full collections can be twenty
-    times rarer. Collections of young objects, which find most of it, stay as frequent.
+    A full collection visits the hundred thousand objects of an open conversation. At Python's
+    default rate it runs every few seconds while text streams in, and takes longer than a frame.
+    Collections of young objects, which find most of the little garbage, stay as frequent.
     """
     gc.enable()
     young, middle, _ = gc.get_threshold()
@@ -166,10 +152,7 @@ def collect_rarely() -> None:
 
 
 def as_plain_text(messages: Iterable[Message]) -> str:
-    """Return the messages, each after its role, with empty lines between; "" for none.
-
-    Roles look as in the plain chat. The text goes to a terminal, so it has no control characters.
-    """
+    """Return the messages, each after its role as in the plain chat, safe for a terminal."""
     return "\n\n".join(map(_message_text, messages))
 
 

@@ -10,8 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mlxspec_app.conversation.events import AnyEvent
-from mlxspec_app.picker.catalogue import Catalogue
-from mlxspec_app.picker.fetching import Fetching
+from mlxspec_app.picker.catalogue import Catalogue, Fetching
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import (
     Settings,
@@ -34,26 +33,17 @@ def _print(message: str) -> None:
 
 @dataclass
 class UserData:
-    """The user data, shared by the screens.
-
-    Attributes:
-        notices: The problems of the settings file, a sentence each.
-        store: The store of the chats; None before `store_chats_of`.
-        catalogue: Lists the models and drafters; None if the user cannot choose.
-        fetching: The last background download, or None.
-        is_new: Whether there was no store before.
-        stores_chats: Whether a chat screen opens the store when it starts.
-    """
+    """The user data, shared by the screens."""
 
     paths: Paths
     settings: Settings = field(default_factory=Settings)
-    notices: tuple[str, ...] = ()
-    store: "StoreThread | None" = None
-    catalogue: Catalogue | None = None
-    fetching: Fetching | None = None
+    notices: tuple[str, ...] = ()  # the problems of the settings file, a sentence each
+    store: "StoreThread | None" = None  # None before `store_chats_of`
+    catalogue: Catalogue | None = None  # None if the user cannot choose a model
+    fetching: Fetching | None = None  # the last background download
     log: AppLog = field(init=False)
-    is_new: bool = False
-    stores_chats: bool = False
+    is_new: bool = False  # there was no store before
+    stores_chats: bool = False  # a chat screen opens the store when it starts
     _notify: Callable[[str], None] = field(default=_print, init=False, repr=False)
     _unwritten: "queue.SimpleQueue[tuple[str, Value | None]]" = field(
         default_factory=queue.SimpleQueue, repr=False
@@ -64,10 +54,7 @@ class UserData:
         self.log = AppLog(self.paths.logs)
 
     def store_chats_of(self, session: Session, wake: Callable[[], object] = lambda: None) -> None:
-        """Open the store; its errors become notices of the session, while it lasts.
-
-        `wake` is called in the store's thread after each such notice.
-        """
+        """Open the store; its errors become notices of the session, and its thread calls `wake`."""
         from mlxspec_app.store.thread import StoreThread  # late: it imports SQLite
 
         def notify(text: str) -> None:
@@ -87,19 +74,12 @@ class UserData:
             self.store.record(event)
 
     def change(self, name: str, value: Value | None) -> None:
-        """Change a setting by its dotted name; None sets the default, ValueError refuses a value.
-
-        `write_settings` writes it to the file.
-        """
+        """Change a setting by its dotted name, in memory; None sets the default."""
         self.settings = with_value(self.settings, name, value)
         self._unwritten.put((name, value))
 
     def write_settings(self) -> None:
-        """Write the changes that are not in the file yet; safe from any thread.
-
-        Raises:
-            SettingsError: The file cannot be read or written; it is unchanged then.
-        """
+        """Write the pending changes, from any thread; a SettingsError leaves the file as it is."""
         with self._writing:  # a write reads the file, changes it and replaces it
             changes = {}
             while not self._unwritten.empty():
@@ -115,14 +95,10 @@ class UserData:
             self.write_settings()
         if self.store is not None:
             self.store.close()
-        self.log.close()
 
 
 def find_user_data(data_dir: str | PathLike[str] | None = None) -> UserData:
-    """Return the user data; reads the settings, creates no file.
-
-    `data_dir` is the folder of `--data-dir`, or None for the user's own.
-    """
+    """Return the user data; reads the settings, creates no file."""
     paths = find_paths(data_dir)
     loaded = read_settings(paths.settings)
     return UserData(paths, loaded.settings, loaded.notices, is_new=not paths.store.exists())

@@ -12,7 +12,7 @@ from mlxspec_app.conversation.messages import Span
 from mlxspec_app.text.rendering.document import Document
 from mlxspec_app.widgets.chat.painter import opens_round, with_tick
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.draft.marks import MARK_STYLES, SIGNS
 from tests.support.app_driver import chat, replay
 from tests.traces import make_fake
 

@@ -5,10 +5,9 @@ import pytest
 from mlxspec.trace.difference import Difference, Proof
 from mlxspec.trace.events import GenerationFinished
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.commands import COMMANDS, CommandError, matching, parse
+from mlxspec_app.commands import COMMANDS, CommandError, CommandProvider, matching, parse
 from mlxspec_app.conversation.events import ProofFinished
 from mlxspec_app.conversation.orders import Prove
-from mlxspec_app.palette import CommandProvider
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.themes import DAY, THEMES

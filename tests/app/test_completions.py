@@ -7,13 +7,12 @@ import pytest
 from mlxspec.drafting.entries import ModelEntry
 from mlxspec.drafting.names import HOST, WORDS
 from mlxspec.drafting.registry import HOST_DRAFTERS
-from mlxspec_app.completions import completions
 from mlxspec_app.conversation.events import ModelChoice, SessionOpening, SessionReady
 from mlxspec_app.conversation.orders import Say
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.user_data import find_user_data
-from mlxspec_app.widgets.chat.command_hints import CommandHints
+from mlxspec_app.widgets.chat.command_hints import CommandHints, completions
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import chat, running
 from tests.support.fake_catalogue import FakeCatalogue

@@ -5,8 +5,7 @@ import pytest
 from mlxspec.trace.events import GenerationStarted, PrefillProgress
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.screens.dialogs import ContextScreen
-from mlxspec_app.widgets.figures.context_rows import context_rows
+from mlxspec_app.screens.dialogs import ContextScreen, context_rows
 from tests.support.app_driver import chat
 from tests.traces import make_fake
 

@@ -7,8 +7,8 @@ from mlxspec.trace.events import GenerationStarted, PrefillProgress
 from mlxspec.trace.file import event_from_json, event_to_json
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.picker.model_rows import model_facts
+from mlxspec_app.screens.dialogs import context_rows
 from mlxspec_app.widgets.chat.status_bar import status_parts
-from mlxspec_app.widgets.figures.context_rows import context_rows
 
 CHAINS = "draft chains (draft trees: the draft is 3.0e-01 off)"
 

@@ -9,12 +9,11 @@ from mlxspec_app.conversation.events import LoadProgress, SessionOpening, Sessio
 from mlxspec_app.picker.introduction import Introduction
 from mlxspec_app.playback import demo
 from mlxspec_app.screens.chat.screen import ChatScreen
-from mlxspec_app.screens.first_run import FirstRunScreen
+from mlxspec_app.screens.first_run import FirstRunScreen, RecordedRace
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.user.paths import find_paths
 from mlxspec_app.user_data import UserData, find_user_data
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.playback.recorded_race import RecordedRace
 from mlxspec_cli import chat_models
 from mlxspec_cli.chat_models import introduce
 from tests.support.app_driver import running

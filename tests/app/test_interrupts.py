@@ -14,7 +14,7 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.events import SessionReady
 from mlxspec_app.conversation.orders import Say
 from mlxspec_app.screens.chat import leaving
-from mlxspec_app.user.unsent import UnsentText
+from mlxspec_app.screens.chat.leaving import take_text
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
 from tests.support.app_driver import chat, running
@@ -110,8 +110,8 @@ async def test_an_unsent_text_is_kept_while_it_is_typed(tmp_path, monkeypatch):
 
 def test_an_unsent_text_that_cannot_be_read_is_no_error(tmp_path):
     (tmp_path / "unsent.txt").write_bytes(b"\xff\xfe")
-    assert UnsentText(tmp_path / "unsent.txt").take() == ""
-    assert UnsentText(tmp_path / "none" / "unsent.txt").take() == ""
+    assert take_text(tmp_path / "unsent.txt") == ""
+    assert take_text(tmp_path / "none" / "unsent.txt") == ""
 
 
 async def test_ctrl_z_is_refused_gently_where_nothing_can_bring_the_app_back(monkeypatch):

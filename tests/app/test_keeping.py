@@ -6,8 +6,8 @@ import subprocess
 import sys
 from itertools import takewhile
 
+from mlxspec_app.widgets.chat.message_rows import VersionMark
 from mlxspec_app.widgets.chat.prompt import Prompt
-from mlxspec_app.widgets.chat.version_mark import VersionMark
 from tests.support.app_driver import chat, texts
 from tests.support.paths import ROOT
 from tests.support.user_data_files import enter, fill, kept_chat, kept_texts, press, rest

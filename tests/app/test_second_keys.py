@@ -13,9 +13,9 @@ from mlxspec_app.screens.settings import SettingsScreen
 from mlxspec_app.settings.keys.tables import CHAT, LIST, RACE, REPLAY, TRANSCRIPT
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
+from mlxspec_app.widgets.chat_list import ChatList
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.figures.stats_panel import StatsPanel
-from mlxspec_app.widgets.lists.chat_list import ChatList
+from mlxspec_app.widgets.stats_panel import StatsPanel
 from tests.support.app_driver import chat, replay, rows
 from tests.support.race_driver import racing
 from tests.support.user_data_files import chat_list, fill, press

@@ -11,10 +11,10 @@ from mlxspec.params import GenerationParams, Options, SamplingParams
 from mlxspec.params.setting import Door
 from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING, STORED
 from mlxspec_app.commands import COMMANDS
+from mlxspec_app.screens.settings import setting_options
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.tables import CHAT
 from mlxspec_app.settings.rules import rules
-from mlxspec_app.widgets.lists.setting_rows import setting_options
 from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
 

@@ -4,9 +4,8 @@ from contextlib import asynccontextmanager
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.race import Race, Track
-from mlxspec_app.screens.race import RaceScreen
+from mlxspec_app.screens.race import RaceLane, RaceScreen
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.playback.race_lane import RaceLane
 from tests.support.app_driver import Clock, rows
 from tests.support.race_runs import decoded_plainly
 from tests.traces import make_fake

@@ -1,19 +1,25 @@
-"""The interface from which the model picker gets models and drafters, as plain records.
+"""The interface from which the model picker gets models and drafters, and its downloads.
 
 The command that starts the chat implements `Catalogue`: the picker itself reads no disks and does
 not decide which drafter fits a target.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
+from mlxspec.errors import MlxspecError
+
+Fetch = Callable[[str, Callable[[int, int], None]], None]
+"""Downloads a model by its source, and reports the bytes done and in all."""
 
 
 class Catalogue(Protocol):
     """Lists and fetches the models and drafters of this machine; its methods take a while.
 
-    The source of the default model is "" here.
+    The source of the default model is "" here. Drafters and their speeds are those with a rotating
+    cache of `max_kv_size` rows; None means a full cache.
     """
 
     @property
@@ -34,10 +40,38 @@ class Catalogue(Protocol):
         """
 
     def drafters(self, source: str, max_kv_size: int | None = None) -> Sequence[DrafterEntry]:
-        """Return the drafters for a model, the most useful first.
-
-        Their speeds are those with a rotating cache of `max_kv_size` rows; None means a full cache.
-        """
+        """Return the drafters for a model, the most useful first."""
 
     def forget_verdict(self, source: str, max_kv_size: int | None = None) -> None:
-        """Forget which drafter is fastest, so that `auto` measures again; see `drafters`."""
+        """Forget which drafter is fastest, so that `auto` measures again."""
+
+
+class FetchStoppedError(MlxspecError):
+    """The user stopped the download, or the app ended."""
+
+
+@dataclass
+class Fetching:
+    """The download of one model; a thread runs it and the screen reads it."""
+
+    model: ModelEntry
+    done: int = 0  # bytes
+    total: int = 0  # bytes, 0 until known
+    is_stopped: bool = False  # set to request a stop; the caller need not wait
+    is_over: bool = False  # it has ended, successfully or not
+    error: str = ""
+
+    def run(self, fetch: Fetch, is_cancelled: Callable[[], bool]) -> None:
+        """Download the model; after a stop, complete files stay and the next run resumes."""
+
+        def note(done: int, total: int) -> None:
+            if self.is_stopped or is_cancelled():
+                raise FetchStoppedError("the download was stopped; f resumes it")
+            self.done, self.total = done, total
+
+        try:
+            fetch(self.model.source, note)
+        except Exception as error:  # the thread's edge: an error becomes a row on the screen
+            is_ours = isinstance(error, MlxspecError)
+            self.error = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        self.is_over = True

@@ -9,24 +9,14 @@ from mlxspec_app.picker.model_rows import gigabytes
 
 @dataclass(frozen=True)
 class Introduction:
-    """Facts for the first run; sizes are in GB.
-
-    Attributes:
-        cores: CPU cores that can be used.
-        computes_on: "CPU", "Metal" or "CUDA".
-        blas: BLAS library on a CPU, or "".
-        is_slow: Whether drafts cannot pay with that library.
-        model_gb: Size on the disk, or None if unknown.
-        fit: How the model fits the memory, or None if unknown.
-        has_model: Whether the model is on this disk.
-    """
+    """Facts for the first run; sizes are in GB."""
 
     device: str
     cores: int
     memory_gb: float
-    computes_on: str
-    blas: str
-    is_slow: bool
+    computes_on: str  # "CPU", "Metal" or "CUDA"
+    blas: str  # on a CPU, or ""
+    is_slow: bool  # drafts cannot pay with that BLAS
     model: str
     model_gb: float | None
     fit: Fit | None

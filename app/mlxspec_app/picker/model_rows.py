@@ -5,17 +5,13 @@ from textual.content import Content
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.fetching import Fetching
+from mlxspec_app.picker.catalogue import Fetching
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
 
-_MUTED, _PLAIN, _BAD, _GOOD, _WARN = (
-    "$spec-muted",
-    "$foreground",
-    "$spec-rejected",
-    "$spec-accepted",
-    "$spec-corrected",
-)
+_MUTED, _PLAIN, _WARN = "$spec-muted", "$foreground", "$spec-corrected"
+_BAD, _GOOD = "$spec-rejected", "$spec-accepted"
+_NEW_LINE = Content("\n")
 _METER_CELLS = 6
 _EXACT_BELOW = 10  # tokens/s below this are shown with one decimal
 _SIGNS = {"fits": ("✓", _GOOD), "tight": ("!", _WARN), "too large": ("✗", _BAD)}
@@ -36,10 +32,10 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if model.problem:
         facts = Content.assemble(("  ✗ ", _BAD), (safe_line(model.problem), _MUTED))
-        return _rows(Content.assemble(mark, (safe_line(model.name), _MUTED)), facts)
+        return _NEW_LINE.join([Content.assemble(mark, (safe_line(model.name), _MUTED)), facts])
     name = Content.assemble(mark, (safe_line(model.name), f"{_PLAIN} bold"))
     if not model.is_here:
-        return _rows(name, Content.assemble("  ", *_offer(model, memory_gb)))
+        return _NEW_LINE.join([name, Content.assemble("  ", *_offer(model, memory_gb))])
     sign, style = _SIGNS[model.fit_in(memory_gb)]
     share = meter(min(1.0, model.memory_gb / memory_gb), _METER_CELLS)
     facts = Content.assemble(
@@ -48,7 +44,7 @@ def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Conte
         (f" {gigabytes(model.memory_gb)}", _PLAIN),
         (f" · {gigabytes(model.size_gb)} {model.packing}", _MUTED),
     )
-    return _rows(name, facts)
+    return _NEW_LINE.join([name, facts])
 
 
 def _offer(model: ModelEntry, memory_gb: float) -> list[tuple[str, str]]:
@@ -85,11 +81,8 @@ def model_facts(model: ModelEntry, memory_gb: float) -> Content:
     fit = model.fit_in(memory_gb)
     context = f", context {count(model.context_length)}" if model.context_length else ""
     bound = "at most " if model.is_bound else ""
-    rows = (
-        f" at {count(model.memory_tokens)} tokens"
-        if model.memory_tokens
-        else " without keys and values"
-    )
+    at = f" at {count(model.memory_tokens)} tokens"
+    rows = at if model.memory_tokens else " without keys and values"
     takes = f"Takes {bound}{gigabytes(model.memory_gb)}{rows}, of {memory_gb:.1f} GB: "
     drafts = f" · {safe_line(model.drafts)}" if model.drafts else ""
     return Content.assemble(
@@ -105,14 +98,15 @@ def drafter_row(drafter: DrafterEntry, *, is_current: bool) -> Content:
     mark = ("● ", _GOOD) if is_current else ("  ", _MUTED)
     if drafter.problem:
         reason = Content.assemble(("  ✗ ", _BAD), (safe_line(drafter.problem), _MUTED))
-        return _rows(Content.assemble(mark, (safe_line(drafter.name), _MUTED)), reason)
+        return _NEW_LINE.join([Content.assemble(mark, (safe_line(drafter.name), _MUTED)), reason])
     name = Content.assemble(mark, (safe_line(drafter.name), f"{_PLAIN} bold"))
     if drafter.is_fastest:
         name += Content.styled("  fastest", _GOOD)
     meaning = Content.styled("  ", _MUTED)
     if drafter.tokens_per_s is not None:
         meaning += Content.styled(f"{drafter.tokens_per_s:.1f} tokens/s · ", _PLAIN)
-    return _rows(name, meaning + Content.styled(safe_line(drafter.meaning), _MUTED))
+    meaning += Content.styled(safe_line(drafter.meaning), _MUTED)
+    return _NEW_LINE.join([name, meaning])
 
 
 def drafter_facts(drafter: DrafterEntry) -> Content:
@@ -155,7 +149,3 @@ def trouble(what: str, why: str, key: str = "") -> Content:
     """Return a row with an error, its reason, and a key that helps."""
     row = Content.assemble(("✗ ", f"{_BAD} bold"), (f"{what}: ", _BAD), (safe_line(why), _PLAIN))
     return row + Content.styled(f"  {key}", f"{_MUTED} bold") if key else row
-
-
-def _rows(*rows: Content) -> Content:
-    return Content("\n").join(rows)

@@ -1,6 +1,6 @@
 """The state of the model picker: models, their drafters, and what is loaded now."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from textual.content import Content
@@ -14,21 +14,14 @@ AUTO = "auto"
 
 @dataclass
 class Shelf:
-    """Records from the catalogue, as they arrive.
+    """Records from the catalogue, as they arrive."""
 
-    Attributes:
-        current: The models that are loaded, or that failed to load.
-        is_loaded: Whether `current` is loaded.
-        models: In the order of the list.
-        drafters: Drafters of each model that the user has looked at, in the order of the list.
-    """
-
-    current: ModelChoice
+    current: ModelChoice  # loaded, or failed to load
     is_loaded: bool
     memory_gb: float
     models: Sequence[ModelEntry] = ()
     drafters: dict[str, Sequence[DrafterEntry]] = field(default_factory=dict)
-    _warned_of: str | None = None
+    warned_of: str | None = None  # the last model that was called too large
 
     def model_rows(self) -> list[Content]:
         return [
@@ -38,8 +31,7 @@ class Shelf:
 
     def model_index(self) -> int | None:
         """Return the initial index: the loaded model, else the first one."""
-        asked = (index for index, model in enumerate(self.models) if self._is_asked(model))
-        return next(asked, 0 if self.models else None)
+        return _first(self._is_asked(model) for model in self.models)
 
     def drafter_rows(self, source: str) -> list[Content]:
         model = next((each for each in self.models if each.source == source), None)
@@ -49,8 +41,8 @@ class Shelf:
 
     def drafter_index(self, source: str) -> int | None:
         """Return the initial index: the present drafter, else `auto`."""
-        names = [each.drafter for each in self.drafters.get(source, ())]
-        return _index_of(self.current.drafter if source == self.current.model else AUTO, names)
+        name = self.current.drafter if source == self.current.model else AUTO
+        return _first(each.drafter == name for each in self.drafters.get(source, ()))
 
     def model_at(self, index: int | None) -> ModelEntry | None:
         return self.models[index] if index is not None and index < len(self.models) else None
@@ -63,15 +55,11 @@ class Shelf:
         """Return why a model is not loaded at once; warns once if it is too large."""
         if model.problem:
             return trouble("cannot be chosen", model.problem)
-        if model.fit_in(self.memory_gb) != "too large" or self._warned_of == model.source:
+        if model.fit_in(self.memory_gb) != "too large" or self.warned_of == model.source:
             return None
-        self._warned_of = model.source
+        self.warned_of = model.source
         why = f"it takes {gigabytes(model.memory_gb)} of {gigabytes(self.memory_gb)}"
         return trouble("it does not fit in memory", why, "press Enter again to load it anyway")
-
-    def forget_warning(self) -> None:
-        """Warn again about a too large model, because the user has looked at another one."""
-        self._warned_of = None
 
     def pair(self, source: str, drafter: DrafterEntry | None = None) -> ModelChoice:
         """Return the models to load, with the present cache setting."""
@@ -85,5 +73,7 @@ class Shelf:
         return self.current.model in (model.source, model.name)
 
 
-def _index_of(name: str, names: Sequence[str]) -> int | None:
-    return names.index(name) if name in names else 0 if names else None
+def _first(matches: Iterable[bool]) -> int | None:
+    """Return the index of the first match, else 0, else None if there is nothing."""
+    found = list(matches)
+    return found.index(True) if True in found else 0 if found else None

@@ -3,25 +3,44 @@
 The model loads meanwhile; its progress is below the cards.
 """
 
+import re
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from textual import events, getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
+from mlxspec.errors import TraceError
+from mlxspec_app.app import MlxspecApp
+from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.state import ChatState
+from mlxspec_app.conversation.views import COLOURS
+from mlxspec_app.frames import frames_per_s
 from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.playback.compare import compare
+from mlxspec_app.playback.demo import read_bundled
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.settings.keys.choices import shown_keys
 from mlxspec_app.settings.keys.tables import CHAT
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
+from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.welcome import loading_rows
-from mlxspec_app.widgets.playback.recorded_race import RecordedRace
 
+_MUTED = "$spec-muted"
+_NAMES = ("model alone", "with guesses")
+_MARKS = re.compile(r"\((R|TM)\)| (Processor|CPU)\b")  # they fill a narrow row
+_EXPLANATION = Content.assemble(
+    ("A drafter guesses the next words; the model checks several at once. ", "$spec-muted"),
+    ("Guesses that it agrees with have this colour.", "$spec-guess"),
+)
+_LEAST_CELLS = 50  # for two lanes side by side
 _CARDS = {  # and their titles
     "machine": "This machine",
     "model": "The model that will answer",
@@ -39,6 +58,95 @@ _KEYS = (  # a binding id or a text to type, and its effect
 )
 
 
+class _Lane(Vertical):
+    """A name, the seconds so far, and the text."""
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+        with VerticalScroll(can_focus=False):
+            yield TokenMessage(view=COLOURS)
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).anchor()
+
+    def show(self, name: str, track: Track) -> None:
+        clock = seconds(track.at) + (", done" if track.is_over else "")
+        heading = Content.assemble((name, "$foreground bold"), (f"  {clock}", _MUTED))
+        self.query_one(Static).update(heading)
+        reply = track.state.reply
+        if reply is not None:
+            message = self.query_one(TokenMessage)
+            message.extend(reply.spans[message.num_spans :])
+            message.set_streaming(not reply.is_finished)
+
+
+class RecordedRace(Vertical):
+    """Plays the race once; without animations it shows the end at once."""
+
+    app = getters.app(MlxspecApp)
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._race: Race | None = None
+        self._is_same = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(_EXPLANATION)
+        with Container():
+            yield _Lane()
+            yield _Lane()
+        yield Static(id="outcome")
+
+    def on_mount(self) -> None:
+        self.set_interval(1 / frames_per_s(self.app.settings), self.tick)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < _LEAST_CELLS, "-stacked")
+
+    def begin(self) -> None:
+        """Play from the start; later calls do nothing."""
+        if self._race is not None:
+            return
+        try:
+            tracks = Track("A", read_bundled("code-plain")), Track("B", read_bundled("code"))
+        except TraceError as error:
+            self.query_one("#outcome", Static).update(Content(safe_line(str(error))))
+            return
+        race = Race(tracks, time.monotonic)
+        verdict = compare(*(track.events for track in race.tracks))
+        self._race, self._is_same = race, verdict.kind == "identical"
+        race.go_to(race.duration if self.app.animation_level == "none" else 0.0)
+        self._show(race)
+
+    def tick(self) -> None:
+        """Show the text up to the present time."""
+        race = self._race
+        if race is not None and not race.is_over:
+            race.tick()
+            self._show(race)
+
+    def _show(self, race: Race) -> None:
+        for lane, name, track in zip(self.query(_Lane), _NAMES, race.tracks, strict=True):
+            lane.show(name, track)
+        outcome = _outcome(race, is_same=self._is_same)
+        self.query_one("#outcome", Static).update(outcome)
+
+
+def _outcome(race: Race, *, is_same: bool) -> Content:
+    """Return how much faster the second run was, and where both were recorded."""
+    started = next((r.started for r in race.tracks[0].replies if r.started is not None), None)
+    device = _MARKS.sub("", safe_line(started.device)).strip() if started else ""
+    where = f"recorded earlier on {device}" if started else "recorded earlier"
+    if not race.is_over:
+        return Content.styled(where, _MUTED)
+    alone, guessed = (track.stats for track in race.tracks)
+    times = guessed.generation_tps / alone.generation_tps if alone.generation_tps else 0.0
+    text = "The same text" if is_same else "Both texts"
+    return Content.assemble(
+        (f"{text}, {times:.1f} times as fast", "$foreground bold"), (f"  {where}", _MUTED)
+    )
+
+
 class FirstRunScreen(SteadyModal[None]):
     """Shown once, before the first chat."""
 
@@ -47,31 +155,9 @@ class FirstRunScreen(SteadyModal[None]):
         Binding("left", "turn(-1)", "Back", priority=True, key_display="←"),
         Binding("escape", "dismiss", "Skip"),
     ]
-    DEFAULT_CSS = """
-    FirstRunScreen {
-        align: center middle;
-        background: $background;
-        & > VerticalScroll {
-            width: 100%;
-            max-width: 80;
-            height: 1fr;
-            padding: 1 2;
-            scrollbar-size-vertical: 1;
-        }
-        &.-short > VerticalScroll { padding: 0 2; }
-        & #card-title { height: auto; margin: 0 0 1 0; }
-        & ContentSwitcher { height: auto; }
-        & ContentSwitcher > Static { height: auto; }
-        & #race, & #keys { height: auto; }
-        & > #loading { width: 100%; max-width: 80; height: auto; padding: 0 2 1 2; }
-    }
-    """
 
     def __init__(self, find_facts: Callable[[], Introduction], state: ChatState) -> None:
-        """Make the screen over a chat whose session loads its model.
-
-        `find_facts` can be slow, so a thread calls it. `state` changes while the model loads.
-        """
+        """A thread calls `find_facts`, which can be slow; `state` changes while the model loads."""
         super().__init__()
         self._find_facts = find_facts
         self._state = state

@@ -14,11 +14,15 @@ from mlxspec_app.conversation.figures import DEFINITIONS
 from mlxspec_app.conversation.views import INKS, VIEWS
 from mlxspec_app.screens.steady import SteadyModal
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.draft.legend import NAME_CELLS, legend, plain_legend
+from mlxspec_app.widgets.draft.marks import NAME_CELLS, legend, plain_legend
 
 _MUTED = "$spec-muted"
-_HEADING = "$foreground bold"
 _KEY_CELLS = 16
+_SIGNS_OF_ROWS = (
+    "The block at the left edge of a row is the share of it that was drafted; a change of "
+    "background is a new round, or a line below its first character where no background can be "
+    "seen."
+)
 
 
 class Row(NamedTuple):
@@ -75,34 +79,26 @@ class HelpScreen(SteadyModal[None]):
 
 def help_rows(keys: Sequence[tuple[str, str]], commands: Sequence[Command] = ()) -> list[Row]:
     """Return the rows of the help page of a screen with these keys and commands."""
-    rows = [_heading("Views (F2)"), *(Row(row, NAME_CELLS) for row in plain_legend()[:2])]
-    rows += [_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS]
-    rows += [Row(Content("")), _heading("The X-ray: what its colours and signs mean")]
-    rows += [Row(row, len("✓ ") + NAME_CELLS) for row in legend()]
-    rows.append(
-        Row(
-            Content.styled(
-                "The block at the left edge of a row is the share of it that was drafted; a change "
-                "of background is a new round, or a line below its first character where no "
-                "background can be seen.",
-                _MUTED,
-            )
-        )
-    )
-    rows += [Row(Content("")), _heading("Inks of the X-ray (I, /ink)")]
-    rows += [_entry(ink.name, ink.meaning) for ink in INKS]
-    rows += [Row(Content("")), _heading("Keys")]
-    rows += [_entry(key, meaning) for key, meaning in keys]
-    if commands:
-        rows += [Row(Content("")), _heading("Commands")]
-    rows += [_entry(command.usage, command.meaning) for command in commands]
-    rows += [Row(Content("")), _heading("Figures")]
-    rows += [_entry(figure.name, figure.meaning) for figure in DEFINITIONS if not figure.is_sign]
+    sections = {
+        "Views (F2)": [
+            *(Row(row, NAME_CELLS) for row in plain_legend()[:2]),
+            *(_entry(view.name, view.meaning, NAME_CELLS) for view in VIEWS),
+        ],
+        "The X-ray: what its colours and signs mean": [
+            *(Row(row, len("✓ ") + NAME_CELLS) for row in legend()),
+            Row(Content.styled(_SIGNS_OF_ROWS, _MUTED)),
+        ],
+        "Inks of the X-ray (I, /ink)": [_entry(ink.name, ink.meaning) for ink in INKS],
+        "Keys": [_entry(key, meaning) for key, meaning in keys],
+        "Commands": [_entry(command.usage, command.meaning) for command in commands],
+        "Figures": [_entry(each.name, each.meaning) for each in DEFINITIONS if not each.is_sign],
+    }
+    rows: list[Row] = []
+    for title, entries in sections.items():
+        if entries:
+            heading = Row(Content.styled(title, "$foreground bold"))
+            rows += [*([Row(Content(""))] if rows else []), heading, *entries]
     return rows
-
-
-def _heading(words: str) -> Row:
-    return Row(Content.styled(words, _HEADING))
 
 
 def _entry(name: str, meaning: str, cells: int = _KEY_CELLS + 1) -> Row:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import getters, on, work
@@ -10,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input, Static
 
 from mlxspec_app.screens.steady import SteadyScreen
@@ -20,11 +22,43 @@ from mlxspec_app.store.records import ChosenChat, Entry
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.lists.chat_list import ChatList
-from mlxspec_app.widgets.lists.title_field import TitleField
+from mlxspec_app.widgets.chat_list import ChatList
 
 NO_CHATS = "No chats yet: press n to start one."
 PAUSE_S = 0.12  # pause after a key press, to avoid one search per letter
+
+
+class TitleField(Input):
+    """Reads another title for `entry`; hidden while that is None."""
+
+    @dataclass
+    class Titled(Message):
+        """The user entered another title for a chat."""
+
+        chat: int
+        title: str
+
+    def __init__(self) -> None:
+        super().__init__(compact=True)
+        self.entry: Entry | None = None
+
+    def ask(self, entry: Entry, row: int) -> None:
+        """Show the field over a row of the list, with the present title."""
+        self.entry, self.value = entry, entry.title
+        self.offset = self.offset._replace(y=row)
+        self.display = True
+        self.focus()
+
+    def hide(self) -> None:
+        self.entry = None
+        self.display = False
+
+    @on(Input.Submitted)
+    def _post_title(self, event: Input.Submitted) -> None:
+        event.stop()
+        entry, title = self.entry, event.value.strip()
+        if entry is not None and title:
+            self.post_message(self.Titled(entry.chat, title))
 
 
 class HistoryScreen(SteadyScreen[ChosenChat | None]):

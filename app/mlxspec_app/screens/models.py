@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
 
-from textual import getters, on, work
+from textual import events, getters, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
@@ -18,8 +18,7 @@ from textual.worker import get_current_worker
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import Catalogue
-from mlxspec_app.picker.fetching import Fetching
+from mlxspec_app.picker.catalogue import Catalogue, Fetching
 from mlxspec_app.picker.model_rows import drafter_facts, fetch_news, load_news, model_facts, trouble
 from mlxspec_app.picker.model_shelf import Shelf
 from mlxspec_app.screens.steady import SteadyScreen
@@ -27,11 +26,31 @@ from mlxspec_app.settings.file import SettingsError
 from mlxspec_app.settings.keys.tables import MODELS
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.lists.choice_list import ChoiceList
 
 _UPDATES_PER_S = 5
 
 T = TypeVar("T")
+
+
+class ChoiceList(OptionList):
+    """Rows of text with one of them highlighted."""
+
+    def __init__(self, title: str, *, id: str) -> None:
+        super().__init__(id=id)
+        self.border_title = title
+
+    def show(self, rows: Sequence[Content], highlighted: int | None) -> None:
+        """Replace the rows, and highlight one of them."""
+        self.clear_options()
+        self.add_options(rows)
+        self.highlighted = highlighted
+
+    def on_click(self, event: events.Click) -> None:
+        """Highlight the clicked row first; choose it only if it already was highlighted."""
+        clicked = event.style.meta.get("option")
+        if clicked is not None and clicked != self.highlighted:
+            self.highlighted = clicked
+            event.prevent_default()
 
 
 class ModelsScreen(SteadyScreen[ModelChoice | None]):
@@ -42,15 +61,6 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
     _models = getters.query_one("#models", ChoiceList)
     _drafters = getters.query_one("#drafters", ChoiceList)
 
-    DEFAULT_CSS = """
-    ModelsScreen {
-        & > #news, & > #facts { height: auto; max-height: 4; padding: 0 1; }
-        & > #facts { min-height: 2; }
-        & > Input, & > Input:focus { border: round $border-blurred; background: $background; }
-        & > Input:focus { border: round $border; }
-    }
-    """
-
     def __init__(
         self,
         user_data: UserData,
@@ -60,11 +70,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         *,
         begins_with: str = "models",
     ) -> None:
-        """Make a picker of the models and drafters in `catalogue`.
-
-        The settings in `user_data` hold the default models. `state` changes meanwhile. `stop` stops
-        a download. `begins_with` is the list that has the focus first: "models" or "drafters".
-        """
+        """`stop` stops a download; `begins_with` is the list with the focus: models or drafters."""
         super().__init__()
         self._user_data, self._catalogue = user_data, catalogue
         self._state, self._stop, self._begins_with = state, stop, begins_with
@@ -123,13 +129,11 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
 
     def _show_models(self, models: Sequence[ModelEntry]) -> None:
         self._shelf.models = models
-        rows, index = self._shelf.model_rows(), self._shelf.model_index()
-        self._models.show(rows, index)
+        self._models.show(self._shelf.model_rows(), self._shelf.model_index())
 
     def _show_drafters(self) -> None:
         source = self._model.source if self._model is not None else ""
-        rows, index = self._shelf.drafter_rows(source), self._shelf.drafter_index(source)
-        self._drafters.show(rows, index)
+        self._drafters.show(self._shelf.drafter_rows(source), self._shelf.drafter_index(source))
 
     def _show_news(self) -> None:
         news = load_news(self._state) or fetch_news(self._user_data.fetching)
@@ -147,7 +151,7 @@ class ModelsScreen(SteadyScreen[ModelChoice | None]):
         model = self._model
         if model is None:
             return
-        self._shelf.forget_warning()
+        self._shelf.warned_of = None  # the user has looked at another model
         self._show_detail(model_facts(model, self._shelf.memory_gb))
         self._show_drafters()
         if model.source not in self._shelf.drafters and not model.problem:

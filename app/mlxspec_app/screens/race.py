@@ -5,26 +5,123 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
+from textual.containers import Container, Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
-from mlxspec_app.conversation.views import View, ink_named, next_view, view_named
+from mlxspec_app.conversation.figures import Part, fitting, guessed_right
+from mlxspec_app.conversation.views import DEFAULT_VIEW, Ink, View, ink_named, next_view, view_named
 from mlxspec_app.frames import frames_per_s
-from mlxspec_app.playback.compare import compare
-from mlxspec_app.playback.race import Race
+from mlxspec_app.playback.compare import Agreement, compare
+from mlxspec_app.playback.race import Race, Track, acceptance, lead
 from mlxspec_app.screens.dialogs import explain
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.settings.keys.choices import key_list
 from mlxspec_app.settings.keys.tables import RACE
 from mlxspec_app.text.safe_text import safe_line
+from mlxspec_app.widgets.chat.explained import Explained
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.playback.race_bar import RaceBar
-from mlxspec_app.widgets.playback.race_lane import RaceLane
 
+_GAP = "   "
+_SIGNS = {
+    "identical": ("✓", "$spec-accepted"),
+    "differs": ("✗", "$spec-rejected"),
+    "sampled": ("≈", "$foreground"),
+    "incomparable": ("!", "$spec-corrected"),
+}
+_NAME_CELLS = 24
+_LEAST_BAR_CELLS = 8
+_SEPARATOR = " · "
 FIGURES_PER_S = 5
+
+
+class RaceBar(Widget):
+    """Two rows below the lanes; the agreement is visible from the start."""
+
+    def __init__(self, race: Race, agreement: Agreement) -> None:
+        super().__init__()
+        self._race = race
+        self._agreement = agreement
+
+    def render(self) -> Content:
+        sign, style = _SIGNS[self._agreement.kind]
+        agreement = Content.assemble((f"{sign} ", f"{style} bold"), (self._agreement.line, style))
+        return Content("\n").join([self._position_row(), agreement])
+
+    def _position_row(self) -> Content:
+        """Return the clock in one row; a second row would move the agreement."""
+        race, width = self._race, max(1, self.size.width)
+        now = min(race.playhead.now, race.duration)
+        sign = "‖ paused" if race.playhead.paused else "▶"
+        parts = [
+            Part("■ end" if race.is_over else f"{sign} {race.playhead.speed:g}\u00d7"),
+            Part(f"{now:.1f} of {race.duration:.1f} s", 1),
+            Part(lead(race.tracks)),
+        ]
+        shown = fitting(parts, width, len(_GAP))
+        styles = {0: "$foreground", 1: "$spec-muted"}
+        row = Content(_GAP).join(Content.styled(part.text, styles[part.rank]) for part in shown)
+        return row.truncate(width, ellipsis=True)
+
+
+class _Figures(Static, Explained):
+    """The rows above the text."""
+
+
+class RaceLane(Vertical):
+    """Shows one run: a progress bar, its figures, and its conversation."""
+
+    def __init__(self, track: Track) -> None:
+        super().__init__()
+        self._track = track
+        self._view = DEFAULT_VIEW
+
+    def compose(self) -> ComposeResult:
+        yield _Figures()
+        yield Transcript()
+
+    def show_text(self) -> None:
+        """Show the text of the run so far."""
+        self.query_one(Transcript).sync(self._track.state.messages)
+
+    def show_figures(self) -> None:
+        width = max(1, self.size.width - 2)
+        rows = [_bar_row(self._track, width), self._figures_row(width)]
+        self.query_one(Static).update(Content("\n").join(rows))
+        self.query_one(Transcript).update_footers()
+
+    def set_view(self, view: View, ink: Ink) -> None:
+        self._view = view
+        self.query_one(Transcript).set_view(view, ink)
+
+    def _figures_row(self, width: int) -> Content:
+        track, stats = self._track, self._track.stats
+        drafts = guessed_right(stats.acceptance_rate if stats.rounds else None)
+        parts = [
+            Part(f"{stats.generation_tps:.1f} tokens/s"),
+            Part(drafts if self._view.is_rendered else acceptance(stats), 1),
+            Part(f"{track.at:.1f} s"),
+        ]
+        shown = fitting([*parts, *[Part("done", 2)] * track.is_over], width, len(_SEPARATOR))
+        return Content.styled(_SEPARATOR.join(part.text for part in shown), "$spec-muted")
+
+
+def _bar_row(track: Track, width: int) -> Content:
+    name = Content.assemble((track.lane, "$foreground bold"), "  ", (track.name, "$spec-accepted"))
+    name = name.truncate(_NAME_CELLS, ellipsis=True)
+    count = Content.styled(f"{track.tokens}/{track.total} tok", "$foreground")
+    cells = width - name.cell_length - count.cell_length - 4
+    if cells < _LEAST_BAR_CELLS:
+        return name + Content("  ") + count
+    share = track.tokens / track.total if track.total else 0.0
+    full, half = divmod(round(share * cells * 2), 2)
+    drawn = Content.assemble(
+        ("━" * full + "╸" * half, "$foreground"), ("─" * (cells - full - half), "$spec-line")
+    )
+    return Content("  ").join([name, drawn, count])
 
 
 class RaceScreen(SteadyScreen[None]):

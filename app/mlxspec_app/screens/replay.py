@@ -6,19 +6,24 @@ from typing import ClassVar, Literal
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
 
 from mlxspec.trace.events import Event
 from mlxspec_app.conversation.views import XRAY
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.playback.timeline import Unit
+from mlxspec_app.playback.timeline import Phase, Unit
 from mlxspec_app.screens.conversation.screen import ConversationScreen
 from mlxspec_app.screens.dialogs import GoToScreen
 from mlxspec_app.settings.keys.tables import REPLAY
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.playback.scrubber import Scrubber
-from mlxspec_app.widgets.playback.transport import Transport
+from mlxspec_app.widgets.scrubber import Scrubber
 
+_PHASES: tuple[Phase, ...] = ("draft", "verify", "commit")
+_GAP = "   "
+_MUTED = "$spec-muted"
 _BACK = Binding(
     "escape,f6,q",
     "dismiss(None)",
@@ -27,6 +32,63 @@ _BACK = Binding(
     id="replay.back",
     tooltip="back to the conversation",
 )
+
+
+class Transport(Vertical):
+    """Three rows: two of the scrubber, and the figures."""
+
+    def __init__(self, session: ReplaySession) -> None:
+        super().__init__()
+        self._session = session
+
+    def compose(self) -> ComposeResult:
+        yield Scrubber(self._session.timeline)
+        yield Static(id="position")
+
+    def show(self, note: str = "") -> None:
+        """Show the position of the session, and a note."""
+        self.query_one(Scrubber).show(self._session.position)
+        row = position_row(self._session, max(1, self.size.width - 2), note)
+        self.query_one("#position", Static).update(row)
+
+
+def position_row(session: ReplaySession, width: int, note: str = "") -> Content:
+    """Return the figures of the position in at most `width` cells; minor ones are left out."""
+    timeline, rounds = session.timeline, session.timeline.rounds
+    done = timeline.rounds_done(session.position)
+    sign = "■ end" if not session.busy else "‖ paused" if session.playhead.paused else "▶"
+    state = [
+        Content.styled(f"{sign} {session.playhead.speed:g}\u00d7", "$foreground bold"),
+        Content.styled(f"round {done + (session.view is not None)}/{len(rounds)}", "$foreground"),
+    ]
+    number = rounds[min(done, len(rounds) - 1)].reply if rounds else timeline.num_replies
+    reply = f"reply {number}/{timeline.num_replies}"
+    time = f"{timeline.time_of(session.position):.2f} of {timeline.duration:.2f} s"
+    extras = [
+        Content.styled(note, "$spec-corrected"),
+        _phases(session),
+        Content.styled(time, _MUTED),
+        Content.styled(reply if timeline.num_replies > 1 else "", _MUTED),
+    ]
+    for extra in extras:
+        longer = [*state, extra]
+        if extra and sum(part.cell_length + len(_GAP) for part in longer) <= width + len(_GAP):
+            state = longer
+    return Content(_GAP).join(state)
+
+
+def _phases(session: ReplaySession) -> Content:
+    """Return the phases of a round; the present one is marked if it lasts long enough to see."""
+    moments, position = session.timeline.moments, session.position
+    phase = moments[position - 1].phase if position and session.lingers else None
+    if phase == "prefill":
+        return Content.styled("▸prefill", "$foreground bold")
+    return Content(" ").join(
+        Content.styled(f"▸{name}", "$foreground bold")
+        if name == phase
+        else Content.styled(f" {name}", _MUTED)
+        for name in _PHASES
+    )
 
 
 class ReplayScreen(ConversationScreen):

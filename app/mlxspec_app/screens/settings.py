@@ -8,19 +8,35 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from mlxspec.params.table import STORED
-from mlxspec_app.conversation.views import ink_named
+from mlxspec_app.conversation.messages import Span
+from mlxspec_app.conversation.views import XRAY, Ink, ink_named
 from mlxspec_app.screens.dialogs import PressKeyScreen
 from mlxspec_app.screens.steady import SteadyScreen
 from mlxspec_app.sessions.session import CHAT_DEFAULTS, ReplySettings
 from mlxspec_app.settings.file import Settings, value_of
-from mlxspec_app.settings.keys.choices import all_bindings, usable_keys
-from mlxspec_app.settings.rules import KEYS, Rule, Value, rule_of
+from mlxspec_app.settings.keys.choices import all_bindings, shown_keys, usable_keys
+from mlxspec_app.settings.rules import KEYS, SAMPLING, Rule, Value, rule_of, sections
 from mlxspec_app.text.safe_text import safe_line
-from mlxspec_app.widgets.chat.ink_sample import InkSample
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.lists.setting_rows import detail, setting_options, setting_row, written
+from mlxspec_app.widgets.chat.token_message import TokenMessage
+
+_NAME_CELLS = 24
+_MUTED = "$spec-muted"
+_UNSET = {"theme": "the app's own", "model": "the default model"}
+_SPANS = (
+    Span("Five", "plain", 1, 0.62),
+    Span(" words", "accepted", 2, 0.95, 0.9, "suffix"),
+    Span(" were", "accepted", 2, 0.97, 0.4, "suffix"),
+    Span(" not", "corrected", 2, 0.34),
+    Span(" drafted", "accepted", 3, 0.71, 0.93, "eagle3"),
+    Span(" by", "accepted", 3, 0.88, 0.09, "eagle3"),
+    Span(" a", "bonus", 3, 0.81),
+    Span(" small", "accepted", 4, 0.22, 0.8, "model"),
+    Span(" model.", "corrected", 4, 0.18),
+)
 
 
 class SettingList(OptionList):
@@ -55,9 +71,11 @@ class SettingsScreen(SteadyScreen[None]):
     def compose(self) -> ComposeResult:
         yield Static(_title(self.app.settings_path), id="settings-title")
         if self._now:
-            yield Static(_now_row(self._now), id="settings-now")
+            figures = " · ".join(f"{name} {value}" for name, value in self._now.items())
+            yield Static(Content.styled(f"next reply: {figures}", _MUTED), id="settings-now")
         if self.app.notices:
-            yield Static(_notice_rows(self.app.notices), id="settings-notices")
+            notices = "\n".join(f"! {safe_line(n)}" for n in self.app.notices)
+            yield Static(Content.styled(notices, "$spec-corrected"), id="settings-notices")
         yield SettingList(
             *setting_options(self.app.settings, self._bindings_by_id, self._unset()),
             id="settings-list",
@@ -72,8 +90,7 @@ class SettingsScreen(SteadyScreen[None]):
         self._list.focus()
 
     @property
-    def _chosen(self) -> str:
-        """Name of the highlighted setting, or ""."""
+    def _chosen(self) -> str:  # the name of the highlighted setting, or ""
         option = self._list.highlighted_option
         return (option.id or "") if option is not None else ""
 
@@ -170,7 +187,6 @@ class SettingsScreen(SteadyScreen[None]):
         }
 
     def _show_detail(self, error: str = "") -> None:
-        """Describe the highlighted setting, or show why its new value is refused."""
         name = self._chosen
         if not name:
             return
@@ -194,10 +210,64 @@ def _title(path: str) -> Content:
     )
 
 
-def _now_row(now: Mapping[str, str]) -> Content:
-    figures = " · ".join(f"{name} {value}" for name, value in now.items())
-    return Content.styled(f"next reply: {figures}", "$spec-muted")
+def setting_options(
+    settings: Settings, bindings: Mapping[str, Binding], unset: Mapping[str, str]
+) -> list[Option]:
+    """Return a row for every setting and key; `unset` has values that the file does not set."""
+    options: list[Option] = []
+    for heading, names in sections().items():
+        options.append(_heading(heading, is_first=not options))
+        options += [Option(setting_row(settings, name, bindings, unset), name) for name in names]
+    options.append(_heading("Keys", is_first=False))
+    keys = [f"{KEYS}.{name}" for name in bindings]
+    return options + [Option(setting_row(settings, name, bindings, unset), name) for name in keys]
 
 
-def _notice_rows(notices: tuple[str, ...]) -> Content:
-    return Content.styled("\n".join(f"! {safe_line(n)}" for n in notices), "$spec-corrected")
+def setting_row(
+    settings: Settings, name: str, bindings: Mapping[str, Binding], unset: Mapping[str, str]
+) -> Content:
+    """Return the row of a setting; a value that the user changed is bold with a star."""
+    table, _, rest = name.partition(".")
+    value = value_of(settings, name)
+    if table == KEYS:
+        shown = shown_keys(bindings[rest], settings.keys.get(rest, ""))
+    else:
+        shown = _UNSET.get(name, '""') if value == "" else safe_line(written(value))
+    is_usual = value == value_of(Settings(), name)
+    if table == SAMPLING and (is_usual := rest not in settings.sampling):
+        shown = unset.get(name, shown)
+    return Content.assemble(
+        (f"  {rest or name}".ljust(_NAME_CELLS), "$foreground"),
+        (" " if is_usual else "*", "$spec-corrected"),
+        (f" {shown}", _MUTED if is_usual else "$foreground bold"),
+    )
+
+
+def detail(rule: Rule, meaning: str, default: str, error: str = "") -> Content:
+    """Return the meaning of a setting, and its allowed values or an error."""
+    if error:
+        why = (safe_line(error), "$spec-rejected")
+        second = Content.assemble(("✗ ", "$spec-rejected bold"), why)
+    else:
+        second = Content.styled(f"{rule.allowed}; default {default}", _MUTED)
+    return Content("\n").join([Content.styled(meaning, "$foreground"), second])
+
+
+def written(value: Value | None) -> str:
+    """Return a value as in the settings file, without quotation marks."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _heading(text: str, *, is_first: bool) -> Option:
+    return Option(
+        Content.styled(("" if is_first else "\n") + text, f"{_MUTED} bold"), disabled=True
+    )
+
+
+class InkSample(TokenMessage):
+    """A message that shows the sample text."""
+
+    def __init__(self, ink: Ink) -> None:
+        super().__init__(view=XRAY)
+        self.extend(_SPANS)
+        self.set_ink(ink)

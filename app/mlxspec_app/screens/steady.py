@@ -38,18 +38,3 @@ class SteadyModal(ModalScreen[Result], SteadyScreen[Result]):
 
 class Dialog(SteadyModal[Result]):
     """A box over a screen."""
-
-    DEFAULT_CSS = """
-    Dialog {
-        align: center middle;
-        & > .box {
-            width: auto;
-            max-width: 100%;
-            height: auto;
-            max-height: 100%;
-            padding: 0 1;
-            background: $background;
-            border: round $border;
-        }
-    }
-    """

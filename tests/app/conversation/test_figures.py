@@ -36,7 +36,7 @@ from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
-from mlxspec_app.widgets.figures.speed_rows import cost_rows, speed_rows
+from mlxspec_app.widgets.stats_panel import cost_rows, speed_rows
 from tests.support.app_driver import chat, replay, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake

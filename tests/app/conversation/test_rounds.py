@@ -2,7 +2,7 @@
 
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, positions
-from mlxspec_app.widgets.draft.lane_rows import outcome, token_row
+from mlxspec_app.widgets.draft.draft_lane import outcome, token_row
 from mlxspec_app.widgets.draft.tree_rows import tree_rows
 
 

@@ -13,10 +13,9 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.orders import Stop
-from mlxspec_app.screens.models import ModelsScreen
+from mlxspec_app.screens.models import ChoiceList, ModelsScreen
 from mlxspec_app.user_data import find_user_data
 from mlxspec_app.widgets.chat.prompt import Prompt
-from mlxspec_app.widgets.lists.choice_list import ChoiceList
 from tests.support.app_driver import running
 from tests.support.fake_catalogue import LARGE, MIDDLE, MISSING, OFFERED, SMALL, FakeCatalogue
 from tests.support.scripted_session import ScriptedSession

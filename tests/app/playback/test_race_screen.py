@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from mlxspec.trace.events import CostMeasured, SpeedupMeasured
+from mlxspec_app.screens.race import RaceLane
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.playback.race_lane import RaceLane
 from tests.support.race_driver import NUM_TOKENS, PLAIN, TREE, racing
 from tests.support.race_runs import with_token
 from tests.traces import make_fake

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.playback.scrubber import Scrubber
+from mlxspec_app.widgets.scrubber import Scrubber
 from tests.support.app_driver import replay
 from tests.traces import make_fake
 

@@ -24,7 +24,7 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.playback import timeline as rewind
 from mlxspec_app.playback.timeline import Checkpoints, Timeline
-from mlxspec_app.widgets.playback.scrubber import cell_of, cells, rounds_at
+from mlxspec_app.widgets.scrubber import cell_of, cells, rounds_at
 from tests.traces import make_fake
 
 RECORDINGS = {name: make() for name, make in make_fake.TRACES.items()}

@@ -13,8 +13,7 @@ from mlxspec_app.conversation.events import (
 )
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.orders import ForgetOldest, Load, NewChat, Regenerate, Say
-from mlxspec_app.screens.chat.context_full import ContextAnswer
-from mlxspec_app.screens.chat.context_overflow import ContextOverflow
+from mlxspec_app.screens.chat.context_full import ContextAnswer, ContextOverflow
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.settings.file import Settings
 from tests.support.fake_page import FakePage

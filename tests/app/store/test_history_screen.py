@@ -4,7 +4,7 @@ import pytest
 
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.errors import StoreError
-from mlxspec_app.widgets.lists.chat_list import ChatList
+from mlxspec_app.widgets.chat_list import ChatList
 from tests.support.app_driver import texts
 from tests.support.user_data_files import (
     appears,

@@ -218,6 +218,6 @@ async def test_a_click_in_the_x_ray_asks_too():
 async def test_the_same_probabilities_twice_are_shown_once():
     same = (Alternative(5, " sea", 0.5, 0.5),)
     inspector = Inspector()
-    inspector._facts = facts_of(fold(make_fake.chat()).reply, 0)
+    inspector.facts = facts_of(fold(make_fake.chat()).reply, 0)
     inspector._others = AlternativesFound(0, 0, same)
     assert "drawn" not in inspector.render().plain

@@ -8,8 +8,8 @@ from textual.selection import Selection
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Message, Reply, Span
 from mlxspec_app.conversation.views import CALM, COLOURS, INKS, VIEWS, XRAY
-from mlxspec_app.widgets.chat.earlier_row import EarlierRow
 from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.message_rows import EarlierRow
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.support.app_driver import chat, replay

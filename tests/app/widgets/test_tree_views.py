@@ -4,15 +4,10 @@ import pytest
 
 from mlxspec.trace.events import DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, node_marks
-from mlxspec_app.widgets.draft.cache_rows import (
-    CacheRows,
-    cache_rows_of,
-    pending_cache_rows,
-    row_lines,
-)
-from mlxspec_app.widgets.draft.indented_rows import indented_rows
+from mlxspec_app.widgets.draft.cache_rows import CacheRows, cache_rows_of, row_lines
 from mlxspec_app.widgets.draft.mask_rows import ancestor_mask, half_blocks, mask_rows
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
+from mlxspec_app.widgets.draft.tree_rows import indented_rows
 from tests.app.conversation.test_rounds import CHAIN, TREE, make_round
 from tests.support.app_driver import chat, replay
 from tests.traces import make_fake
@@ -112,7 +107,7 @@ def test_a_wide_tape_has_its_numbers_beside_it():
 
 
 def test_a_draft_without_a_verdict_has_only_staged_rows():
-    assert drawn(row_lines(pending_cache_rows(CHAIN, 3), 60)) == ["staged   ▓▓▓░░░░░░"]
+    assert drawn(row_lines(CacheRows(3, 6, None), 60)) == ["staged   ▓▓▓░░░░░░"]
 
 
 @pytest.mark.parametrize("width", [0, 1, 10, 24])

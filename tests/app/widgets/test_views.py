@@ -29,7 +29,7 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from mlxspec_app.widgets.stats_panel import StatsPanel
 from tests.support.app_driver import chat, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake

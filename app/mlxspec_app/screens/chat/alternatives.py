@@ -9,10 +9,7 @@ from mlxspec_app.widgets.chat.inspector import Inspector
 
 
 class Alternatives:
-    """Asks for the alternatives at one position at a time; drops late answers for other positions.
-
-    A branch is another version of the reply: the same text up to the position, then another token.
-    """
+    """Asks for the alternatives at one position at a time; drops late answers for others."""
 
     def __init__(self, feed: Feed, screen: ConversationScreen) -> None:
         self._feed, self._screen = feed, screen

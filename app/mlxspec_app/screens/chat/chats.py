@@ -41,21 +41,12 @@ _MOVES = (TurnStarted, GenerationStarted, ReplyDiscarded, ChatCleared, ChatOpene
 
 
 class Chats:
-    """Stores one conversation among others.
-
-    Attributes:
-        standing: The store's last answer about this conversation.
-    """
+    """Stores one conversation among others."""
 
     def __init__(
-        self,
-        feed: Feed,
-        screen: ConversationScreen,
-        outbox: Outbox,
-        user_data: UserData | None,
+        self, feed: Feed, screen: ConversationScreen, outbox: Outbox, user_data: UserData | None
     ) -> None:
-        """With `user_data` None, no chats are stored."""
-        self.standing = Standing()
+        self.standing = Standing()  # the store's last answer about this conversation
         self._feed, self._screen, self._outbox, self._user_data = feed, screen, outbox, user_data
         self._waiting: tuple[FindChat, int | None] | None = None  # until the running reply ends
         self._is_opening = False
@@ -88,10 +79,9 @@ class Chats:
             self.open_found(*self._waiting)
 
     def open_found(self, find: FindChat, message: int | None = None) -> None:
-        """Open the chat that `find` returns, once no reply is being written.
+        """Open the chat that `find` returns in the store's thread, once no reply is being written.
 
-        `find` is called in the store's thread. `message` is the number of the message to show; None
-        shows the end.
+        `message` is the number of the message to show; None shows the end.
         """
         self._waiting = None
         self._outbox.return_to_prompt()
@@ -103,7 +93,6 @@ class Chats:
             self._screen.run_beside(open_it, group="open", exclusive=True)
 
     def open_last(self) -> None:
-        """Open the previous chat."""
         self.open_found(lambda recorder: recorder.find_last())
 
     # ---- what the user chooses --------------------------------------------------------------
@@ -114,7 +103,7 @@ class Chats:
         self._feed.send(NewChat())
 
     def choose(self, words: str = "") -> None:
-        """Show the stored chats that match `words`, and open the chosen one; "" matches all."""
+        """Show the stored chats that match `words`, and open the chosen one."""
         if self.store is None:
             self._screen.notify("no chats are kept in this session", timeout=4)
             return
@@ -159,10 +148,7 @@ class Chats:
         self._screen.query_one(Prompt).focus()
 
     def step(self, step: int) -> None:
-        """Switch the last message that has versions, at or above the selected one.
-
-        `step` is 1 for the next version and -1 for the previous one.
-        """
+        """Switch the last message that has versions, at or above the selected one."""
         indices = [index for index in self.standing.versions if index <= self._selected_index]
         if indices:
             self._switch(max(indices), step)
@@ -191,10 +177,7 @@ class Chats:
     async def query_store(
         self, query: "Callable[[Recorder], T]", *, is_quiet: bool = False
     ) -> T | None:
-        """Return an answer of the store, or None on an error.
-
-        `query` is called in the store's thread. `is_quiet` suppresses the notice of an error.
-        """
+        """Call `query` in the store's thread; on an error show it, or be quiet, and return None."""
         if self.store is None:
             return None
         try:
@@ -206,9 +189,7 @@ class Chats:
 
     async def _refresh_standing(self) -> None:
         if not without_system(self._feed.state.messages):
-            chats = await self.query_store(
-                lambda recorder: recorder.writer.overview(), is_quiet=True
-            )
+            chats = await self.query_store(lambda it: it.writer.overview(), is_quiet=True)
             if chats is not None:
                 self._screen.query_one(Welcome).show_chats(chats)
         found = await self.query_store(lambda recorder: recorder.standing(), is_quiet=True)

@@ -1,18 +1,19 @@
 """Handles Ctrl+C in a chat, and keeps text that was typed but not sent.
 
 Ctrl+C stops the reply, else it clears the prompt, whose text the history keeps, else a second press
-quits the app. Unsent text returns to the prompt at the next start. It is saved while the user
-types, so it survives a closed terminal.
+quits the app. Unsent text is in a file until the next start. It is saved while the user types, so
+it survives a closed terminal.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from mlxspec_app.screens.conversation.feed import Feed
 from mlxspec_app.screens.conversation.screen import ConversationScreen
-from mlxspec_app.user.unsent import UnsentText
+from mlxspec_app.user.files import make_private_folder, replace_file
 from mlxspec_app.widgets.chat.prompt import Prompt
 
 QUIT_S = 3.0
@@ -25,16 +26,11 @@ class Leaving:
     """Leaves a chat step by step without losing text."""
 
     def __init__(
-        self,
-        feed: Feed,
-        screen: ConversationScreen,
-        unsent: UnsentText | None,
-        stop: Callable[[], bool],
+        self, feed: Feed, screen: ConversationScreen, unsent: Path | None, stop: Callable[[], bool]
     ) -> None:
-        """Prepare for a screen that may not be mounted yet.
+        """Keep text in the file `unsent`, if any.
 
-        Without `unsent`, no text is kept. `stop` stops what the user can stop, and returns whether
-        there was anything.
+        `stop` stops what the user can stop, and returns whether there was anything.
         """
         self._feed, self._screen, self._unsent, self._stop = feed, screen, unsent, stop
         self._prompt: Prompt | None = None
@@ -45,7 +41,7 @@ class Leaving:
         # when the app ends, the screen has no widgets any more
         self._prompt = self._screen.query_one(Prompt)
         if self._unsent is not None:
-            self._prompt.restore(self._unsent.take())
+            self._prompt.restore(take_text(self._unsent))
 
     def interrupt(self) -> None:
         """Handle Ctrl+C."""
@@ -75,7 +71,7 @@ class Leaving:
 
     @property
     def _text(self) -> str:
-        """Return all unsent text: queued messages, then the prompt."""
+        """All unsent text: queued messages, then the prompt."""
         typed = self._prompt.unsent if self._prompt is not None else ""
         return "\n".join(part for part in (*self._feed.state.queue, typed) if part)
 
@@ -86,7 +82,26 @@ class Leaving:
     def _write(self, text: str) -> None:
         if self._unsent is not None:
             with suppress(OSError):  # the store reports disk errors
-                self._unsent.keep(text)
+                keep_text(self._unsent, text)
 
     def _stay(self) -> None:
         self._may_quit = False
+
+
+def take_text(path: Path) -> str:
+    """Return the text of a file and remove it; "" if there is none or it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text
+
+
+def keep_text(path: Path, text: str) -> None:
+    """Store a text in a private file, in place of the previous one; "" removes the file."""
+    if text.strip():
+        make_private_folder(path.parent)
+        replace_file(path, text.encode("utf-8", errors="replace"))
+    else:
+        path.unlink(missing_ok=True)

@@ -43,11 +43,7 @@ class NextReply:
             self._open_picker("models")
 
     def choose_drafter(self, name: str = "") -> None:
-        """Use the named drafter; without a name, open the picker.
-
-        Raises:
-            CommandError: The drafter name is invalid; nothing was loaded.
-        """
+        """Use the named drafter; without a name, open the picker."""
         if not name:
             self._open_picker("drafters")
             return
@@ -101,9 +97,6 @@ class NextReply:
 
         `seed` is set first: "same" keeps the present seed, "new" draws one, "" draws one if
         sampling is random.
-
-        Raises:
-            CommandError: `seed` is not a valid seed.
         """
         if self._feed.state.phase == "failed":
             self.load(self._models)
@@ -118,11 +111,7 @@ class NextReply:
         self._feed.send(Regenerate())
 
     def adjust(self, name: str, value: str) -> None:
-        """Change a setting from the next reply on; an empty value shows the current one.
-
-        Raises:
-            CommandError: The value is invalid for this setting.
-        """
+        """Change a setting from the next reply on; an empty value shows the current one."""
         if not value:
             now = self._settings.get(name, "not known")
             self._screen.notify(f"{name} is {now}; /settings shows all", timeout=4)

@@ -2,11 +2,7 @@
 
 from typing import NamedTuple
 
-from mlxspec_app.conversation.events import (
-    AnyEvent,
-    ChatCleared,
-    ChatOpened,
-)
+from mlxspec_app.conversation.events import AnyEvent, ChatCleared, ChatOpened
 from mlxspec_app.conversation.messages import without_system
 from mlxspec_app.conversation.orders import Edit, Say, Stop
 from mlxspec_app.screens.conversation.feed import Feed
@@ -15,22 +11,14 @@ from mlxspec_app.widgets.chat.prompt import Prompt
 
 
 class _Edited(NamedTuple):
-    """An edit in progress.
-
-    Attributes:
-        turn: Index among the user turns.
-        draft: Text of the prompt before the edit.
-    """
+    """An edit in progress: the index of the user turn, and the text of the prompt before it."""
 
     turn: int
     draft: str
 
 
 class Outbox:
-    """Sends messages one by one, each after the reply to the one before has ended.
-
-    An edited turn is in the prompt; after the edit, the text before it returns there.
-    """
+    """Sends messages one by one, each after the reply to the one before has ended."""
 
     def __init__(self, feed: Feed, screen: ConversationScreen) -> None:
         self._feed, self._screen = feed, screen

@@ -4,6 +4,7 @@ The screen composes widgets and the classes of this folder. It routes each key, 
 message to the class that it concerns, and the events of the session to all that listen.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -12,34 +13,39 @@ from textual import events, getters, on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import BindingType
 
-from mlxspec_app.conversation.messages import Hit, find_words
-from mlxspec_app.conversation.orders import Prove, Race, SetSystem, Stop
+from mlxspec.errors import TraceError
+from mlxspec_app.conversation.events import AnyEvent, RaceFinished
+from mlxspec_app.conversation.messages import Hit, Reply, find_words
+from mlxspec_app.conversation.orders import Prove, SetSystem, Stop
+from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
 from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.playback.demo import read_bundled
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.chat.alternatives import Alternatives
 from mlxspec_app.screens.chat.chats import Chats
-from mlxspec_app.screens.chat.context_overflow import ContextOverflow
+from mlxspec_app.screens.chat.context_full import ContextOverflow
 from mlxspec_app.screens.chat.leaving import Leaving
 from mlxspec_app.screens.chat.next_reply import NextReply
 from mlxspec_app.screens.chat.outbox import Outbox
-from mlxspec_app.screens.chat.playing import Playing
 from mlxspec_app.screens.chat.possible import is_at_work, is_possible
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.screen import ConversationScreen
+from mlxspec_app.screens.replay import DemoScreen, LiveReplayScreen
 from mlxspec_app.sessions.session import Session
 from mlxspec_app.settings.file import Settings
 from mlxspec_app.settings.keys.tables import CHAT, FIND, HISTORY, LIST, PROMPT_KEYS, TRANSCRIPT
 from mlxspec_app.text.mentions import MentionError, with_files
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.user.editor import EditorError, edit_text
-from mlxspec_app.user.unsent import UnsentText
 from mlxspec_app.user_data import UserData
 from mlxspec_app.widgets.chat.command_hints import CommandHints
 from mlxspec_app.widgets.chat.find_bar import FindBar
 from mlxspec_app.widgets.chat.inspector import Inspector
+from mlxspec_app.widgets.chat.message_rows import VersionMark
 from mlxspec_app.widgets.chat.prompt import Prompt
 from mlxspec_app.widgets.chat.transcript import Transcript
-from mlxspec_app.widgets.chat.version_mark import VersionMark
 from mlxspec_app.widgets.chat.welcome import Welcome
 
 
@@ -61,20 +67,15 @@ class ChatScreen(ConversationScreen):
         *,
         continues: bool = False,
     ) -> None:
-        """Make a screen for a session that has not started.
-
-        Without `user_data` nothing is stored. `introduce` finds the facts for the cards of the
-        first run; None shows no cards. With `continues` the screen opens the last chat.
-        """
+        """Make a screen for a session that has not started; see `run.run_chat`."""
         super().__init__(session)
         self.user_data, self._introduce, self._continues = user_data, introduce, continues
-        unsent = UnsentText(user_data.paths.unsent) if user_data is not None else None
+        unsent = user_data.paths.unsent if user_data is not None else None
         self.outbox = Outbox(self.feed, self)
         self.chats = Chats(self.feed, self, self.outbox, user_data)
         self._next_reply = NextReply(self.feed, self, user_data)
         self._overflow = ContextOverflow(self.feed, self)
         self._alternatives = Alternatives(self.feed, self)
-        self._playing = Playing(self)
         self._leaving = Leaving(self.feed, self, unsent, self._stop)
         self.action_edit = self.outbox.begin_edit
         self.action_fork = self.chats.fork
@@ -87,9 +88,8 @@ class ChatScreen(ConversationScreen):
         self.action_adjust = self._next_reply.adjust
         self.action_model = self._next_reply.choose_model
         self.action_draft = self._next_reply.choose_drafter
-        self.action_replay = self._playing.replay
         self.feed.listen(
-            self._playing.handle,
+            self._play_race,
             self._overflow.handle,
             self.chats.handle,
             self.outbox.handle,
@@ -131,8 +131,6 @@ class ChatScreen(ConversationScreen):
 
     def on_unmount(self) -> None:
         self._leaving.end()
-        if self.user_data is not None:
-            self.user_data.log.note(self.pacer.clock.describe())
 
     def begin(self) -> None:
         self.call_after_refresh(self._begin)  # loading keeps the CPU busy: draw a frame first
@@ -272,7 +270,29 @@ class ChatScreen(ConversationScreen):
         self.feed.send(Prove())
 
     def action_race(self, prompt: str = "") -> None:
-        self.feed.send(Race(prompt))
+        self.feed.send(RunRace(prompt))
+
+    def _play_race(self, event: AnyEvent) -> None:
+        """Play a race as soon as its runs are recorded."""
+        if isinstance(event, RaceFinished) and event.plain:
+            from mlxspec_app.screens.race import LiveRaceScreen  # late: it delays the first frame
+
+            runs = [Track("A", event.plain), Track("B", event.drafted)]
+            self.app.push_screen(LiveRaceScreen(Race(runs, time.monotonic)))
+
+    def action_replay(self) -> None:
+        """Replay the conversation, or a recording of the app if there is no reply yet."""
+
+        def num_rounds() -> int:
+            return sum(len(m.rounds) for m in self.state.messages if isinstance(m, Reply))
+
+        if self.state.reply is not None:
+            self.app.push_screen(LiveReplayScreen(events_of(self.state), num_rounds))
+            return
+        try:
+            self.app.push_screen(DemoScreen(read_bundled("chat")))
+        except TraceError as error:
+            self.notify(str(error), severity="warning", timeout=4)
 
     def action_system(self, text: str) -> None:
         if not text:

@@ -13,8 +13,7 @@ from mlxspec_app.playback.events_of import events_of
 def export(screen: Screen[None], state: ChatState, typed: str, title: str = "") -> None:
     """Write the file that `typed` asks for, or show why this is impossible.
 
-    If `typed` is empty, this writes the page and lists the other formats. `title` is that of the
-    chat, or "".
+    If `typed` is empty, this writes the page and lists the other formats.
     """
     try:
         order = read_order(typed)

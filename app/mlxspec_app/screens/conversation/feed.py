@@ -14,18 +14,12 @@ Listener = Callable[[AnyEvent], None]
 
 
 class Changes(NamedTuple):
-    """What changed since the last frame.
-
-    Attributes:
-        has_new_phase: Whether the phase of the session changed.
-        has_new_page: Whether the conversation is another one, or became empty, or no longer is.
-        is_over: Whether no event will come before the next order.
-    """
+    """What changed since the last frame."""
 
     has_events: bool
     has_new_phase: bool
-    has_new_page: bool
-    is_over: bool
+    has_new_page: bool  # another conversation, or it became empty, or no longer is
+    is_over: bool  # no event will come before the next order
 
 
 class Feed:

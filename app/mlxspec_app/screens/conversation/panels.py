@@ -16,29 +16,22 @@ from mlxspec_app.widgets.chat.welcome import Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from mlxspec_app.widgets.stats_panel import StatsPanel
 
 _STATS_FROM_WIDTH = 100
 _STATS_BY_DEFAULT_FROM_WIDTH = 140
 
 
 def shows_stats(choice: bool | None, view: View, width: int) -> bool:
-    """Return whether the statistics are shown in `width` columns.
-
-    The user's `choice` decides, else view and width: only a wide X-ray shows them by default.
-    """
+    """Return whether the user's `choice`, else view and width, show the statistics."""
     has_room = width >= _STATS_BY_DEFAULT_FROM_WIDTH and view is XRAY
     return width >= _STATS_FROM_WIDTH and (has_room if choice is None else choice)
 
 
 class Panels:
-    """Shows a state in the widgets around the transcript.
-
-    A terminal that is too small for a panel hides it, and a notice gives the required size.
-    """
+    """Shows a state in the widgets around the transcript, as far as the terminal has room."""
 
     def __init__(self, screen: Screen[None], follow_keys: str) -> None:
-        """Make the panels of a screen that is not composed yet."""
         self._screen, self._follow_keys = screen, follow_keys
         self._view = XRAY
         self._stats: bool | None = None

@@ -4,7 +4,7 @@ A frame drains the session, folds its events into the state and appends new text
 A few times a second it also redraws the panels. Nothing here waits for the session.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from textual import getters, on
@@ -13,26 +13,15 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from mlxspec_app.commands import COMMANDS, Command, CommandError, parse
+from mlxspec_app.commands import COMMANDS, Command, CommandError, CommandProvider, parse
+from mlxspec_app.conversation import views
 from mlxspec_app.conversation.messages import Message, Reply
 from mlxspec_app.conversation.orders import Order, SetSystem, Writing
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.conversation.views import (
-    DEFAULT_VIEW,
-    INKS,
-    XRAY,
-    Ink,
-    View,
-    ink_named,
-    next_ink,
-    next_view,
-    view_named,
-)
-from mlxspec_app.frames import frames_per_s
-from mlxspec_app.palette import CommandProvider
+from mlxspec_app.conversation.views import XRAY, Ink, View, ink_named
+from mlxspec_app.frames import FramePacer, frames_per_s
 from mlxspec_app.screens.conversation.exporting import export
 from mlxspec_app.screens.conversation.feed import Feed
-from mlxspec_app.screens.conversation.pacer import FramePacer
 from mlxspec_app.screens.conversation.panels import Panels
 from mlxspec_app.screens.dialogs import ContextScreen, explain
 from mlxspec_app.screens.help import HelpScreen
@@ -51,25 +40,19 @@ from mlxspec_app.widgets.chat.welcome import EXAMPLES, TYPE, Example, Welcome
 from mlxspec_app.widgets.draft.draft_lane import DraftLane
 from mlxspec_app.widgets.draft.legend_strip import LegendStrip
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
-from mlxspec_app.widgets.figures.stats_panel import StatsPanel
+from mlxspec_app.widgets.stats_panel import StatsPanel
 
 
 class ConversationScreen(SteadyScreen[None]):
-    """Shows a session. Subclasses add the widgets below the draft lane, keys and actions.
-
-    `NOTE` is a word or two in the status bar, on a screen that is no live chat. `FOLLOW_KEYS` says
-    which keys scroll to the newest text. `EXAMPLES` and `INVITATION` are on the first page.
-    `FIRST_VIEW` is the view of a screen that stores no choice; with None the settings hold it.
-    `KEYS` are on the help page.
-    """
+    """Shows a session. Subclasses add the widgets below the draft lane, keys and actions."""
 
     COMMANDS = {CommandProvider}  # noqa: RUF012
-    NOTE: ClassVar[str] = ""
-    FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"
-    EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES
+    NOTE: ClassVar[str] = ""  # a word or two in the status bar, on a screen that is no live chat
+    FOLLOW_KEYS: ClassVar[str] = "Ctrl+End or G"  # they scroll to the newest text
+    EXAMPLES: ClassVar[Sequence[Example]] = EXAMPLES  # on the first page
     INVITATION: ClassVar[str] = TYPE
-    FIRST_VIEW: ClassVar[View | None] = None
-    KEYS: ClassVar[tuple[Binding, ...]] = ()
+    FIRST_VIEW: ClassVar[View | None] = None  # of a screen that stores no choice
+    KEYS: ClassVar[tuple[Binding, ...]] = ()  # on the help page
 
     transcript = getters.query_one(Transcript)
 
@@ -78,7 +61,7 @@ class ConversationScreen(SteadyScreen[None]):
         super().__init__()
         self.feed = Feed(session, self.on_order)
         self.pacer = FramePacer(self, lambda: self.session.busy, self.tick, self.update_panels)
-        self.view, self.ink = DEFAULT_VIEW, INKS[0]
+        self.view, self.ink = views.DEFAULT_VIEW, views.INKS[0]
         self.panels = Panels(self, self.FOLLOW_KEYS)
 
     @property
@@ -108,18 +91,17 @@ class ConversationScreen(SteadyScreen[None]):
         yield KeyFooter()
 
     def compose_controls(self) -> ComposeResult:
-        """Yield the widgets below the draft lane."""
         yield from ()
 
     def active_keys(self) -> list[tuple[str, str]]:
-        """Return the keys of the screen and their meaning."""
         return key_list(self.KEYS, self.app.keys)
 
     # ---- time -------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
         settings = self.app.settings
-        self.use_view(self.FIRST_VIEW or view_named(settings.view), ink_named(settings.ink))
+        view = self.FIRST_VIEW or views.view_named(settings.view)
+        self.use_view(view, ink_named(settings.ink))
         self.begin()
         self.pacer.draw_at(frames_per_s(settings))
         self.pacer.begin_panels(moves=self.app.animation_level != "none")
@@ -130,11 +112,10 @@ class ConversationScreen(SteadyScreen[None]):
         self.session.start()
 
     def follow_settings(self, before: Settings, settings: Settings) -> None:
-        """Apply the changed settings."""
         if settings.ink != before.ink:
             self.use_view(self.view, ink_named(settings.ink))
         if settings.view != before.view:
-            self.use_view(view_named(settings.view), self.ink)
+            self.use_view(views.view_named(settings.view), self.ink)
         if settings.frame_rate != before.frame_rate:
             self.pacer.draw_at(frames_per_s(settings))
 
@@ -178,10 +159,12 @@ class ConversationScreen(SteadyScreen[None]):
         if self.is_current:
             self.panels.show(self.state, charts=charts)
 
-    def run_beside(self, work: Callable[[], Coroutine[Any, Any, None]], **options: Any) -> None:
-        """Run a coroutine in the background; one that is cancelled before it starts is not made."""
-        begin: Any = work  # the types of Textual allow no function that makes a coroutine
-        self.run_worker(begin, **options)
+    def run_beside(self, work: Any, **options: Any) -> None:
+        """Call `work` for a coroutine and run it, unless the worker is cancelled before that.
+
+        The types of Textual allow no function that makes a coroutine.
+        """
+        self.run_worker(work, **options)
 
     # ---- what the user sees -----------------------------------------------------------------
 
@@ -204,14 +187,15 @@ class ConversationScreen(SteadyScreen[None]):
 
     def action_view(self, name: str = "") -> None:
         """Use the named view, else the next one, and store the choice."""
-        self.use_view(view_named(name) if name else next_view(self.view), self.ink)
+        self.use_view(views.view_named(name) if name else views.next_view(self.view), self.ink)
         if self.FIRST_VIEW is None:
             self.app.change("view", self.view.name)
 
     def action_ink(self, name: str = "") -> None:
         """Show the X-ray in the named ink; without a name, switch a shown X-ray to the next ink."""
         is_next = not name and self.view is XRAY
-        self.use_view(XRAY, next_ink(self.ink) if is_next else ink_named(name or self.ink.name))
+        ink = views.next_ink(self.ink) if is_next else ink_named(name or self.ink.name)
+        self.use_view(XRAY, ink)
 
     @on(LegendStrip.Clicked)
     def _next_ink(self) -> None:
@@ -280,15 +264,13 @@ class ConversationScreen(SteadyScreen[None]):
         else:
             self.interrupt()
 
-    def interrupt(self) -> None:
-        """Do what Ctrl+C does without a selection."""
+    def interrupt(self) -> None:  # Ctrl+C without a selection
         self.app.exit()
 
     def selected_text(self) -> str:
         return self.get_selected_text() or ""
 
     def copy(self, text: str, if_empty: str) -> None:
-        """Copy text and show how it was copied; `if_empty` is the notice if there is none."""
         if not text:
             self.notify(if_empty, timeout=3)
             return

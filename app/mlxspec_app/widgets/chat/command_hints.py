@@ -1,36 +1,86 @@
-"""The menu above the prompt: completions of the typed line, one of which can be marked."""
+"""The menu above the prompt: completions of the typed line, one of which can be marked.
 
-from collections.abc import Sequence
+A line is completed by commands, their arguments, and file names after an @.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.content import Content
 from textual.widgets import Static
 
-from mlxspec_app.completions import Completion, Completions, completions
+from mlxspec_app.commands import BY_NAME, Command, matching
+from mlxspec_app.text.mentions import begun_mention, matching_files
 from mlxspec_app.text.safe_text import safe_line
 
+_ARGUMENT = re.compile(r"/([a-z_]+) +(\S*)")
 _MOST_ROWS = 6
 _UNMARKED = -1
 
 
+@dataclass(frozen=True)
+class Completion:
+    """One way to complete a line."""
+
+    line: str
+    label: str
+    meaning: str = ""
+    is_whole: bool = True  # the line can be entered; else something has to follow
+
+
+@dataclass(frozen=True)
+class Completions:
+    """The completions of one line, the best one first."""
+
+    found: Sequence[Completion] = ()
+    is_chosen: bool = False  # Enter takes the first one, because the line is not valid as typed
+
+
+def completions(line: str, words: Mapping[str, Sequence[str]], folder: Path) -> Completions:
+    """Return the completions of a line; `words` are arguments known at run time, by command."""
+    typed = _ARGUMENT.fullmatch(line)
+    command = BY_NAME.get(typed[1]) if typed is not None else None
+    if typed is not None and command is not None:
+        return _of_argument(command, typed[2], (*command.choices, *words.get(command.name, ())))
+    if commands := matching(line):
+        return Completions([_of_command(command) for command in commands], is_chosen=True)
+    mention = begun_mention(line)
+    return Completions(list(_of_file(line, mention, folder)) if mention is not None else ())
+
+
+def _of_command(command: Command) -> Completion:
+    line = f"/{command.name} " if command.argument else f"/{command.name}"
+    is_whole = not command.argument or command.is_optional
+    return Completion(line, command.usage, command.meaning, is_whole)
+
+
+def _of_argument(command: Command, begun: str, choices: Sequence[str]) -> Completions:
+    low = begun.lower()
+    found = [choice for choice in choices if choice.lower().startswith(low)]
+    found.sort(key=lambda choice: choice.lower() != low)  # an exact match comes first
+    is_chosen = bool(found) and bool(begun or not command.is_optional)
+    if command.is_open:  # names can be long: their owners come first
+        found += [one for one in choices if low in one.lower() and one not in found]
+    meanings = command.explained
+    rows = [Completion(f"/{command.name} {one}", one, meanings.get(one, "")) for one in found]
+    return Completions(rows, is_chosen)
+
+
+def _of_file(line: str, begun: str, folder: Path) -> Iterable[Completion]:
+    before = line.removesuffix(begun)
+    for name in matching_files(begun, folder):
+        end = "" if name.endswith("/") else " "
+        yield Completion(f"{before}{name}{end}", f"@{name}", is_whole=False)
+
+
 class CommandHints(Static):
-    """Shows the completions of the line; hidden if there are none, or once the user closes it.
-
-    `words` has the arguments that only the running app can list, by the name of their command.
-    """
-
-    DEFAULT_CSS = """
-    CommandHints {
-        height: auto;
-        padding: 0 1;
-        display: none;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
-    }
-    """
+    """Shows the completions of the line; hidden if there are none, or once the user closes it."""
 
     def __init__(self) -> None:
         super().__init__()
+        # arguments that only the running app can list, by the name of their command
         self.words: dict[str, Sequence[str]] = {}
         self._line = ""
         self._rows: Sequence[Completion] = ()

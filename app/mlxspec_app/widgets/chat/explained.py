@@ -17,7 +17,6 @@ class Explained(Widget):
         self.tooltip = "\n".join(f"{name}: {meaning}" for name, meaning, *_ in found) or None
 
     def definitions(self, region: Region) -> list[Definition]:
-        """Return the definitions of the figures in a region of the widget."""
         return definitions_in("\n".join(row.text for row in self.render_lines(region)))
 
 

@@ -28,26 +28,10 @@ class FindField(Input):
 class FindBar(Horizontal):
     """Searches as the user types, starting at the newest hit; hidden while it is closed."""
 
-    DEFAULT_CSS = """
-    FindBar {
-        height: 1;
-        padding: 0 1;
-        display: none;
-        & > Label { width: auto; color: $spec-muted; }
-        & > Input, & > Input:focus {
-            width: 1fr;
-            height: 1;
-            border: none;
-            padding: 0 1;
-            background: $spec-line;
-        }
-    }
-    """
-
     def __init__(
         self, find: Callable[[str], Sequence[Hit]], show: Callable[[Hit | None], None]
     ) -> None:
-        """Make a hidden row; `find` returns hits oldest first, and `show(None)` ends the search."""
+        """`find` returns hits, oldest first, and `show(None)` ends the search."""
         super().__init__()
         self._find, self._show = find, show
         self._index = -1

@@ -1,7 +1,7 @@
 """The token inspector: the kind of a token, the draft tokens it beat, and its alternatives.
 
-The alternatives are what else the model could have written there. They cost a forward, so they are
-shown on request only. In the X-ray the user can mark one and choose it.
+The alternatives, what else the model could have written there, cost a forward: they are shown on
+request only. In the X-ray the user can mark one and choose it.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ from mlxspec_app.conversation.figures import prob
 from mlxspec_app.conversation.tokens import Step, TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
 from mlxspec_app.text.safe_text import safe_line, token_label
-from mlxspec_app.widgets.draft.lane_rows import MARK_STYLES, MUTED, SIGNS, marked
-from mlxspec_app.widgets.draft.legend import MEANINGS, PLAIN_WORDS
+from mlxspec_app.widgets.draft.marks import MARK_STYLES, MEANINGS, MUTED, PLAIN_WORDS, SIGNS, marked
 
 _MOST_RIVALS = 6
 _META = "alternative"
@@ -33,16 +32,6 @@ _PLAIN = ("the model's probability", "the drafter's", "instead of")
 class Inspector(Widget):
     """Shows the facts of the token under the cursor; hidden while the cursor is off."""
 
-    DEFAULT_CSS = """
-    Inspector {
-        height: auto;
-        padding: 0 1;
-        border-top: solid $spec-line;
-        display: none;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
-    }
-    """
     ALLOW_SELECT = False
 
     @dataclass
@@ -51,7 +40,7 @@ class Inspector(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._facts: TokenFacts | None = None
+        self.facts: TokenFacts | None = None
         self._others: AlternativesFound | None = None
         self._is_asked = False
         self._marked: int | None = None
@@ -62,16 +51,11 @@ class Inspector(Widget):
         self._view, self._marked = view, None
         self.refresh(layout=True)
 
-    @property
-    def facts(self) -> TokenFacts | None:
-        return self._facts
-
     def show(self, facts: TokenFacts | None) -> None:
         self.display = facts is not None
-        if facts != self._facts:
-            self._facts, self._others, self._is_asked = facts, None, False
-            self._marked = None
-            self.refresh(layout=True)
+        if facts != self.facts:
+            self.facts = facts
+            self._put(None)
 
     @property
     def chosen(self) -> Alternative | None:
@@ -81,8 +65,7 @@ class Inspector(Widget):
     @property
     def _choices(self) -> Sequence[Alternative]:
         """The alternatives that can be chosen; none outside the X-ray."""
-        is_shown = self._others is not None and not self._view.is_rendered
-        return self._others.found if self._others is not None and is_shown else ()
+        return () if self._others is None or self._view.is_rendered else self._others.found
 
     def pick(self, step: Step) -> bool:
         """Mark the next or the previous alternative; return whether there are any."""
@@ -104,26 +87,28 @@ class Inspector(Widget):
 
     def ask(self) -> None:
         """Show that the model is computing the alternatives."""
-        self._is_asked, self._others, self._marked = True, None, None
-        self.refresh(layout=True)
+        self._put(None, is_asked=True)
 
     def show_alternatives(self, others: AlternativesFound) -> None:
         """Show the alternatives to the token on the screen."""
-        self._others, self._is_asked, self._marked = others, False, None
+        self._put(others)
+
+    def _put(self, others: AlternativesFound | None, *, is_asked: bool = False) -> None:
+        self._others, self._is_asked, self._marked = others, is_asked, None
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        if self._facts is None:
+        if self.facts is None:
             return Content("")
         if self._view.is_rendered:
-            rows = [_author(self._facts), _against(self._facts, _PLAIN)]
+            rows = [_author(self.facts), _against(self.facts, _PLAIN)]
         else:
-            rows = [_origin(self._facts), _against(self._facts, _TERMS)]
+            rows = [_origin(self.facts), _against(self.facts, _TERMS)]
         if self._is_asked:
             rows.append(Content.styled("       asking the model ...", MUTED))
         elif self._others is not None:
             width = self.size.width or _USUAL_WIDTH
-            rows += _instead(self._others, self._facts.token.token, self._marked, width)
+            rows += _instead(self._others, self.facts.token.token, self._marked, width)
         if self._choices:
             rows.append(Content.styled(_HOW, MUTED))
         return Content("\n").join(rows)
@@ -146,17 +131,14 @@ def _origin(facts: TokenFacts) -> Content:
     kind = facts.token.kind
     style = MARK_STYLES[kind]
     source = f", by {safe_line(facts.source)}" if facts.source else ""
+    place = f"round {facts.round}, depth {facts.depth}, " if facts.round else ""
     return Content.assemble(
         ("token  ", MUTED),
         (f"{SIGNS[kind]}{token_label(facts.text)}", style),
         (f"  {kind}", style.split(" ")[0]),
         (f": {MEANINGS[kind]}{source}", MUTED),
-        (f"   {_place(facts)}id {facts.token.token}", MUTED),
+        (f"   {place}id {facts.token.token}", MUTED),
     )
-
-
-def _place(facts: TokenFacts) -> str:
-    return f"round {facts.round}, depth {facts.depth}, " if facts.round else ""
 
 
 def _instead(
@@ -164,8 +146,7 @@ def _instead(
 ) -> list[Content]:
     """Return the alternatives with their probabilities under the model alone and as drawn from.
 
-    The second ones are left out if all equal the first when rounded. `written` is the token id in
-    the reply, `marked` an index into the alternatives; `width` is in cells.
+    The second ones are left out if all equal the first when rounded.
     """
     if not others.found:
         return [Content.styled(f"       {safe_line(others.message)}", MUTED)]

@@ -1,8 +1,7 @@
 """The bottom row: the mode if letters are keys, and the keys with their meanings.
 
-Keys stay in the order of the screen's own table. Textual's order depends on the focus: a key that a
-text area also binds would jump to the front. If the row is too short, whole keys are dropped from
-its end; the keys that lead to all others are dropped last.
+Keys stay in the order of the screen's own table; Textual's depends on the focus. If the row is too
+short, whole keys are dropped from its end; the keys that lead to all others are dropped last.
 """
 
 from typing import ClassVar
@@ -24,37 +23,13 @@ _MODE_GAP = 3
 class KeyFooter(Widget, can_focus=False):
     """Shows the keys that can be pressed now; a click presses one.
 
-    One line is drawn at once: a widget for each key, made again whenever the focus moves, would
-    cost more than all else that the screen does then.
+    A widget for each key, made again whenever the focus moves, would cost more than the rest.
     """
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"key-footer--{part}" for part in ("key", "meaning", "pointed-at")
     }
-    DEFAULT_CSS = """
-    KeyFooter {
-        dock: bottom;
-        height: 1;
-        text-wrap: nowrap;
-        color: $footer-foreground;
-        background: $footer-background;
-        .key-footer--key {
-            padding: 0 1;
-            color: $footer-key-foreground;
-            background: $footer-key-background;
-            text-style: bold;
-        }
-        .key-footer--meaning {
-            color: $footer-description-foreground;
-            background: $footer-description-background;
-        }
-        .key-footer--pointed-at {
-            color: $footer-key-foreground;
-            background: $block-hover-background;
-        }
-    }
-    """
     _active: reactive[list[ActiveBinding]] = reactive(list)
     _pointed_at: reactive[str] = reactive("")
 

@@ -14,12 +14,8 @@ _MOST_QUEUED = 3
 class NoticeRows(Static):
     """Shows the last notices and the queue; hidden if both are empty."""
 
-    DEFAULT_CSS = """
-    NoticeRows { height: auto; max-height: 6; padding: 0 1; display: none; }
-    """
-
     def __init__(self, *, can_adjust: bool = False) -> None:
-        """Make empty rows; with `can_adjust`, advice names the command to use."""
+        """With `can_adjust`, advice names the command to use."""
         super().__init__()
         self._rows: list[Content] = []
         self._can_adjust = can_adjust

@@ -2,11 +2,10 @@
 
 In the X-ray the ink gives each token its style, rounds have alternating backgrounds, and Markdown
 adds weight. Plain rounds have no background: each would colour a single token. In the other views
-hue shows who wrote a word and lightness shows its role in the text. So the tint is visible in
-headings and code too, and nothing has to be bold or underlined.
+hue shows who wrote a word and lightness its role in the text, so nothing has to be bold.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from rich.cells import split_graphemes
@@ -37,8 +36,7 @@ _WEIGHTS = {Tone.QUIET: "mark", Tone.LOUD: "strong", Tone.ITALIC: "emphasis"}
 class Painter:
     """Paints the rows of one message.
 
-    `spans` say who wrote the characters: the tag of a character in the document is the index of
-    its span. `pointed` is the index of the marked span, None without one.
+    The tag of a character in the document is the index of its span.
     """
 
     def __init__(self, widget: Widget, view: View, *, is_user: bool) -> None:
@@ -52,14 +50,18 @@ class Painter:
         self._widget = widget
         self._styles: dict[tuple[str, str, Tone, bool], Style] = {}
 
-    def forget_styles(self) -> None:
-        """Drop the cached styles, after a change of the theme."""
+    def forget_styles(self) -> None:  # after a change of the theme
         self._styles.clear()
 
     def paint(self, document: Document, y: int) -> list[Strip]:
         """Return the parts of a row, from the left margin to the end of its text."""
         row = document.rows[y]
-        runs = list(_runs(document.lines, row.pieces))
+        drawn = (each for each in row.pieces if each.line >= 0)
+        runs = [
+            run
+            for each in drawn
+            for run in document.lines[each.line].runs(each.start, each.start + len(each.text))
+        ]
         strips = [self._piece(document.lines, piece) for piece in row.pieces]
         parts = [Strip(self._gutter(y, row, runs)), *strips]
         if cells(row.pieces) > document.width:  # spaces may stand past the edge
@@ -67,14 +69,10 @@ class Painter:
         return parts
 
     def part_style(self, name: str) -> Style:
-        """Return the style of a component class, named without its prefix."""
         return self._widget.get_component_rich_style(PREFIX + name)
 
     def mixed(self, name: str, band: str, tone: Tone, is_aside: bool = False) -> Style:
-        """Return the style of an ink or a tint with what Markdown adds.
-
-        `is_aside` is for text outside the answer, such as reasoning.
-        """
+        """Return the style of an ink or a tint with what Markdown adds; an aside is no answer."""
         style = self._widget.rich_style
         if Tone.CODE in tone:
             style += self._own_style("code", "bgcolor")
@@ -104,7 +102,6 @@ class Painter:
         return Style(**{key: getattr(style, key) or None for key in attributes})
 
     def _selection_style(self) -> Style:
-        """Return the style added to selected characters."""
         if not self._has_backgrounds:
             return Style(reverse=True)
         screen = self._widget.screen
@@ -177,20 +174,12 @@ class Painter:
         return ("band-b", "band-a")[span.round % 2]
 
 
-def _runs(lines: Sequence[Line], pieces: Sequence[Piece]) -> Iterator[Run]:
-    """Yield the runs of tokens in the pieces of a row."""
-    for piece in pieces:
-        if piece.line >= 0:
-            yield from lines[piece.line].runs(piece.start, piece.start + len(piece.text))
-
-
 def draw_run(
     text: str, run: Run, chosen: range, style: Style, selection_style: Style
 ) -> list[Segment]:
-    """Return a run in pieces: its leading space, its word, and the selected part of each.
+    """Return a run of the line `text` in pieces: its leading space, its word, and what is chosen.
 
-    `run` and `chosen` are characters of the logical line `text`. Selected characters also get
-    `selection_style`. The space before a word is not underlined.
+    The space before a word is not underlined.
     """
     word = run.start
     if style.underline:
@@ -223,10 +212,7 @@ def opens_round(line: Line, run: Run, spans: Sequence[Span]) -> bool:
 
 
 def with_tick(pieces: Sequence[Segment]) -> list[Segment]:
-    """Return a run with its first visible character underlined, to mark the start of a round.
-
-    An underlined space would look like a character of the text.
-    """
+    """Return a run with its first character that is no space underlined: a round starts here."""
     ticked: list[Segment] = []
     is_done = False
     for text, style, _ in pieces:

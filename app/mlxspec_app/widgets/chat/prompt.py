@@ -1,8 +1,4 @@
-"""The prompt: a text area that grows with its text, sends on Enter and has a history.
-
-While the completion menu above it is open, the arrow keys move its mark, and Enter takes the marked
-completion.
-"""
+"""The prompt: a text area that grows with its text, sends on Enter and has a history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,20 +21,6 @@ _MENU_STEPS = {"up": -1, "down": 1}
 
 class Prompt(TextArea):
     """The text area in which the user types; it posts `Submitted`."""
-
-    DEFAULT_CSS = """
-    Prompt {
-        height: auto;
-        min-height: 3;
-        max-height: 12;
-        border: round $border-blurred;
-        background: $background;
-        padding: 0 1;
-        scrollbar-size-vertical: 1;
-        &:focus { border: round $border; }
-        & .text-area--placeholder { color: $spec-muted; }
-    }
-    """
 
     @dataclass
     class Submitted(Message):
@@ -75,7 +57,11 @@ class Prompt(TextArea):
             self.app.exit()
         elif event.key == "ctrl+underscore":  # not Ctrl+Z, which suspends the app
             self.undo()
-        elif event.key == "up" and self.cursor_location[0] == 0 and self._may_recall():
+        elif (
+            event.key == "up"
+            and self.cursor_location[0] == 0
+            and (not self.text or self._is_recalled)
+        ):
             self._recall(1)
         elif event.key == "down" and self.cursor_at_last_line and self._recalled:
             self._recall(-1)
@@ -124,7 +110,6 @@ class Prompt(TextArea):
         self.border_title = purpose or None
 
     def show_chat(self, title: str) -> None:
-        """Show the title of the chat below the field."""
         self.border_subtitle = Content(safe_line(title))
 
     def on_text_area_changed(self) -> None:
@@ -161,10 +146,6 @@ class Prompt(TextArea):
             self._sent.append(text)
             self._recalled = 0
         return text
-
-    def _may_recall(self) -> bool:
-        """Return whether the text may be replaced: it is empty, or unchanged from the history."""
-        return not self.text or self._is_recalled
 
     @property
     def _is_recalled(self) -> bool:

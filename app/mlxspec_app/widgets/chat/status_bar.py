@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from textual.content import Content
 from textual.widget import Widget
 
-from mlxspec_app.conversation.figures import (
-    Part,
-    count,
-    fitting,
-    loading_words,
-    times_plain,
-)
+from mlxspec_app.conversation.figures import Part, count, fitting, loading_words, times_plain
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import DEFAULT_VIEW
 from mlxspec_app.text.bars import meter
@@ -31,19 +25,8 @@ _RING = re.compile(r"rotating (\d{1,9})\b")
 
 
 class StatusBar(Explained, Widget):
-    """Shows the state of the session in one row, without minor parts if it is too long.
+    """Shows the state of the session in one row, outside the X-ray only what a reader needs."""
 
-    If `view` is not the X-ray, the bar shows only what a reader needs.
-    """
-
-    DEFAULT_CSS = """
-    StatusBar {
-        height: 1;
-        background: $panel;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
-    }
-    """
     ALLOW_SELECT = False
 
     def __init__(self, note: str = "") -> None:

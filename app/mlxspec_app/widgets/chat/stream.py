@@ -1,10 +1,8 @@
 """A column of widgets that grows at its end; the cost of a scroll does not depend on its length.
 
-In each layout, Textual processes every child of a scrolling container. This column passes only the
-children near the view, so a long conversation costs hardly more than a short one.
-
-The view is stable when widgets above it grow, shrink, appear or disappear: it follows the newest
-text, or keeps one widget in its row.
+In each layout, Textual processes every child of a scrolling container; this column passes only the
+children near the view. The view is stable when widgets above it grow, shrink, appear or disappear:
+it follows the newest text, or keeps one widget in its row.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,15 +20,11 @@ from textual.widget import AwaitMount, Widget
 
 @dataclass(frozen=True)
 class _Hold:
-    """A widget that must stay in its row of the view.
-
-    `top` is its first row, relative to the first row in view; `height` is the number of its rows
-    when it was held.
-    """
+    """A widget that must stay in its row of the view."""
 
     widget: Widget
-    top: int
-    height: int
+    top: int  # its first row, relative to the first row in view
+    height: int  # in rows, when it was held
 
     def scroll_for(self, region: Region) -> int:
         """Return the scroll offset in rows at which the widget, now at `region`, does not move."""
@@ -42,14 +36,6 @@ class _Hold:
 
 class Stream(VerticalScroll, can_focus=False):
     """Follows the newest text until the reader scrolls away, and again once back at the end."""
-
-    DEFAULT_CSS = """
-    Stream {
-        layout: stream;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-    }
-    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -121,16 +107,12 @@ class Stream(VerticalScroll, can_focus=False):
         """Return the region of a child in the column; None before its first layout."""
         return next((p.region for p in self._placements if p.widget is widget), None)
 
-    def hold(self, widget: Widget, like: Widget | None = None) -> None:
-        """Keep a widget in its row of the view until the reader scrolls.
-
-        The next layout may add the widget or change its height; `like` is the child that it
-        replaces.
-        """
-        region = self.region_of(like or widget)
-        if region is not None:
+    def hold(self, widget: Widget) -> None:
+        """Keep a widget in its row of the view until the reader scrolls; its height may change."""
+        hold = self._hold_of(widget)
+        if hold is not None:
             self.release_anchor()
-            self._held = _Hold(widget, region.y - round(self.scroll_y), region.height)
+            self._held = hold
 
     def first_in_view(self) -> Widget | None:
         """Return the first child that is at least partly in view."""

@@ -1,10 +1,9 @@
 """A message drawn row by row from its spans: the widget into which text streams.
 
-It uses Textual's Line API. An append renders the open end again and repaints only the changed rows.
-All others come from a cache, so the cost of a token does not grow with the message. A selection is
-stored as characters of the source, not as cells. So it survives a change of width or view, and the
-user copies the exact text. Drafts without a verdict are not part of the message: they would wrap,
-vanish and make it jump.
+An append renders the open end again and repaints only the changed rows; all others come from a
+cache, so the cost of a token does not grow with the message. A selection is stored as characters of
+the source, so it survives a change of width or view, and the user copies the exact text. Drafts
+without a verdict are not part of the message: they would wrap, vanish and make it jump.
 """
 
 from collections.abc import Sequence
@@ -37,6 +36,10 @@ _LOOKS = LOOKS | {
     "own-quiet": Look("muted"),
     **{name: Look(name) for name in ("guess", "guess-loud", "guess-quiet")},
 }
+_PARTS = (
+    *("band-a", "band-b", "gutter", "share", "caret", "mark", "strong", "emphasis"),
+    *("reasoning", "code", "block"),
+)
 _WEB = ("http://", "https://")
 _LOOK_RULES = "\n".join(
     f"TokenMessage .{PREFIX}{name} "
@@ -46,10 +49,7 @@ _LOOK_RULES = "\n".join(
 
 
 class TokenMessage(Widget):
-    """Shows one message, each token in the style of the view and the ink.
-
-    It can have a margin, a background and a border, but no padding.
-    """
+    """Shows one message. It can have a margin, a background and a border, but no padding."""
 
     @dataclass
     class TokenClicked(Notice):
@@ -58,48 +58,8 @@ class TokenMessage(Widget):
         message: "TokenMessage"
         span: int
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(PREFIX + name for name in _LOOKS),
-        *(PREFIX + name for name in ("band-a", "band-b", "gutter", "share", "caret")),
-        *(PREFIX + name for name in ("mark", "strong", "emphasis")),
-        *(PREFIX + name for name in ("reasoning", "code", "block")),
-    }
-    DEFAULT_CSS = (
-        _LOOK_RULES
-        + """
-    TokenMessage {
-        height: auto;
-        color: $spec-plain;
-        &:nocolor .token-message--guess { text-style: italic; }
-        &:nocolor .token-message--guess-loud { text-style: italic; }
-        &:nocolor .token-message--guess-quiet { text-style: italic; }
-        .token-message--band-a { background: $spec-band-a; }
-        .token-message--band-b { background: $spec-band-b; }
-        .token-message--gutter { color: $spec-muted; }
-        .token-message--share { color: $spec-accepted 45%; }
-        .token-message--caret { color: $foreground; }
-        &:nocolor .token-message--kept { text-style: dim; }
-        &:nocolor .token-message--step-1 { text-style: dim; }
-        &:ansi .token-message--step-1 { text-style: dim; }
-        .token-message--mark { text-style: dim; }
-        .token-message--strong { text-style: bold; }
-        .token-message--emphasis { text-style: italic; }
-        .token-message--reasoning { text-style: dim italic; }
-        .token-message--code { background: $panel; }
-        .token-message--block { color: $spec-muted; background: $panel; }
-    }
-    TokenMessage.-user {
-        background: $surface;
-        .token-message--gutter { color: $foreground; }
-    }
-    TokenMessage.-system {
-        border: round $border-blurred;
-        border-title-color: $spec-muted;
-        background: $background;
-        .token-message--gutter { color: $spec-muted; }
-    }
-    """
-    )
+    COMPONENT_CLASSES: ClassVar[set[str]] = {PREFIX + name for name in (*_LOOKS, *_PARTS)}
+    DEFAULT_CSS = _LOOK_RULES
 
     def __init__(self, *, is_user: bool = False, view: View = DEFAULT_VIEW) -> None:
         """Make an empty message; one of the user has another background and no ink."""
@@ -113,8 +73,7 @@ class TokenMessage(Widget):
         self._document = self._make_document()
 
     @property
-    def pointed(self) -> int | None:
-        """The index of the marked span; None without one."""
+    def pointed(self) -> int | None:  # the index of the marked span
         return self._painter.pointed
 
     @property
@@ -123,7 +82,6 @@ class TokenMessage(Widget):
 
     @property
     def is_rendered(self) -> bool:
-        """Whether the message is shown as rendered Markdown."""
         return not self._painter.is_exact
 
     @property
@@ -169,7 +127,6 @@ class TokenMessage(Widget):
         return 0 if span is None else self._rows_of(span).start
 
     def row_at(self, line: int, character: int) -> int:
-        """Return the row of a character, given by its logical line and its index there."""
         return self._document.row_at(line, character)
 
     def set_ink(self, ink: Ink) -> None:
@@ -177,8 +134,7 @@ class TokenMessage(Widget):
             self._painter.ink = ink
             self._forget_all()
 
-    def set_view(self, view: View) -> None:
-        """Show the message in another view; this undoes `turn`."""
+    def set_view(self, view: View) -> None:  # this undoes `turn`
         if view is not self._painter.view or self._is_turned:
             self._painter.view, self._is_turned = view, False
             self._paint_anew()
@@ -243,11 +199,7 @@ class TokenMessage(Widget):
         return self._strips[y]
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return rows from the cache.
-
-        Textual would style all rows again when the message grows, and the garbage collector would
-        then pause for a visible time.
-        """
+        """Return rows from a cache: Textual would style all of them again for each new one."""
         if not self.is_attached:  # removed, but the screen has no new layout yet
             return [Strip.blank(crop.width)] * crop.height
         if self.styles.border_top[0]:

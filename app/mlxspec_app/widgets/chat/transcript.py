@@ -1,8 +1,4 @@
-"""The conversation: one widget per message, synchronised with the state.
-
-Only the newest messages of a long conversation have widgets; earlier ones get theirs when the
-reader scrolls up to them.
-"""
+"""The conversation: a widget per message; earlier ones get theirs when the reader scrolls up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,28 +12,17 @@ from textual.message import Message as Notice
 from textual.selection import Selection
 from textual.widget import Widget
 
+from mlxspec_app.conversation import tokens
 from mlxspec_app.conversation.messages import Hit, Message, Reply
 from mlxspec_app.conversation.reasoning_fold import ReasoningFold
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.conversation.tokens import (
-    Step,
-    TokenCursor,
-    TokenFacts,
-    by_message,
-    by_round,
-    by_token,
-    facts_of,
-    last_token,
-    round_of,
-)
+from mlxspec_app.conversation.tokens import Step, TokenCursor, TokenFacts
 from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS, Ink, View
 from mlxspec_app.settings.keys.tables import TRANSCRIPT
 from mlxspec_app.store.records import Version
-from mlxspec_app.widgets.chat.earlier_row import EarlierRow
-from mlxspec_app.widgets.chat.reply_footer import ReplyFooter
+from mlxspec_app.widgets.chat.message_rows import EarlierRow, ReplyFooter, VersionMark
 from mlxspec_app.widgets.chat.stream import Stream
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from mlxspec_app.widgets.chat.version_mark import VersionMark
 
 MOST_SHOWN = 200
 _MORE = 100  # messages to add at once, and excess over `MOST_SHOWN` before the oldest are dropped
@@ -56,16 +41,16 @@ class _Shown:
     def widgets(self) -> list[Widget]:
         return [each for each in (self.text, self.footer, self.mark) if each is not None]
 
+    def extend(self, reply: Reply) -> None:
+        """Append new text of a reply; finished reasoning is folded."""
+        self.text.cut_to(0 if self.fold.update(reply) else len(reply.spans))
+        self.text.extend(self.fold.shown[self.text.num_spans :])
+
 
 class Transcript(Stream, can_focus=False):
-    """Shows the messages of a conversation, oldest first.
+    """Shows the messages, oldest first; where it can have the focus, a cursor moves over them."""
 
-    If the screen makes it focusable, a cursor moves over messages and single tokens. A click does
-    not take the focus, so typed text still reaches the prompt.
-    """
-
-    FOCUS_ON_CLICK = False
-
+    FOCUS_ON_CLICK = False  # typed text still reaches the prompt
     BINDINGS: ClassVar[list[BindingType]] = list(TRANSCRIPT)
 
     @dataclass
@@ -76,13 +61,6 @@ class Transcript(Stream, can_focus=False):
         reply: Reply | None = None
         round: Round | None = None
         is_clicked: bool = False
-
-    DEFAULT_CSS = """
-    Transcript {
-        padding: 0 1;
-        TokenMessage { margin: 1 0 0 0; }
-    }
-    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -108,7 +86,6 @@ class Transcript(Stream, can_focus=False):
 
     @property
     def pointed_message(self) -> Message | None:
-        """The message under the cursor: the user's, or a reply."""
         return self._messages[self._cursor.message] if self._cursor is not None else None
 
     @property
@@ -133,8 +110,8 @@ class Transcript(Stream, can_focus=False):
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
 
-        Finished messages that are shown are skipped, unless the start of the list has changed. So
-        the cost does not grow with the conversation.
+        Finished messages are skipped, unless the start of the list has changed: the cost does not
+        grow with the conversation.
         """
         if list(messages[: self._settled]) != self._messages[: self._settled]:
             self._settled = self._settled_tokens = self._footed = 0
@@ -176,7 +153,7 @@ class Transcript(Stream, can_focus=False):
             return False
         self.hold(shown.text)
         shown.fold.toggle()
-        _extend(shown, reply)
+        shown.extend(reply)
         return True
 
     def update_footers(self) -> None:
@@ -211,7 +188,6 @@ class Transcript(Stream, can_focus=False):
         self.call_after_refresh(self._reveal, hit.message.number, widget.row_at(*hit[1:3]))
 
     def show_start(self) -> None:
-        """Scroll to the first row of the first message and stay there."""
         for message in self._messages[:1]:
             self.show_message(message)
 
@@ -219,11 +195,11 @@ class Transcript(Stream, can_focus=False):
         """Mark the messages that have several versions, given by message number."""
         self._versions = versions
         for number, shown in self._shown.items():
-            version, mark = versions.get(number), shown.mark
-            if mark is not None and version is not None:
-                mark.show(version)
-            elif mark is not None:
-                mark.remove()
+            version = versions.get(number)
+            if shown.mark is not None and version is not None:
+                shown.mark.show(version)
+            elif shown.mark is not None:
+                shown.mark.remove()
                 shown.mark = None
             elif version is not None:
                 shown.mark = VersionMark(number, version)
@@ -233,13 +209,13 @@ class Transcript(Stream, can_focus=False):
         self._point(None)
 
     def action_token(self, step: Step) -> None:
-        self._move(by_token, step)
+        self._move(tokens.by_token, step)
 
     def action_round(self, step: Step) -> None:
-        self._move(by_round, step)
+        self._move(tokens.by_round, step)
 
     def action_message(self, step: Step) -> None:
-        self._move(by_message, step)
+        self._move(tokens.by_message, step)
 
     @on(TokenMessage.TokenClicked)
     def _point_at_clicked(self, event: TokenMessage.TokenClicked) -> None:
@@ -257,7 +233,7 @@ class Transcript(Stream, can_focus=False):
         self, by: Callable[[Sequence[Message], TokenCursor, Step], TokenCursor], step: Step
     ) -> None:
         at = self._cursor
-        self._point(by(self._messages, at, step) if at else last_token(self._messages))
+        self._point(by(self._messages, at, step) if at else tokens.last_token(self._messages))
 
     def _point(self, cursor: TokenCursor | None, *, is_clicked: bool = False) -> None:
         before, self._cursor = self.pointed_message, cursor
@@ -271,20 +247,20 @@ class Transcript(Stream, can_focus=False):
             self.load_earlier()
         row = self._shown[message.number].text.point_at(cursor.span)
         self.call_after_refresh(self._reveal, message.number, row)
-        if not isinstance(message, Reply):
-            self.post_message(self.Pointed())
-            return
-        facts = facts_of(message, cursor.span)
-        round_ = round_of(message, cursor.span)
-        self.post_message(self.Pointed(facts, message, round_, is_clicked))
+        pointed = self.Pointed()
+        if isinstance(message, Reply):
+            facts = tokens.facts_of(message, cursor.span)
+            round_ = tokens.round_of(message, cursor.span)
+            pointed = self.Pointed(facts, message, round_, is_clicked)
+        self.post_message(pointed)
 
     def _is_pointed_in(self, messages: Sequence[Message]) -> bool:
         """Return whether a list still has the token under the cursor, if any, at its index."""
         at, message = self._cursor, self.pointed_message
         if at is None or message is None:
             return True
-        same = messages[at.message] if at.message < len(messages) else None
-        return same is not None and same.number == message.number and at.span < len(same.spans)
+        same = messages[at.message : at.message + 1]
+        return any(m.number == message.number and at.span < len(m.spans) for m in same)
 
     def _reveal(self, number: int, row: int, height: int = 1) -> None:
         """Scroll rows of a message into view."""
@@ -350,7 +326,7 @@ class Transcript(Stream, can_focus=False):
     def _update(self, message: Message) -> None:
         shown = self._shown[message.number]
         if isinstance(message, Reply) and shown.footer is not None:
-            _extend(shown, message)
+            shown.extend(message)
             shown.footer.reply = message
             shown.text.set_streaming(not message.is_finished)
 
@@ -358,9 +334,3 @@ class Transcript(Stream, can_focus=False):
         shown = self._shown.pop(message.number, None)
         for widget in shown.widgets if shown is not None else []:
             widget.remove()
-
-
-def _extend(shown: _Shown, reply: Reply) -> None:
-    """Append new text of a reply; finished reasoning is folded."""
-    shown.text.cut_to(0 if shown.fold.update(reply) else len(reply.spans))
-    shown.text.extend(shown.fold.shown[shown.text.num_spans :])

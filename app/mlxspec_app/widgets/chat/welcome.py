@@ -6,6 +6,7 @@ It also shows the progress while the model loads.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from textual import on
@@ -21,15 +22,14 @@ from mlxspec_app.store.records import Entry, Overview
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.chat_labels import ago
 from mlxspec_app.text.safe_text import safe_line, safe_text
-from mlxspec_app.widgets.draft.legend import plain_legend
+from mlxspec_app.widgets.draft.marks import plain_legend
 
 _MUTED = "$spec-muted"
 _METER_CELLS = 32
 _NAME_CELLS = 40
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A prompt to try, and a sign for the expected acceptance of drafts in its reply."""
 
     kind: str
@@ -37,21 +37,8 @@ class Example:
     prompt: str
 
 
-TYPE = "Type, or Tab for an example (↑ easy to guess, ↓ hard):"
-EXAMPLES: tuple[Example, ...] = (
-    Example("code", "↑", "Write a Python function that merges two sorted lists."),
-    Example("JSON", "↑", "List the planets of the solar system as JSON."),
-    Example("prose", "→", "Explain in three sentences why the sky is blue."),
-    Example("poem", "↓", "Write a short poem about a lighthouse."),
-)
-
-
-@dataclass(frozen=True)
-class Way:
-    """An action that helps when no model could be loaded.
-
-    `action` is an action of the screen; with `needs_session` it works only until the session ends.
-    """
+class Way(NamedTuple):
+    """An action of the screen that helps when no model could be loaded."""
 
     key: str
     meaning: str
@@ -59,41 +46,31 @@ class Way:
     needs_session: bool = False
 
 
-WAYS_OUT: tuple[Way, ...] = (
+TYPE = "Type, or Tab for an example (↑ easy to guess, ↓ hard):"
+EXAMPLES = (
+    Example("code", "↑", "Write a Python function that merges two sorted lists."),
+    Example("JSON", "↑", "List the planets of the solar system as JSON."),
+    Example("prose", "→", "Explain in three sentences why the sky is blue."),
+    Example("poem", "↓", "Write a short poem about a lighthouse."),
+)
+WAYS_OUT = (
     Way("Ctrl+R", "try again", "regenerate", needs_session=True),
     Way("Ctrl+O", "choose another model", "model", needs_session=True),
     Way("F6", "watch a recorded chat", "replay"),
     Way("Ctrl+Q", "quit", "app.quit"),
 )
+_TITLE = Content.assemble(
+    ("mlxspec", "$foreground bold"),
+    (
+        "\nA small drafter guesses, the model checks all guesses in one pass. "
+        "Every word is the model's own; only the wait gets shorter.",
+        _MUTED,
+    ),
+)
 
 
 class Welcome(VerticalScroll, can_focus=False):
     """The page that is visible until the first message."""
-
-    DEFAULT_CSS = """
-    Welcome {
-        align: center middle;
-        padding: 0 1;
-        scrollbar-size-vertical: 1;
-        & > Static, & > OptionList { width: 100%; max-width: 76; height: auto; }
-        & > #legend { margin: 1 0; }
-        & > #stored { margin: 0 0 1 0; display: none; }
-        & > OptionList {
-            border: none;
-            padding: 0;
-            background: $background;
-            text-wrap: nowrap;
-            text-overflow: ellipsis;
-            & > .option-list--option { padding: 0; }
-            & > .option-list--option-highlighted {
-                background: $background;
-                color: $foreground;
-                text-style: none;
-            }
-            &:focus > .option-list--option-highlighted { background: $spec-line; }
-        }
-    }
-    """
 
     @dataclass
     class Chosen(Message):
@@ -114,7 +91,7 @@ class Welcome(VerticalScroll, can_focus=False):
         self._ways: list[Way] = []
 
     def compose(self) -> ComposeResult:
-        yield Static(_title(), id="title")
+        yield Static(_TITLE, id="title")
         yield Static(Content("\n").join(plain_legend()), id="legend")
         yield Static(id="system")
         yield Static(id="stored")
@@ -127,11 +104,8 @@ class Welcome(VerticalScroll, can_focus=False):
         self.query_one("#progress", Static).update(_progress(state, self._invitation))
         prompt = self.query_one("#system", Static)
         prompt.display = bool(state.system)
-        prompt.update(
-            Content.assemble(
-                ("system prompt: ", _MUTED), (safe_line(state.system), "$foreground"), "\n"
-            )
-        )
+        words = (safe_line(state.system), "$foreground")
+        prompt.update(Content.assemble(("system prompt: ", _MUTED), words, "\n"))
         for options in self.query("#examples"):
             options.display = state.phase == "ready"
         for options in self.query("#ways-out").results(OptionList):
@@ -166,18 +140,6 @@ class Welcome(VerticalScroll, can_focus=False):
         self.post_message(self.Chosen(self._examples[event.option_index].prompt))
 
 
-def _title() -> Content:
-    return Content.assemble(
-        ("mlxspec", "$foreground bold"),
-        "\n",
-        (
-            "A small drafter guesses, the model checks all guesses in one pass. "
-            "Every word is the model's own; only the wait gets shorter.",
-            _MUTED,
-        ),
-    )
-
-
 def _option(example: Example) -> Content:
     return Content.assemble(
         (f"{example.kind:>5} ", "$foreground bold"),
@@ -199,10 +161,8 @@ def _stored_chats(num_chats: int, last: Entry) -> Content:
 
 def _progress(state: ChatState, invitation: str) -> Content:
     if state.phase == "failed":
-        return Content.assemble(
-            ("✗ ", "$spec-rejected bold"),
-            (safe_text(state.error), "$spec-rejected"),
-        )
+        why = (safe_text(state.error), "$spec-rejected")
+        return Content.assemble(("✗ ", "$spec-rejected bold"), why)
     if state.phase == "loading":
         return loading_rows(state)
     return Content.styled(invitation, _MUTED)

@@ -16,7 +16,7 @@ from textual.content import Content
 
 from mlxspec.trace.events import DraftVerified
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.lane_rows import MUTED
+from mlxspec_app.widgets.draft.marks import MUTED
 
 _LABEL_CELLS = 9
 _NOTE_CELLS = 24
@@ -54,11 +54,6 @@ def cache_rows_of(round_: Round) -> CacheRows:
     return CacheRows(max(0, verdict.context - len(to_commit)), staged, tuple(to_commit))
 
 
-def pending_cache_rows(round_: Round, committed: int) -> CacheRows:
-    """Return the cache rows of a draft without its verdict, after `committed` tokens."""
-    return CacheRows(committed, len(round_.nodes) + 1, None)
-
-
 def row_lines(cache_rows: CacheRows, width: int) -> list[Content]:
     """Return a row of the screen for each step of the round."""
     has_notes = width >= _NOTES_FROM_WIDTH
@@ -78,14 +73,8 @@ def row_lines(cache_rows: CacheRows, width: int) -> list[Content]:
         note = f"{len(cache_rows.to_commit)} kept, {cache_rows.rolled_back} rolled back"
         steps.append(("verdict", blank, [*past, *to_commit], note))
         total = cache_rows.committed + len(cache_rows.to_commit)
-        steps.append(
-            (
-                "commit",
-                blank,
-                [*past, *[_COMMITTED] * len(cache_rows.to_commit)],
-                f"{total:,} committed",
-            )
-        )
+        after = [*past, *[_COMMITTED] * len(cache_rows.to_commit)]
+        steps.append(("commit", blank, after, f"{total:,} committed"))
     return [
         _row(label, start, cells, note if has_notes else "", cells_left)
         for label, start, cells, note in steps

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from mlxspec_app.conversation.views import INKS, Ink
 from mlxspec_app.themes.looks import LEGENDS, LOOKS
 from mlxspec_app.widgets.chat.explained import Explained
-from mlxspec_app.widgets.draft.lane_rows import MUTED
+from mlxspec_app.widgets.draft.marks import MUTED
 
 _ROUNDS = "shade: round"
 _SHARE = "▌ share drafted"
@@ -20,16 +20,6 @@ _GAP = 2
 class LegendStrip(Explained, Widget):
     """Shows the legend of an ink; a click asks for the next one."""
 
-    DEFAULT_CSS = """
-    LegendStrip {
-        height: 1;
-        padding: 0 1;
-        background: $panel;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
-        display: none;
-    }
-    """
     ALLOW_SELECT = False
 
     @dataclass
@@ -51,13 +41,9 @@ class LegendStrip(Explained, Widget):
             parts.append(Content.styled(word, f"$spec-{look.colour} {look.weight}".rstrip()))
         more = (_ROUNDS, _SHARE) if self._ink.bands else ()
         for word in (_NEXT, *more):
-            if _cells(parts) + _GAP + len(word) <= self.size.width:
+            if sum(part.cell_length + _GAP for part in parts) + len(word) <= self.size.width:
                 parts.append(Content.styled(word, MUTED))
         return Content(" " * _GAP).join(parts)
 
     def on_click(self) -> None:
         self.post_message(self.Clicked())
-
-
-def _cells(parts: list[Content]) -> int:
-    return sum(part.cell_length for part in parts) + _GAP * (len(parts) - 1)

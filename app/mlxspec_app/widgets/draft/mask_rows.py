@@ -16,7 +16,7 @@ from textual.content import Content
 from mlxspec.trace.events import DraftNode
 from mlxspec_app.conversation.rounds import Mark, MarkedToken, Round, node_marks
 from mlxspec_app.text.safe_text import token_label
-from mlxspec_app.widgets.draft.lane_rows import MUTED, marked
+from mlxspec_app.widgets.draft.marks import MUTED, marked
 
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _LABEL_CELLS = 20
@@ -42,10 +42,7 @@ def half_blocks(mask: list[list[bool]]) -> list[str]:
 
 
 def mask_rows(round_: Round, width: int, num_rows: int) -> tuple[list[Content], int]:
-    """Return the mask labelled with its tokens, and the number of nodes left out.
-
-    Columns of accepted nodes have the colour of accepted tokens.
-    """
+    """Return the mask labelled with its tokens, and the number of nodes left out."""
     shown = min(len(round_.nodes) + 1, width, 2 * num_rows)
     nodes = round_.nodes[: max(0, shown - 1)]
     verdicts = node_marks(round_)

@@ -6,17 +6,11 @@ from textual.content import Content
 from textual.geometry import Size
 
 from mlxspec_app.conversation.rounds import Round
-from mlxspec_app.widgets.draft.cache_rows import (
-    LEGEND,
-    cache_rows_of,
-    pending_cache_rows,
-    row_lines,
-)
-from mlxspec_app.widgets.draft.indented_rows import indented_rows
-from mlxspec_app.widgets.draft.lane_rows import MUTED, outcome
+from mlxspec_app.widgets.draft.cache_rows import LEGEND, CacheRows, cache_rows_of, row_lines
+from mlxspec_app.widgets.draft.draft_lane import RoundView, as_pending, outcome
+from mlxspec_app.widgets.draft.marks import MUTED
 from mlxspec_app.widgets.draft.mask_rows import mask_rows
-from mlxspec_app.widgets.draft.round_view import RoundView, as_pending
-from mlxspec_app.widgets.draft.tree_rows import tree_rows
+from mlxspec_app.widgets.draft.tree_rows import indented_rows, tree_rows
 
 TreeView = Literal["tree", "mask", "tape"]
 VIEWS: tuple[TreeView, ...] = get_args(TreeView)
@@ -32,27 +26,15 @@ class TreePanel(RoundView):
     The height is fixed, except for a mask, which grows to the largest number of nodes so far.
     """
 
-    DEFAULT_CSS = """
-    TreePanel {
-        height: 9;
-        padding: 0 1;
-        border-top: solid $spec-line;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
-        &.-mask { height: auto; max-height: 60%; }
-    }
-    """
-
     def __init__(self) -> None:
         super().__init__()
         self.view: TreeView = "tree"
         self._most_nodes = 0
 
     def toggle(self, view: str = "") -> None:
-        """Show the panel in a view, one of `VIEWS`; "" is the last view.
+        """Show the panel in a view, one of `VIEWS`; "" is the last view, and hides a visible panel.
 
-        If the panel shows that view already, the mask and the tape change to the tree, and the tree
-        is hidden. Without a view, a visible panel is hidden.
+        A view that is shown already changes to the tree, and the tree is hidden.
         """
         is_shown = self.has_class("-shown")
         chosen = next((each for each in VIEWS if each == view), self.view)
@@ -75,7 +57,7 @@ class TreePanel(RoundView):
         return 1 + (self._most_nodes + 2) // 2  # the title; two nodes a row, the root included
 
     def render(self) -> Content:
-        round_ = self.pending or self._round
+        round_ = self.pending or self.shown
         if round_ is None:
             return Content.styled("draft tree  appears with the first round", MUTED)
         rows = {"tree": self._tree, "mask": self._mask, "tape": self._cache_rows}[self.view](round_)
@@ -85,7 +67,7 @@ class TreePanel(RoundView):
     def _tree(self, round_: Round) -> list[Content]:
         """Return a title, and the draft tree below it."""
         width, height = self.size
-        is_pending = round_ is not self._round
+        is_pending = round_ is not self.shown
         if width < _COLUMNS_FROM_WIDTH:
             rows, hidden = indented_rows(round_, height - 1, width)
         else:
@@ -106,9 +88,9 @@ class TreePanel(RoundView):
 
     def _cache_rows(self, round_: Round) -> list[Content]:
         cache_rows = cache_rows_of(round_)
-        if round_ is not self._round:
-            committed = self._round.verdict.context if self._round is not None else 0
-            cache_rows = pending_cache_rows(round_, committed)
+        if round_ is not self.shown:
+            committed = self.shown.verdict.context if self.shown is not None else 0
+            cache_rows = CacheRows(committed, len(round_.nodes) + 1, None)
         title = Content.assemble(
             (f"cache rows, round {round_.verdict.r}  ", MUTED),
             (f"{cache_rows.committed:,} rows + {cache_rows.staged}  ", "$foreground"),

@@ -1,8 +1,14 @@
-"""The rows below a reply: the progress of the prefill or its figures, its proof and its error."""
+"""The rows around messages: figures of a reply, versions, and the number of earlier messages."""
 
+from dataclasses import dataclass
+
+from textual import events
 from textual.content import Content
 from textual.geometry import Size
+from textual.message import Message
+from textual.message import Message as Notice
 from textual.widget import Widget
+from textual.widgets import Static
 
 from mlxspec_app.conversation.figures import (
     GUESSED,
@@ -14,6 +20,7 @@ from mlxspec_app.conversation.figures import (
 )
 from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.views import DEFAULT_VIEW, View
+from mlxspec_app.store.records import Version
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.widgets.chat.explained import Explained
@@ -28,15 +35,8 @@ _PROOF_SIGNS = {
 
 
 class ReplyFooter(Explained, Widget):
-    """Shows the figures of one reply in a row, and its proof and error below, if any.
+    """Shows the figures of one reply in a row, and its proof and error below, if any."""
 
-    Outside the X-ray there are two figures in plain words; the tint of one is that of guessed
-    words.
-    """
-
-    DEFAULT_CSS = """
-    ReplyFooter { height: auto; padding: 0 1 0 2; color: $spec-muted; }
-    """
     ALLOW_SELECT = True
 
     def __init__(self, reply: Reply, view: View = DEFAULT_VIEW) -> None:
@@ -62,11 +62,11 @@ class ReplyFooter(Explained, Widget):
         self._height = self._count_rows(width)
         return self._height
 
-    def render(self) -> Content:
-        return self._content(self.size.width)
-
     def _count_rows(self, width: int) -> int:
         return len(self._content(width).wrap(max(1, width)))
+
+    def render(self) -> Content:
+        return self._content(self.size.width)
 
     def _content(self, width: int) -> Content:
         parts = fitting(self._parts(), width, len(_SEPARATOR))
@@ -74,12 +74,17 @@ class ReplyFooter(Explained, Widget):
         figures = Content.styled(_SEPARATOR, "$spec-muted").join(words)
         rows = [figures] if parts else []
         if self.reply.proof:
-            rows.append(_proof(self.reply))
+            sign, style = _PROOF_SIGNS[self.reply.is_proven]
+            said = (safe_text(self.reply.proof), style)
+            rows.append(Content.assemble((f"{sign} ", f"{style} bold"), said))
         if self.reply.error:
-            rows.append(_error(self.reply))
+            why = (safe_text(self.reply.error), "$spec-rejected")
+            key = ("  Ctrl+R tries again", "$spec-muted")
+            rows.append(Content.assemble(("✗ ", "$spec-rejected bold"), why, key))
         return Content("\n").join(rows)
 
     def _style(self, part: Part) -> str:
+        """Return the style of a figure; the share of guessed words has their tint."""
         is_tinted = self._view.is_tinted and part.text.endswith(GUESSED)
         return "$spec-guess" if is_tinted else "$spec-muted"
 
@@ -98,14 +103,42 @@ class ReplyFooter(Explained, Widget):
         ]
 
 
-def _proof(reply: Reply) -> Content:
-    sign, style = _PROOF_SIGNS[reply.is_proven]
-    return Content.assemble((f"{sign} ", f"{style} bold"), (safe_text(reply.proof), style))
+class VersionMark(Static):
+    """Shows `< 2/3 >`; a click on its left or right half requests another version."""
+
+    @dataclass
+    class Chosen(Message):
+        """The user requests another version of a message: `step` forwards, negative to go back."""
+
+        message: int
+        step: int
+
+    def __init__(self, message: int, version: Version) -> None:
+        super().__init__()
+        self._message = message
+        self.show(version)
+
+    def show(self, version: Version) -> None:
+        before = "<" if version.number > 1 else " "
+        after = ">" if version.number < version.count else " "
+        self.update(Content(f"{before} {version.number}/{version.count} {after}"))
+
+    def on_click(self, event: events.Click) -> None:
+        step = -1 if event.x < self.size.width / 2 else 1
+        self.post_message(self.Chosen(self._message, step))
 
 
-def _error(reply: Reply) -> Content:
-    return Content.assemble(
-        ("✗ ", "$spec-rejected bold"),
-        (safe_text(reply.error), "$spec-rejected"),
-        ("  Ctrl+R tries again", "$spec-muted"),
-    )
+class EarlierRow(Static):
+    """Shows the number of earlier messages; hidden if there are none."""
+
+    ALLOW_SELECT = False
+
+    class Requested(Notice):
+        """The reader requests earlier messages."""
+
+    def show(self, num_messages: int) -> None:
+        self.display = num_messages > 0
+        self.update(Content(f"↑ {count(num_messages)} earlier messages"))
+
+    def on_click(self) -> None:
+        self.post_message(self.Requested())

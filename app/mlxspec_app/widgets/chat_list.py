@@ -41,17 +41,6 @@ class ChatList(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"{_PREFIX}{name}" for name in ("title", "note", "snippet", "match", "pointed")
     }
-    DEFAULT_CSS = """
-    ChatList {
-        overflow-x: hidden;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-        & > .chat-list--title { color: $foreground; text-style: bold; }
-        & > .chat-list--note, & > .chat-list--snippet { color: $spec-muted; }
-        & > .chat-list--match { color: $foreground; text-style: bold underline; }
-        & > .chat-list--pointed { background: $spec-line; }
-    }
-    """
 
     @dataclass
     class Chosen(Message):

@@ -3,18 +3,17 @@
 In the line above the strip, the heavy part has been played, and a notch marks the start of a reply.
 A click or a drag moves to another position.
 
-A cell covers several rounds, or a round several cells, so that the strip is always full. The height
-of a cell shows the mean accepted length, so the strip works without colour. The height is the
-square root, because a few long rounds would flatten all others. A round that accepted no draft
-token is the lowest block, and a plain round leaves a gap.
+A cell covers several rounds, or a round several cells, so the strip is always full. The height of
+a cell is the square root of the mean accepted length, because a few long rounds would flatten
+all others. A round that accepted no draft token is the lowest block, a plain round leaves a gap.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
-from typing import Literal
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from textual import events
 from textual.content import Content
@@ -23,31 +22,20 @@ from textual.widget import Widget
 
 from mlxspec_app.playback.timeline import RoundMark, Timeline
 
-CellKind = Literal["accepted", "rejected", "plain"]
 _BLOCKS = "▂▃▄▅▆▇█"
-_SIGNS: dict[CellKind, str] = {"rejected": "▁", "plain": " "}
 _LEVELS = ("$spec-accepted 65%", "$spec-accepted 80%", "$spec-accepted")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the strip.
-
-    `kind` says whether its rounds accepted draft tokens, rejected all of them, or had no draft.
-    `share` is the square root of the mean accepted length as a share of the longest one.
-    """
+class Cell(NamedTuple):
+    """One cell of the strip."""
 
     sign: str
-    kind: CellKind
-    share: float
+    style: str
 
 
 class Scrubber(Widget):
     """Two rows: the line with the position, and the accepted lengths."""
 
-    DEFAULT_CSS = """
-    Scrubber { height: 2; padding: 0 1; text-wrap: nowrap; }
-    """
     ALLOW_SELECT = False
 
     @dataclass
@@ -94,7 +82,8 @@ class Scrubber(Widget):
 
     def _line(self, width: int) -> Content:
         timeline = self._timeline
-        starts = [index for index in range(len(timeline.rounds)) if self._opens(index)]
+        pairs = enumerate(pairwise(timeline.rounds), 1)
+        starts = [index for index, (before, mark) in pairs if mark.reply != before.reply]
         notches = {index * width // len(timeline.rounds) for index in starts}
         done = timeline.rounds_done(self._position)
         here = cell_of(done, len(timeline.rounds), width)
@@ -109,21 +98,11 @@ class Scrubber(Widget):
             ("".join(signs[here + 1 :]), "$spec-line"),
         )
 
-    def _opens(self, index: int) -> bool:
-        rounds = self._timeline.rounds
-        return index > 0 and rounds[index].reply != rounds[index - 1].reply
-
     def _strip(self) -> Content:
-        runs = groupby(self._cells, key=_style)
+        runs = groupby(self._cells, key=lambda cell: cell.style)
         return Content.assemble(
             *(("".join(cell.sign for cell in run), style) for style, run in runs)
         )
-
-
-def _style(cell: Cell) -> str:
-    if cell.kind == "rejected":
-        return "$spec-rejected"
-    return _LEVELS[min(2, int(cell.share * 3))]
 
 
 def cells(rounds: Sequence[RoundMark], width: int) -> list[Cell]:
@@ -149,8 +128,8 @@ def cell_of(rounds_done: int, num_rounds: int, width: int) -> int:
 def _cell(rounds: Sequence[RoundMark], longest: int) -> Cell:
     lengths = [mark.accepted for mark in rounds if mark.accepted is not None]
     if not lengths:
-        return Cell(_SIGNS["plain"], "plain", 0.0)
+        return Cell(" ", _LEVELS[0])
     share = math.sqrt(sum(lengths) / len(lengths) / longest) if longest else 0.0
     if not share:
-        return Cell(_SIGNS["rejected"], "rejected", 0.0)
-    return Cell(_BLOCKS[min(6, int(share * 7))], "accepted", share)
+        return Cell("▁", "$spec-rejected")
+    return Cell(_BLOCKS[min(6, int(share * 7))], _LEVELS[min(2, int(share * 3))])

@@ -1,1 +1,0 @@
-"""Lists from which the user chooses."""
