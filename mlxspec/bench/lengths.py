@@ -32,8 +32,6 @@ RING = 4096
 
 WIDTHS = (1, 4, 8, 16)
 _FILLED_AT_ONCE = 512
-_REPEATS = 7
-_MB = 1e6
 
 
 def counts(text: str, name: str, example: str = "1k,8k") -> list[int]:
@@ -129,7 +127,7 @@ def context_costs(
         fits = length + max(widths) <= model.config.max_position_embeddings
         cache = make_cache(model.config, max_kv_size=None if fits else ring)
         decoder = Decoder(model, filled(cache, model, length))
-        curve = cost_curve(verify_forward(decoder), widths, repeats=_REPEATS)
+        curve = cost_curve(verify_forward(decoder), widths, repeats=7)
         costs.append(ContextCost(length, cache.describe(), cache.nbytes, curve.ms))
     return costs
 
@@ -153,7 +151,7 @@ def as_text(costs: Sequence[ContextCost]) -> str:
     """Return a table, one row per length."""
     rows = [["tokens", "cache", "cache, MB", *(f"{width} rows, ms" for width in costs[0].ms)]]
     for cost in costs:
-        figures = (cost.cache_bytes / _MB, *cost.ms.values())
+        figures = (cost.cache_bytes / 1e6, *cost.ms.values())
         rows.append([str(cost.length), cost.cache, *(cell(figure, 1) for figure in figures)])
     return table(rows)
 

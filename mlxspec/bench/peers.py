@@ -110,10 +110,9 @@ class DsparkArm:
             on_round=on_round,
         )
         mx.synchronize()
-        forwards = int(result.target_forwards)
-        prompt_row = forwards - len(rows)
+        forwards = int(result.target_forwards)  # of which the prompt's may have no round
         tokens = result.token_ids[: params.max_tokens]  # its last round may write one too many
-        return watch.trial(tokens, prompt, forwards, sum(rows) + prompt_row)
+        return watch.trial(tokens, prompt, forwards, sum(rows) + forwards - len(rows))
 
 
 def build_peer(name: str, context: DrafterContext) -> Arm:

@@ -19,7 +19,6 @@ T = TypeVar("T")
 _LOOK_FOR_LOOPS = 32  # tokens between two searches for a loop in an unfinished reply
 _BROKEN = "\ufffd"  # stands for bytes that are not UTF-8
 
-
 Fault = Literal[
     "empty", "unfinished", "loop", "special token", "broken text", "too long", "rewritten", "double"
 ]
@@ -132,7 +131,7 @@ class DialogueWriter:
         prompt = [*transcript.tokens, *self._added(transcript, frame.header)]
         self._check_room(len(prompt) + self._settings.max_prompt_tokens)
         limit = self._settings.max_prompt_tokens
-        reply = yield Request(prompt, limit, 1.0, _seed(rng), is_over)
+        reply = yield Request(prompt, limit, 1.0, int(rng.integers(2**63)), is_over)
         return self._said(reply, ending)
 
     def _turn_ending(self, footer: str) -> int | str:
@@ -176,7 +175,7 @@ class DialogueWriter:
         if rng.random() >= self._settings.greedy_share:
             index = int(rng.integers(len(self._settings.temperatures)))
             kind, temperature = GREEDY + 1 + index, self._settings.temperatures[index]
-        reply = yield Request(before, limit, temperature, _seed(rng), self._is_over)
+        reply = yield Request(before, limit, temperature, int(rng.integers(2**63)), self._is_over)
         is_ended = reply[-1] in self._eos
         body = reply[:-1] if is_ended else reply
         check_reply(body, self._special)
@@ -202,7 +201,3 @@ class DialogueWriter:
         """Return whether a reply ended, or has a loop and would be dropped in any case."""
         is_looping = len(reply) % _LOOK_FOR_LOOPS == 0 and has_periodic_tail(reply)
         return reply[-1] in self._special or is_looping
-
-
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**63))
