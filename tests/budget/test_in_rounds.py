@@ -92,6 +92,7 @@ def test_after_each_round_the_history_is_all_but_the_last_token(drafter):
         tokens += emitted([event])
         if hasattr(event, "emit"):
             assert list(engine.target.history) == tokens[:-1]
+            assert engine.target.cache.offset == len(tokens) - 1
     assert engine.target.cache.num_staged == 0
 
 

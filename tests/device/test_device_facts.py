@@ -82,10 +82,8 @@ def test_processes_of_the_suite_compute_on_the_cpu_if_it_does(monkeypatch, tmp_p
     finally:
         mx.set_default_device(device)
     assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(CPU_SITE), str(tmp_path)]
-    ask = (
-        "import sys; assert 'mlx.core' not in sys.modules; import mlx.core; print(mlx.core.chosen)"
-    )
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    ask = [sys.executable, "-c", ASK_CORE]
+    done = subprocess.run(ask, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "the CPU"
 
 

@@ -8,12 +8,11 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.drafting import DraftSpy
 from tests.support.pairwise import each_value
 from tests.support.row_count import RowCount
-from tests.support.tiny import emitted, make_cache, make_engine, tiny_model
+from tests.support.tiny import make_cache, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
 from tests.support.truth import exact_distribution
 
@@ -45,11 +44,6 @@ def drafter_after(prompt, sampling=GREEDY, *, model=MODEL, kind="full", seed=0, 
 
 def drafted(draft):
     return draft.tree.tokens.tolist()[1:]
-
-
-def plain_reply(family, kind):
-    engine = make_engine(MODELS[family], NoDrafter(), kind)
-    return emitted(engine.generate(PROMPT, GenerationParams(max_tokens=LENGTH)))
 
 
 # ---- what it says --------------------------------------------------------------------------

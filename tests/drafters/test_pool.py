@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.device import backend
@@ -209,6 +209,7 @@ def test_a_round_without_a_draft_is_no_verdict_on_the_draft_before():
     assert shape_of(pool.propose(9, 1)) == shape_of(judged.propose(9, 1))
 
 
+@settings(max_examples=50)
 @given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
     assert_valid_and_repeatable(

@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.drafters.suffix import ROOT, SuffixAutomaton, SuffixDrafter
@@ -223,6 +223,7 @@ def test_begins_anew_after_an_interrupted_read(monkeypatch):
     assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
 
 
+@settings(max_examples=50)
 @given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
     assert_valid_and_repeatable(SuffixDrafter, turns, budget, {"suffix"})

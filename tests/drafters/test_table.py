@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.drafters.table.drafter import TableDrafter
@@ -155,6 +155,7 @@ def test_refuses_settings_out_of_range(settings):
         TableDrafter(**settings)
 
 
+@settings(max_examples=50)
 @given(TURNS, st.integers(0, 9))
 def test_every_tree_is_valid_best_first_and_the_same_again(turns, budget):
     assert_valid_and_repeatable(lambda: TableDrafter(max_rows=5), turns, budget, {"table"})

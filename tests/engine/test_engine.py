@@ -2,7 +2,6 @@
 
 import itertools
 
-import mlx.core as mx
 import pytest
 
 from mlxspec.drafters.none import NoDrafter
@@ -127,19 +126,6 @@ def test_a_round_costs_one_target_forward(drafter, forwards):
     assert stats["target_forwards"] == stats["rounds"] + stats["plain_forwards"]
 
 
-@each_drafter
-def test_a_round_waits_for_the_device_once(drafter, monkeypatch):
-    engine = make_engine(MODEL, DRAFTERS[drafter]())
-    waits = []
-    monkeypatch.setattr(mx, "eval", lambda *arrays, wait=mx.eval: (waits.append(1), wait(*arrays)))
-    rounds = 0
-    for event in engine.generate(PROMPT, GenerationParams(max_tokens=20, num_draft_tokens=5)):
-        if isinstance(event, PrefillProgress):
-            waits.clear()
-        rounds += hasattr(event, "emit")
-    assert len(waits) == rounds
-
-
 def test_right_drafts_save_forwards():
     _, events = run("always right", max_tokens=24, num_draft_tokens=5)
     assert finish(events).stats["target_forwards"] == 4
@@ -190,18 +176,6 @@ def test_an_iteration_left_anywhere_leaves_an_engine_that_replies_as_new(drafter
             pass
         events.close()
         assert emitted(engine.generate(PROMPT, params)) == REPLY[:8]
-
-
-@each_drafter
-def test_after_each_round_the_cache_holds_all_but_the_last_token(drafter):
-    engine = make_engine(MODEL, DRAFTERS[drafter]())
-    tokens = list(PROMPT)
-    for event in engine.generate(PROMPT, GenerationParams(max_tokens=20, num_draft_tokens=5)):
-        tokens += emitted([event])
-        if hasattr(event, "emit"):
-            assert list(engine.target.history) == tokens[:-1]
-            assert engine.target.cache.offset == len(tokens) - 1
-            assert engine.target.cache.num_staged == 0
 
 
 def test_a_drafter_that_raises_leaves_an_engine_that_replies_as_new():
