@@ -32,10 +32,7 @@ class PathRates:
         self._expected = [_PATH_PRIOR] * (len(_PATH_BOUNDS) + 1)
 
     def gains(self, path_probs: Sequence[float], num_certain: int = 0) -> list[float]:
-        """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes.
-
-        The first `num_certain` nodes are certain; see `Draft`.
-        """
+        """Return the expected number of accepted tokens of the first 0, 1, 2, ... nodes."""
         rates = [1.0] * num_certain
         for prob in path_probs[num_certain:]:
             size = bisect_right(_PATH_BOUNDS, prob)
@@ -84,10 +81,7 @@ class IndexRates:
         return [0.0, *accumulate(rates)]
 
     def learn(self, num_allowed: int, path: Sequence[int]) -> None:
-        """Learn which requested nodes were accepted; a missing node counts as rejected.
-
-        `path` has the indices of the accepted nodes, with or without the root's 0.
-        """
+        """Learn which requested nodes were accepted; a missing node counts as rejected."""
         self._counts += [(0.0, 0.0)] * (num_allowed - len(self._counts))
         for index in range(num_allowed):
             hits, tries = self._counts[index]

@@ -80,9 +80,9 @@ class Drafter:
         """
 
     def cursor(self, root: int) -> Cursor | None:
-        """Return the cursor after the history and `root`, the last emitted token.
+        """Return the cursor after the history and `root`; None if no probabilities are on the host.
 
-        A pool then needs no draft of it. None if its probabilities are not on the host.
+        A pool needs no draft of a drafter with cursors.
         """
         return None
 
@@ -216,11 +216,7 @@ def _derived(kind: type) -> type:
 
 
 def fresh_drafter(drafter: Drafter, target: Decoder | None = None) -> Drafter:
-    """Return a new drafter with the same settings and limits, for one more sequence.
-
-    `target` is the decoder of that sequence; None if the new drafter gets only the text. Raises
-    ValueError if the drafter needs more than that, or cannot be copied.
-    """
+    """Return `fresh_for(target)` of a drafter, or `fresh()` for no target, with its limits."""
     drafter = as_drafter(drafter)
     fresh = as_drafter(drafter.fresh() if target is None else drafter.fresh_for(target))
     if fresh.limits != drafter.limits:

@@ -73,9 +73,8 @@ class MedusaHeads(HeadNetwork):
     ) -> None:
         """Build heads with random weights.
 
-        `config` has `hidden_size`, and `accuracies` if they were measured: per head, the share of
-        correct guesses of each rank. `target_ids` are the target tokens of a reduced vocabulary.
-        `num_outputs` is the width of their own output layers; None to share the target's.
+        `config` has `accuracies` if they were measured: per head, the share of correct guesses of
+        each rank. `num_outputs` is the width of their own output layers; None for the target's.
         """
         super().__init__(config, target_ids)
         self.heads = [

@@ -157,7 +157,7 @@ class SuffixAutomaton:
     conversation and its continuation after an edit, form a tree: a text can continue from any
     earlier state, so the prefix is stored once, and no match crosses the end of a text.
 
-    States are indices into its lists, which callers must not change.
+    States, at most twice the number of tokens, are indices into its lists.
     """
 
     def __init__(self) -> None:
@@ -166,10 +166,6 @@ class SuffixAutomaton:
         # Per token that followed it, the state of the longer substring.
         self.children: list[dict[int, int]] = [{}]
         self.counts = [0]  # number of occurrences; too low only in texts that loop
-
-    def __len__(self) -> int:
-        """Number of states: at most twice the number of tokens."""
-        return len(self.lengths)
 
     def read(self, state: int, token: int) -> int:
         """Append `token` to the text that ends in `state`; return its new state.

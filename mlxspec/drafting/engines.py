@@ -128,8 +128,7 @@ def make_drafter_context(
 ) -> DrafterContext:
     """Return the context in which drafters are built: an engine without one, and the options.
 
-    The options are those of the target's cache and of drafters; the caller chooses the drafter. A
-    `budget` of None is one that measures what pays here.
+    A `budget` of None is one that measures what pays here.
     """
     size, keep = options.max_kv_size, options.keep
     cache = make_cache(loaded.config, max_kv_size=size, keep=keep, kv_bits=options.kv_bits)

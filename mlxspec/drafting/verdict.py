@@ -118,10 +118,9 @@ def conclude(
     *,
     is_sampled: bool = False,
 ) -> Verdict:
-    """Return the verdict that laps allow.
+    """Return the verdict that laps allow; `before` is the one that was open until now.
 
-    The safe default took part in all laps. `now` is in seconds since 1970. `before` is the verdict
-    that was open until now. `is_sampled` says whether the laps were sampled.
+    The safe default took part in all laps. `now` is in seconds since 1970.
     """
     drafter, why = _decide(evidence, safe)
     is_confirmed = before is not None and before.contradiction and before.drafter == drafter

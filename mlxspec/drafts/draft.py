@@ -148,10 +148,7 @@ class Draft:
         )
 
     def check(self, drafter: str, budget: int, vocab_size: int) -> None:
-        """Raise ValueError if it cannot be verified; check only what needs no computed array.
-
-        `budget` is the largest number of nodes, without the root.
-        """
+        """Raise ValueError if it cannot be verified; check only what needs no computed array."""
         fault = next(self._faults(budget, vocab_size), None)
         if fault is not None:
             raise ValueError(f"the drafter {drafter!r} proposed {fault}")

@@ -32,10 +32,9 @@ class TreeShape:
 
     @staticmethod
     def for_budget(budget: int, depth: int, width: int | None = None) -> "TreeShape":
-        """Return a shape of at most `budget` nodes, without the root.
+        """Return a shape of at most `budget` nodes below the root, 1 or more.
 
-        The tree branches only at the root, into at most `width` branches of one length, at most
-        `depth`. All arguments are at least 1.
+        Only the root branches, into at most `width` branches of one length, at most `depth`.
         """
         depth = min(budget, depth)
         return TreeShape((min(budget // depth, width or MAX_WIDTH), *[1] * (depth - 1)))

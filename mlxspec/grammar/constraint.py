@@ -188,9 +188,7 @@ def masked(
     """Return logits with -inf at the tokens that the grammar forbids after each node.
 
     A forbidden node, or one below it, keeps its logits: no rule reaches it. So does a node after
-    which nothing may follow: the reply ends there, complete or with an error.
-
-    The grammar is at the root of the tree, and parents come before their children. The (n_nodes, V)
+    which nothing may follow: the reply ends there, complete or with an error. The (n_nodes, V)
     logits may be lazy; tokens beyond the tokenizer's are forbidden.
     """
     keeps, paths = np.ones(logits.shape, np.bool_), list[Path]()

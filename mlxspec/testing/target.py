@@ -14,8 +14,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.models import Model, ModelConfig, build_model
 from mlxspec.tokenizer import Tokenizer
 
-RING_ROWS, NUM_SINKS = 12, 2
-"""Rows of a rotating cache, and its number of attention sinks."""
+_RING_ROWS, _NUM_SINKS = 12, 2  # of a rotating cache: rows, and attention sinks
 
 
 class LetterTokenizer:
@@ -94,7 +93,7 @@ def tiny_engine(
         raise ValueError(f"a tiny target has 4 tokens or more; got a vocab_size of {vocab_size}")
     model = tiny_model(vocab_size=vocab_size, seed=seed)
     layers = model.config.num_hidden_layers
-    cache = Cache(layers, max_size=RING_ROWS, keep=NUM_SINKS) if rotates else Cache(layers)
+    cache = Cache(layers, max_size=_RING_ROWS, keep=_NUM_SINKS) if rotates else Cache(layers)
     tokenizer = cast(Tokenizer, LetterTokenizer(vocab_size))
     target = Decoder(model, cache)
     own = make_drafter(target) if make_drafter else drafter or NoDrafter()

@@ -21,26 +21,6 @@ def near_tie_of(drift: float) -> float:
     return NEAR_TIE_DRIFTS * drift
 
 
-def is_near_tie(gap: float | None, near_tie: float) -> bool:
-    """Return whether rounding explains that the replies have different tokens.
-
-    `gap` is the difference of the two logits; None if one reply has ended, which rounding never
-    explains. `near_tie` is the largest gap that rounding explains; at 0, without drift, rounding
-    does not even explain a different choice between equal logits.
-    """
-    return gap is not None and 0 < near_tie >= gap
-
-
-def verdict_on(gap: float | None, near_tie: float) -> str:
-    """Return whether rounding explains a gap, as text."""
-    name = "a near-tie" if is_near_tie(gap, near_tie) else "NOT A NEAR-TIE"
-    if gap is None:
-        return name
-    if not near_tie:
-        return f"{name}, as rounding changes nothing here"
-    return f"{name}, as rounding explains up to {near_tie:.2g} here"
-
-
 def common_length(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the length of the common prefix of two sequences."""
     differences = compress(count(), map(ne, first, second))  # fast: a chat has 100,000 tokens
@@ -65,15 +45,27 @@ class Difference:
 
     @property
     def is_near_tie(self) -> bool:
-        """Whether rounding explains the choice: both tokens are near the target's best logit."""
-        return is_near_tie(self.gap, self.near_tie)
+        """Whether rounding explains the choice: both tokens are near the target's best logit.
+
+        It never explains the end of a reply, nor, without drift, a choice between equal logits.
+        """
+        return self.gap is not None and 0 < self.near_tie >= self.gap
+
+    @property
+    def verdict(self) -> str:
+        """Whether rounding explains the gap, as text."""
+        name = "a near-tie" if self.is_near_tie else "NOT A NEAR-TIE"
+        if self.gap is None:
+            return name
+        if not self.near_tie:
+            return f"{name}, as rounding changes nothing here"
+        return f"{name}, as rounding explains up to {self.near_tie:.2g} here"
 
     def describe(self) -> str:
         """Return the difference in one line."""
         if self.gap is None:
             return f"parts after {self.index} tokens, where one of the two ends"
-        verdict = verdict_on(self.gap, self.near_tie)
-        return f"parts after {self.index} tokens, top-2 gap {self.gap:.2g}: {verdict}"
+        return f"parts after {self.index} tokens, top-2 gap {self.gap:.2g}: {self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -96,11 +88,10 @@ class Proof:
         found = self.difference
         if found is None:
             return f"the same for {self.num_same} tokens of {self.num_tokens}, then stopped"
-        verdict = verdict_on(found.gap, found.near_tie)
         if found.gap is None:
-            return f"the same for {self.num_same} tokens, then one of the two ends: {verdict}"
+            return f"the same for {self.num_same} tokens, then one of the two ends: {found.verdict}"
         return (
             f"the same for {self.num_same} tokens of {self.num_tokens}, then {self.drafted!r} "
             f"(logit {found.token_logit:.4f}) with drafts and {self.plain!r} "
-            f"({found.expected_logit:.4f}) without: a gap of {found.gap:.2g}, {verdict}"
+            f"({found.expected_logit:.4f}) without: a gap of {found.gap:.2g}, {found.verdict}"
         )

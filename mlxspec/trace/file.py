@@ -184,13 +184,9 @@ class TraceWriter:
 
 
 def read_trace(path: str | PathLike[str]) -> Iterator[Event]:
-    """Yield the events of a trace file.
+    """Yield the events of a trace file; raise TraceError, which names the line, if it has others.
 
     A last line without a line break, as a killed process leaves it, is skipped.
-
-    Raises:
-        TraceError: The file cannot be read, a line is not an event, or a verdict does not match
-            the draft before it. The message names the line.
     """
     draft: DraftProposed | None = None
     try:

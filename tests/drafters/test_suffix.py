@@ -72,7 +72,7 @@ def test_follows_the_longest_suffix_that_was_read(text, other):
 def test_has_at_most_two_states_a_token(text):
     automaton = SuffixAutomaton()
     read_all(automaton, text)
-    assert len(automaton) <= 2 * len(text) + 1
+    assert len(automaton.lengths) <= 2 * len(text) + 1
 
 
 def followers(text):
@@ -168,9 +168,9 @@ def test_proposes_the_old_reply_when_it_is_asked_for_again():
 def test_reads_a_prompt_that_it_knows_only_once():
     drafter = SuffixDrafter()
     reply(drafter, [1, 2, 3], [4, 5, 6])
-    size = len(drafter._automaton)
+    size = len(drafter._automaton.lengths)
     drafter.start([1, 2, 3, 4, 5, 6], SAMPLING, KEY)
-    assert len(drafter._automaton) == size
+    assert len(drafter._automaton.lengths) == size
     assert drafter._automaton.counts[drafter._states[3]] == 1
 
 
@@ -186,7 +186,7 @@ def test_forgets_earlier_conversations_when_there_are_too_many_tokens():
     drafter.start([1, 2, 3, 4, 5, 6, 7], SAMPLING, KEY)
     drafter.start([9, 2], SAMPLING, KEY)
     assert shape_of(drafter.propose(2, 4))[0] == [2]
-    assert len(drafter._automaton) == 3
+    assert len(drafter._automaton.lengths) == 3
 
 
 def test_drafters_made_from_one_another_share_what_they_store():
@@ -219,7 +219,7 @@ def test_begins_anew_after_an_interrupted_read(monkeypatch):
     fresh = SuffixDrafter()
     for each in (drafter, fresh):
         each.start([1, 2, 3, 1, 2], SAMPLING, KEY)
-    assert len(drafter._automaton) == len(fresh._automaton)
+    assert len(drafter._automaton.lengths) == len(fresh._automaton.lengths)
     assert shape_of(drafter.propose(2, 4)) == shape_of(fresh.propose(2, 4))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mlxspec.trace.difference import is_near_tie, near_tie_of, verdict_on
+from mlxspec.trace.difference import Difference, near_tie_of
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,9 @@ from mlxspec.trace.difference import is_near_tie, near_tie_of, verdict_on
     ],
 )
 def test_only_a_gap_within_roundings_is_a_near_tie(gap, near_tie, expected):
-    assert is_near_tie(gap, near_tie) is expected
-    assert verdict_on(gap, near_tie).startswith("a near-tie" if expected else "NOT A NEAR-TIE")
+    found = Difference(0, 1, 2, gap, near_tie)
+    assert found.is_near_tie is expected
+    assert found.verdict.startswith("a near-tie" if expected else "NOT A NEAR-TIE")
 
 
 def test_two_logits_move_against_each_other_and_twice_as_far_in_another_text():

@@ -55,10 +55,9 @@ class NextTokens:
 
     @staticmethod
     def of(logits: mx.array, count: int, target_ids: mx.array | None = None) -> "NextTokens":
-        """Return the `count` best of (n, V) logits; all if the vocabulary is smaller.
+        """Return the `count` best of (n, V) logits, all if there are fewer, as target tokens.
 
-        `target_ids` is the (V,) int32 target token of each token of the drafter; None where they
-        are equal.
+        `target_ids` is the (V,) int32 target token of each logit; None where they are equal.
         """
         logits = logits.astype(mx.float32)
         tokens, best = top_tokens(logits, min(count, logits.shape[-1]))

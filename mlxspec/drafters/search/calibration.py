@@ -60,11 +60,10 @@ class Mixer:
     """
 
     def __init__(self, priors: Sequence[Sequence[tuple[float, float]]]) -> None:
-        """Set initial weights.
+        """Set initial weights: the weight of each estimate, and the bias.
 
-        `priors` has a row for one speaker, for two, and so on, and in it the weight of each
-        estimate, and the bias, for one source, for two, and so on; the last ones also apply to
-        more.
+        A row is for one speaker, for two, and so on; a pair in it for one source, for two, and so
+        on; the last ones also apply to more.
         """
         self._priors = priors
         # One per source, then the bias.

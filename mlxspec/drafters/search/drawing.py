@@ -20,17 +20,13 @@ from mlxspec.verify.noise import Noise, gumbel
 
 
 class DrawingDrafter(Drafter):
-    """Draws from its own distribution q; at temperature 0 a draw is the most probable token.
+    """Draws from its own distribution q; at temperature 0 a draw is the most probable token."""
 
-    Attributes:
-        lookahead: Length of the longest path, at least 1; a depth in `limits` replaces it.
-        sampling: The target's params in this reply; temperature 0 if `samples` is False.
-    """
-
+    # The target's params in this reply; temperature 0 if `samples` is False.
     sampling: SamplingParams = GREEDY
 
     def __init__(self, vocab_size: int, lookahead: int, samples: bool) -> None:
-        """`vocab_size` is the width of the target's logits."""
+        """`vocab_size` is the width of the target's logits, `lookahead` the longest path."""
         if lookahead < 1:
             raise ValueError(f"lookahead must be 1 or more; got {lookahead}")
         self.lookahead, self.samples = lookahead, samples
