@@ -1,8 +1,7 @@
 """The commands: one table for slash commands, the palette and the help page.
 
-A line is a command if it starts with a slash and the name of a command. A single unknown word after
-a slash is an error, because it was meant as a command. Any other line is a message, for example a
-path.
+A line is a command if it starts with a slash and a name. A single unknown word after a slash is an
+error, because it was meant as a command. Any other line is a message, for example a path.
 """
 
 import re

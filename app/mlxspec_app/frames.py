@@ -51,8 +51,8 @@ class FrameBudget:
     def limit(self, *, is_shared: bool) -> None:
         """Limit frames from now on if a model shares the processor, else lift the limit.
 
-        The cost of frames is measured again, from the frame after the next one: the next one lays
-        out a new message, and its cost would delay the first words of the reply.
+        Their cost is measured again, but not that of the next one: it lays out a new message, and
+        would delay the first words of the reply.
         """
         self._share = SHARE_BESIDE_A_MODEL if is_shared else 1.0
         self._cost_s, self._cpu_time_before = 0.0, None

@@ -142,9 +142,8 @@ def _leave(state: ChatState, code: int) -> int:
 def collect_rarely() -> None:
     """Turn garbage collection on in this process, with rarer full collections.
 
-    A full collection visits the hundred thousand objects of an open conversation. At Python's
-    default rate it runs every few seconds while text streams in, and takes longer than a frame.
-    Collections of young objects, which find most of the little garbage, stay as frequent.
+    One visits the hundred thousand objects of an open conversation and takes longer than a frame.
+    At Python's default rate it runs every few seconds while text streams in.
     """
     gc.enable()
     young, middle, _ = gc.get_threshold()

@@ -18,8 +18,7 @@ Fetch = Callable[[str, Callable[[int, int], None]], None]
 class Catalogue(Protocol):
     """Lists and fetches the models and drafters of this machine; its methods take a while.
 
-    The source of the default model is "" here. Drafters and their speeds are those with a rotating
-    cache of `max_kv_size` rows; None means a full cache.
+    The source of the default model is "" here; `max_kv_size` None means a full cache.
     """
 
     @property

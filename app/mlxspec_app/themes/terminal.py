@@ -1,8 +1,7 @@
 """Themes with the terminal's own sixteen colours, so that the app looks like other programs.
 
-The user chose these colours, and the app cannot read them. So all text is on the terminal's own
-background, the only one that is surely readable. A round starts with a mark instead of a band, and
-chosen or selected text is in reverse.
+The app cannot read these colours, so all text is on the background of the terminal, the only one
+that is surely readable. A round starts with a mark, and chosen text is in reverse.
 """
 
 from textual.theme import Theme

@@ -18,21 +18,17 @@ def edit_text(text: str, environment: Mapping[str, str] = os.environ) -> str:
     with tempfile.TemporaryDirectory(prefix="mlxspec-") as folder:
         path = Path(folder) / "message.md"
         path.write_text(text, encoding="utf-8", errors="replace")
-        _run(named, path)
+        try:
+            command = shlex.split(named)
+            if not command:
+                raise EditorError("no editor is set: set VISUAL or EDITOR, such as EDITOR=nano")
+            code = subprocess.run([*command, str(path)], check=False).returncode
+        except (OSError, ValueError) as error:
+            raise EditorError(f"the editor {named!r} cannot be started: {error}") from error
+        if code:
+            raise EditorError(f"{named} ended with code {code}: the text is unchanged")
         try:
             # Accept any encoding: the user has no other copy of this text.
             return path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n")
         except OSError as error:
             raise EditorError(f"what {named} wrote cannot be read: {error}") from error
-
-
-def _run(named: str, path: Path) -> None:
-    try:
-        command = shlex.split(named)
-        if not command:
-            raise EditorError("no editor is set: set VISUAL or EDITOR, such as EDITOR=nano")
-        code = subprocess.run([*command, str(path)], check=False).returncode
-    except (OSError, ValueError) as error:
-        raise EditorError(f"the editor {named!r} cannot be started: {error}") from error
-    if code:
-        raise EditorError(f"{named} ended with code {code}: the text is unchanged")

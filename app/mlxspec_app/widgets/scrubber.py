@@ -1,11 +1,8 @@
 """The scrubber: a whole recording in one strip, with a mark at the present position.
 
-In the line above the strip, the heavy part has been played, and a notch marks the start of a reply.
-A click or a drag moves to another position.
-
-A cell covers several rounds, or a round several cells, so the strip is always full. The height of
-a cell is the square root of the mean accepted length, because a few long rounds would flatten
-all others. A round that accepted no draft token is the lowest block, a plain round leaves a gap.
+The height of a cell is the square root of the mean accepted length of its rounds, because a few
+long rounds would flatten all others; a plain round leaves a gap. In the line above, the heavy part
+has been played, and a notch marks the start of a reply.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The chats of the store: keeps the one on the screen, opens others, switches branches.
 
-Opening a stored chat takes three steps. A running reply is stopped, and its text so far is stored.
-Then the store returns the chat, which includes that reply if it belongs to it. Then the session
-receives the conversation, and confirms with `ChatOpened`.
+To open one, a running reply is stopped and stored; then the store returns the chat, which may have
+that reply; then the session receives the conversation, and confirms with `ChatOpened`.
 """
 
 import asyncio

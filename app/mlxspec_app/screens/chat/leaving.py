@@ -1,8 +1,7 @@
 """Handles Ctrl+C in a chat, and keeps text that was typed but not sent.
 
 Ctrl+C stops the reply, else it clears the prompt, whose text the history keeps, else a second press
-quits the app. Unsent text is in a file until the next start. It is saved while the user types, so
-it survives a closed terminal.
+quits. Unsent text is saved while the user types, so it survives a closed terminal.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Paints the rows of a message: who wrote each character, and what Markdown makes of it.
 
-In the X-ray the ink gives each token its style, rounds have alternating backgrounds, and Markdown
-adds weight. Plain rounds have no background: each would colour a single token. In the other views
-hue shows who wrote a word and lightness its role in the text, so nothing has to be bold.
+In the X-ray the ink gives each token its style, and rounds have alternating backgrounds; a plain
+round, a single token, has none. In the other views hue shows who wrote a word and lightness its
+role in the text, so nothing has to be bold.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """A column of widgets that grows at its end; the cost of a scroll does not depend on its length.
 
 In each layout, Textual processes every child of a scrolling container; this column passes only the
-children near the view. The view is stable when widgets above it grow, shrink, appear or disappear:
-it follows the newest text, or keeps one widget in its row.
+children near the view. It follows the newest text, or keeps one widget in its row.
 """
 
 from bisect import bisect_left, bisect_right

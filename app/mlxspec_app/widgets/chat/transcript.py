@@ -110,8 +110,7 @@ class Transcript(Stream, can_focus=False):
     def sync(self, messages: Sequence[Message]) -> None:
         """Show these messages: drop widgets of others, add missing ones, append new text.
 
-        Finished messages are skipped, unless the start of the list has changed: the cost does not
-        grow with the conversation.
+        Finished messages are skipped unless the start of the list has changed: they cost nothing.
         """
         if list(messages[: self._settled]) != self._messages[: self._settled]:
             self._settled = self._settled_tokens = self._footed = 0
