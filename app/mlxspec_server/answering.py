@@ -118,8 +118,9 @@ class Answers:
                     ends += ends_of(some)
                     lines = [line for piece in some for line in api.tell(piece)]
                     yield "".join(lines if some else api.keep_alive())  # one packet a round
-            for line in api.end(ends_of(ends)):
-                yield line
+            if len(ends) == writing.ask.num_replies:  # else the client has disconnected
+                for line in api.end(ends_of(ends)):
+                    yield line
         except Refusal as refusal:
             yield "".join(api.fail(refusal))
         finally:
