@@ -10,16 +10,8 @@ import pytest
 from mlxspec.loading import load_model
 from mlxspec.loading.profile import read_profile
 from tests.loading.test_gguf import logits_of, refusal_of, tiny_file
-from tests.support.gguf_files import (
-    Value,
-    as_llama_cpp_stores,
-    floats,
-    gguf_bytes,
-    gguf_name,
-    tiny_config,
-    tiny_metadata,
-)
-from tests.support.model_folders import random_model, random_weights
+from tests.support.gguf_files import Value, gguf_bytes, tiny_config, tiny_metadata
+from tests.support.model_folders import gguf_tensors, random_model, random_weights
 
 
 def part_of(folder, number, count):
@@ -29,11 +21,8 @@ def part_of(folder, number, count):
 def save_parts(folder, counts):
     """Split a tiny model as llama-gguf-split does; the first part has all metadata."""
     config, first = tiny_config(), 0
-    tensors = {
-        gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
-        for name, array in random_weights(config).items()
-    }
-    names, metadata = list(tensors), tiny_metadata(config)
+    tensors, metadata = gguf_tensors(config), tiny_metadata(config)
+    names = list(tensors)
     for number, count in enumerate([*counts, len(names)], 1):
         number_type, total = Value(2, struct.pack("<H", number - 1)), len(counts) + 1
         stated = {"split.no": number_type, "split.count": Value(2, struct.pack("<H", total))}

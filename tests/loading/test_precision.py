@@ -17,8 +17,8 @@ from mlxspec.models import ModelConfig, build_model
 from mlxspec.params import DTYPES, Options
 from mlxspec_cli.arguments import options
 from mlxspec_cli.parser import build_parser
-from tests.support.gguf_files import F16, Stored, gguf_bytes, gguf_name, tiny_metadata
-from tests.support.model_folders import random_weights, save_folder, tiny_config
+from tests.support.gguf_files import F16, Stored, gguf_name
+from tests.support.model_folders import random_weights, save_folder, save_gguf, tiny_config
 from tests.support.reference import reference_logits
 from tests.support.tiny import text_logits
 
@@ -132,8 +132,7 @@ def test_a_gguf_file_of_qwen2_computes_in_bfloat16(tmp_path):
         gguf_name(name): Stored(array.shape, F16, np.array(array).tobytes())
         for name, array in weights.items()
     }
-    path = tmp_path / "tiny.gguf"
-    path.write_bytes(gguf_bytes(tiny_metadata(config), tensors))
+    path = save_gguf(tmp_path / "tiny.gguf", config, tensors=tensors)
     assert load_model(path).model.dtype == mx.bfloat16
 
 

@@ -13,14 +13,13 @@ from mlxspec.loading import load_model
 from mlxspec.loading.heads.file import drafter_folders, drafters_for, fingerprint, read_drafter_file
 from mlxspec.loading.load import load_draft_model_file
 from tests.support.drafter_files import medusa_parts, save_drafter
-from tests.support.gguf_files import (
-    as_llama_cpp_stores,
-    floats,
-    gguf_bytes,
-    gguf_name,
-    tiny_metadata,
+from tests.support.model_folders import (
+    random_model,
+    random_weights,
+    save_folder,
+    save_gguf,
+    tiny_config,
 )
-from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
 TARGET = "0123456789abcdef"
 
@@ -36,24 +35,13 @@ def save_medusa(path, target=TARGET, **card):
 # ---- whose -----------------------------------------------------------------------------------
 
 
-def weights_of(config, seed=0):
-    return {name: mx.array(array) for name, array in random_weights(config, seed).items()}
-
-
-def as_gguf(path):
-    config = tiny_config()
-    tensors = {
-        gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
-        for name, array in random_weights(config).items()
-    }
-    path = path.with_suffix(".gguf")
-    path.write_bytes(gguf_bytes(tiny_metadata(config), tensors))
-    return path
+def with_other_weights(path):
+    weights = random_weights(tiny_config(), 7).items()
+    return save_folder(path, weights={name: mx.array(array) for name, array in weights})
 
 
 def of_config(**changes):
-    config = tiny_config(**changes)
-    return lambda path: save_folder(path, config, weights_of(config))
+    return lambda path: save_folder(path, tiny_config(**changes))
 
 
 def with_tokenizer(change):
@@ -79,8 +67,8 @@ def add(content):
 @pytest.mark.parametrize(
     ("save", "is_same"),
     [
-        (as_gguf, True),
-        (lambda path: save_folder(path, weights=weights_of(tiny_config(), 7)), True),
+        (lambda path: save_gguf(path.with_suffix(".gguf")), True),
+        (with_other_weights, True),
         (with_tokenizer(add), True),  # formats disagree on which added tokens are worth keeping
         (with_tokenizer(rename), False),
         (of_config(intermediate_size=96), False),

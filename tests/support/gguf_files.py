@@ -149,10 +149,10 @@ def gguf_name(name: str) -> str:
 
 
 def as_llama_cpp_stores(name: str, array: np.ndarray, config) -> np.ndarray:
-    """Permute the rows of queries and keys as llama.cpp's converter does for Llama."""
+    """Permute the rows of queries and keys as llama.cpp's converter does for some types."""
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     n_heads = heads.get(name.split(".")[-2])
-    if config["model_type"] != "llama" or n_heads is None:
+    if config["model_type"] not in ("llama", "granite", "smollm3") or n_heads is None:
         return array
     halves = array.reshape(n_heads, 2, array.shape[0] // n_heads // 2, *array.shape[1:])
     return halves.swapaxes(1, 2).reshape(array.shape)

@@ -11,32 +11,18 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from tests.support.gguf_files import VOCABULARY
+from tests.support.gguf_files import VOCABULARY, as_llama_cpp_stores, tiny_config
 
-BASE = {
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-3,
-    "rope_theta": 5000.0,
-    "tie_word_embeddings": False,
-    "rope_scaling": None,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
+BASE = tiny_config(
+    **{"rms_norm_eps": 1e-3, "rope_theta": 5000.0, "rope_scaling": None},
+    **{"attention_bias": False, "mlp_bias": False},
+)
 _NAMES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gemma3_text": "gemma3",
     "gpt_oss": "gpt-oss",
 }
-_PERMUTED = ("llama", "granite", "smollm3")
-_ADDS_ONE = ("gemma2", "gemma3_text")
 
 
 def build(config):
@@ -58,29 +44,13 @@ def random_model(config):
     return model
 
 
-def architecture_of(config):
-    return _NAMES.get(config["model_type"], config["model_type"])
-
-
-def stored(config, name, array):
-    """A tensor as llama.cpp's converter stores it."""
-    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    count = heads.get(name.split(".")[-2])
-    if config["model_type"] in _PERMUTED and count:
-        halves = array.reshape(count, 2, len(array) // count // 2, *array.shape[1:])
-        return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
-    if config["model_type"] in _ADDS_ONE and name.endswith("norm.weight"):
-        return array + 1
-    return array
-
-
 def write(path, config, model, settings, *, packed=None, factors=None):
     """Write a model to a GGUF file.
 
     `settings` are calls of the writer's `add_...` methods; `packed` are tensors of blocks in place
     of the model's, as {name: (bytes, type)}; `factors` are more float tensors by their GGUF name.
     """
-    architecture = architecture_of(config)
+    architecture = _NAMES.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
     _add_metadata(writer, config)
     for key, value in settings.items():
@@ -97,7 +67,9 @@ def write(path, config, model, settings, *, packed=None, factors=None):
             raw, raw_type = packed[name]
             writer.add_tensor(found, raw, raw_dtype=raw_type)
         else:
-            writer.add_tensor(found, stored(config, name, np.array(array)))
+            stored = as_llama_cpp_stores(name, np.array(array), config)
+            adds_one = config["model_type"] in ("gemma2", "gemma3_text")
+            writer.add_tensor(found, stored + (adds_one and name.endswith("norm.weight")))
     for name, array in (factors or {}).items():
         writer.add_tensor(name, np.asarray(array, np.float32))
     writer.write_header_to_file()

@@ -11,6 +11,7 @@ from tokenizers.models import BPE
 from mlxspec.models import Model, ModelConfig, build_model
 from tests.support.gguf_files import (
     VOCABULARY,
+    as_llama_cpp_stores,
     floats,
     gguf_bytes,
     gguf_name,
@@ -18,7 +19,10 @@ from tests.support.gguf_files import (
     tiny_metadata,
 )
 
-__all__ = ["random_model", "random_weights", "save_folder", "save_gguf", "save_json", "tiny_config"]
+__all__ = [
+    *("gguf_tensors", "random_model", "random_weights", "save_folder", "save_gguf", "save_json"),
+    "tiny_config",
+]
 
 
 def random_weights(config, seed=0) -> dict[str, np.ndarray]:
@@ -69,11 +73,20 @@ def save_folder(folder, config=None, weights=None, *, shards=1, **extra):
     return folder
 
 
-def save_gguf(path, config=None, **metadata):
-    """Write a tiny model as a GGUF file; `metadata` changes what its header says."""
+def gguf_tensors(config):
+    """The tensors of a tiny model as llama.cpp's converter stores them."""
+    return {
+        gguf_name(name): floats(as_llama_cpp_stores(name, array, config))
+        for name, array in random_weights(config).items()
+    }
+
+
+def save_gguf(path, config=None, *, tensors=None, **metadata):
+    """Write a tiny model as a GGUF file; `tensors` and `metadata` change it, and None drops one."""
     config = config or tiny_config()
-    tensors = {gguf_name(name): floats(array) for name, array in random_weights(config).items()}
-    path.write_bytes(gguf_bytes(tiny_metadata(config, **metadata), tensors))
+    stored, stated = gguf_tensors(config) | (tensors or {}), tiny_metadata(config, **metadata)
+    parts = ({key: x for key, x in part.items() if x is not None} for part in (stated, stored))
+    path.write_bytes(gguf_bytes(*parts))
     return path
 
 

@@ -8,20 +8,11 @@ from mlx.utils import tree_flatten
 
 from tests.support.model_folders import save_folder, save_json, tiny_config
 
-QWEN3 = {
-    "model_type": "qwen3",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 512,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
-    "eos_token_id": 1,
-}
+QWEN3 = tiny_config(
+    "qwen3",
+    **{"rms_norm_eps": 1e-6, "max_position_embeddings": 512, "tie_word_embeddings": True},
+    eos_token_id=1,
+)
 
 
 def save_qwen3(folder, seed=3, *, shards=1, **changes):
@@ -60,7 +51,7 @@ def save_adapter(folder):
 
 
 def _model(seed, changes):
-    config = QWEN3 | {"vocab_size": tiny_config()["vocab_size"]} | changes
+    config = QWEN3 | changes
     module = import_module("mlx_lm.models.qwen3")
     mx.random.seed(seed)
     return config, module.Model(module.ModelArgs.from_dict(config))
