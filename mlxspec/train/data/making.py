@@ -194,15 +194,8 @@ def run_tasks(
             del begun[index]
             results.append((index, stop.value))
         else:
-            asked, written[index] = requests[index], []
-            params = GenerationParams(
-                max_tokens=asked.max_tokens,
-                sampling=SamplingParams(temperature=asked.temperature),
-                seed=asked.seed,
-                num_draft_tokens=0,
-                ignore_eos=True,  # `is_over` of the request decides instead
-            )
-            waiting.append(Job(index, list(asked.prompt), params))
+            written[index] = []
+            waiting.append(_job(index, requests[index]))
 
     def next_job() -> Job | None:
         while not waiting:
@@ -223,3 +216,14 @@ def run_tasks(
         while results:
             yield results.popleft()
     yield from results
+
+
+def _job(index: int, asked: Request) -> Job:
+    params = GenerationParams(
+        max_tokens=asked.max_tokens,
+        sampling=SamplingParams(temperature=asked.temperature),
+        seed=asked.seed,
+        num_draft_tokens=0,
+        ignore_eos=True,  # `is_over` of the request decides instead
+    )
+    return Job(index, list(asked.prompt), params)
