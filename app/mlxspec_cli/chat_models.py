@@ -18,7 +18,7 @@ from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec.errors import MlxspecError
 from mlxspec.params import DEFAULT_MODEL, Options, SamplingParams
 from mlxspec_app.conversation.events import ModelChoice
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.sessions.driver import ProgressCallback, ShouldStop
 from mlxspec_cli.arguments import options
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlxspec_app.conversation.events import LoadProgress, SessionOpening, SessionReady
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback import demo
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.first_run import FirstRunScreen, RecordedRace

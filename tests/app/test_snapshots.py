@@ -20,7 +20,7 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.context_full import ContextFullScreen

@@ -10,7 +10,7 @@ from textual.screen import Screen
 
 from mlxspec.trace.events import Event
 from mlxspec_app.app import MlxspecApp
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback.replay import ReplaySession
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.screens.conversation.screen import ConversationScreen

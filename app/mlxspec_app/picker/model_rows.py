@@ -5,7 +5,7 @@ from textual.content import Content
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.figures import count, loading_words
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.picker.catalogue import Fetching
+from mlxspec_app.picker.catalogue import Fetching, gigabytes
 from mlxspec_app.text.bars import meter
 from mlxspec_app.text.safe_text import safe_line
 
@@ -20,11 +20,6 @@ _FITS = {
     "tight": "is a tight fit: other programs may be pushed out of memory",
     "too large": "does not fit: it may be refused, or stall the machine",
 }
-
-
-def gigabytes(size_gb: float) -> str:
-    """Return a size in MB below one GB, else in GB."""
-    return f"{size_gb * 1000:.0f} MB" if size_gb < 1 else f"{size_gb:.1f} GB"
 
 
 def model_row(model: ModelEntry, memory_gb: float, *, is_current: bool) -> Content:

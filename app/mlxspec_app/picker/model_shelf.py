@@ -7,7 +7,8 @@ from textual.content import Content
 
 from mlxspec.drafting.entries import DrafterEntry, ModelEntry
 from mlxspec_app.conversation.events import ModelChoice
-from mlxspec_app.picker.model_rows import drafter_row, gigabytes, model_row, trouble
+from mlxspec_app.picker.catalogue import gigabytes
+from mlxspec_app.picker.model_rows import drafter_row, model_row, trouble
 
 AUTO = "auto"
 

@@ -21,7 +21,7 @@ from mlxspec_app.conversation.figures import seconds
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.conversation.views import COLOURS
 from mlxspec_app.frames import frames_per_s
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback.compare import compare
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.race import Race, Track

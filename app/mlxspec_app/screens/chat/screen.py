@@ -19,7 +19,7 @@ from mlxspec_app.conversation.messages import Hit, Reply, find_words
 from mlxspec_app.conversation.orders import Prove, SetSystem, Stop
 from mlxspec_app.conversation.orders import Race as RunRace
 from mlxspec_app.conversation.tokens import Step
-from mlxspec_app.picker.introduction import Introduction
+from mlxspec_app.picker.catalogue import Introduction
 from mlxspec_app.playback.demo import read_bundled
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Race, Track
