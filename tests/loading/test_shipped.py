@@ -94,9 +94,9 @@ def test_finds_the_drafters_of_a_target_by_kind(tmp_path):
     assert found["medusa"].card["tokens_seen"] == 5
 
 
-def test_drafters_of_other_targets_are_not_found(tmp_path):
+def test_neither_drafters_of_other_targets_nor_those_of_a_missing_folder_are_found(tmp_path):
     save_medusa(tmp_path / "medusa.safetensors", target="fedcba9876543210")
-    assert drafters_for(TARGET, [tmp_path]) == {}
+    assert drafters_for(TARGET, [tmp_path, tmp_path / "nowhere"]) == {}
 
 
 def test_of_two_of_a_kind_that_of_the_first_folder_counts(tmp_path):
@@ -105,10 +105,6 @@ def test_of_two_of_a_kind_that_of_the_first_folder_counts(tmp_path):
     folders = [own.parent, shipped.parent]
     assert drafters_for(TARGET, folders)["medusa"].path == own
     assert drafters_for(TARGET, folders[::-1])["medusa"].path == shipped
-
-
-def test_a_missing_folder_holds_no_drafters(tmp_path):
-    assert drafters_for(TARGET, [tmp_path / "nowhere"]) == {}
 
 
 def test_drafters_trained_here_come_before_those_that_were_shipped(tmp_path, monkeypatch):
@@ -193,23 +189,27 @@ def test_a_quantised_draft_model_is_near_the_plain_one(tmp_path, tokenizer):
     assert 0 < mx.abs(gap).max().item() < 0.1
 
 
-def test_a_file_of_another_kind_is_refused_by_its_kind(tmp_path, tokenizer):
-    path = save_medusa(tmp_path / "medusa.safetensors")
-    with pytest.raises(UnsupportedModelError, match="of the kind 'medusa', not a draft model"):
-        load_draft_model_file(path, tokenizer)
-
-
-def test_a_draft_model_that_lacks_a_tensor_is_refused_by_its_name(tmp_path, tokenizer):
-    config = tiny_config("qwen2", tie_word_embeddings=True)
-    tensors = dict(tree_flatten(random_model(config).parameters()))
+def lacking(path):
+    save_draft_model(path)
+    tensors, metadata = mx.load(str(path), return_metadata=True)
     del tensors["model.norm.weight"]
-    path = save_drafter(tmp_path / "small.safetensors", "draft-model", config, tensors, TARGET)
-    with pytest.raises(UnsupportedModelError, match=r"lacks model\.norm\.weight"):
-        load_draft_model_file(path, tokenizer)
+    mx.save_safetensors(str(path), tensors, metadata)
 
 
-def test_a_draft_model_cut_short_is_refused(tmp_path, tokenizer):
-    path, _ = save_draft_model(tmp_path / "small.safetensors")
+def cut(path):
+    save_draft_model(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UnsupportedModelError, match="cut short"):
-        load_draft_model_file(path, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("save", "named"),
+    [
+        (save_medusa, "of the kind 'medusa', not a draft model"),
+        (lacking, r"lacks model\.norm\.weight"),
+        (cut, "cut short"),
+    ],
+)
+def test_a_file_that_is_no_whole_draft_model_is_refused(tmp_path, tokenizer, save, named):
+    save(tmp_path / "small.safetensors")
+    with pytest.raises(UnsupportedModelError, match=named):
+        load_draft_model_file(tmp_path / "small.safetensors", tokenizer)

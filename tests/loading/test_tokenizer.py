@@ -97,21 +97,13 @@ def test_special_tokens_have_names_and_add_nothing_to_a_text_unless_kept():
     assert all(tokenizer.token_bytes(token) == b"" for token in (-1, 320, 10**9))
 
 
-WORDS = [
-    "<tool call>",
-    "đem",
-    "ilÖveyou",
-    "Øre",
-    "Ġx",
-    "Łódź",
-    "naïve café",
-    "日本",
-    "ö",
-    "\u2581a",
-]
-
-
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("<tool call>", "đem", "ilÖveyou", "Øre", "Ġx", "Łódź", "naïve café", "日本", "ö"),
+        "\u2581a",
+    ],
+)
 def test_letters_of_an_added_token_are_no_signs_for_bytes(word):
     wrapped = byte_level()
     wrapped.add_tokens([AddedToken(word, special=False, normalized=False)])
@@ -128,14 +120,9 @@ def test_spaces_of_an_added_token_of_sentencepiece_are_spaces():
     assert Tokenizer(wrapped).token_bytes(token) == b"   "
 
 
-STRIPS = {"content": " ", "left": 1, "right": 0}
+SENTENCEPIECE = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
 OTHER_DECODERS = {
-    "of SentencePiece": [
-        decoders.Replace("▁", " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-        decoders.Strip(**STRIPS),
-    ],
+    "of SentencePiece": [*SENTENCEPIECE, decoders.Strip(content=" ", left=1, right=0)],
     "by bytes alone": [decoders.ByteFallback(), decoders.Fuse()],
     "in a sequence": [decoders.Sequence([decoders.ByteLevel()]), decoders.Fuse()],
     "that says nothing": [decoders.Fuse()],
@@ -187,11 +174,8 @@ def test_a_text_that_begins_with_the_start_token_gets_no_second_one():
     assert tokenizer.encode("the cat") == [start, *bare, end]
     assert tokenizer.encode("<s>the cat") == [start, *bare]  # a rendered chat, as mlx-lm takes it
     assert tokenizer.encode("<s><s>the cat") == [start, start, *bare]
-    assert tokenizer.encode("the<s>") == [
-        start,
-        *tokenizer.encode("the<s>", add_special_tokens=False),
-        end,
-    ]
+    bare = tokenizer.encode("the<s>", add_special_tokens=False)
+    assert tokenizer.encode("the<s>") == [start, *bare, end]
     assert tokenizer.encode("") == [start, end]
 
 
@@ -231,8 +215,8 @@ def test_a_conversation_becomes_the_tokens_of_its_text():
     tokenizer = Tokenizer(byte_level(chat_template=TEMPLATE))
     text = "user: hi<|end|>assistant: "
     assert tokenizer.render_chat(MESSAGES) == text
-    assert tokenizer.apply_chat_template(MESSAGES) == tokenizer.encode(text)
-    assert 0 in tokenizer.apply_chat_template(MESSAGES)
+    assert tokenizer.apply_chat_template(MESSAGES) == (tokens := tokenizer.encode(text))
+    assert 0 in tokens
     tokens = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=False)
     assert tokenizer.decode(tokens, keep_special=True) == "user: hi<|end|>"
 
