@@ -10,7 +10,6 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from mlx.utils import tree_flatten
 
-from mlxspec.device import backend
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf import file
 from mlxspec.loading.gguf.architectures import ARCHITECTURES
@@ -136,12 +135,6 @@ def test_the_model_of_a_file_has_the_logits_of_the_model_it_was_written_from(tmp
 def test_every_architecture_is_compared():
     compared = {*MODELS, "qwen2"}  # test_gguf.py compares qwen2
     assert {architecture.model_type for architecture in ARCHITECTURES.values()} == compared
-
-
-@pytest.fixture
-def on_a_cpu(monkeypatch):
-    """There, weights are decoded to float32; a GPU keeps some of them packed."""
-    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: False)
 
 
 @pytest.mark.usefixtures("on_a_cpu")

@@ -69,12 +69,6 @@ def test_all_types_of_the_package_are_supported():
     assert {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", *DECODED} <= set(supported_types())
 
 
-@pytest.fixture
-def on_a_cpu(monkeypatch):
-    """There, weights are decoded to float32; a GPU keeps some of them packed."""
-    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: False)
-
-
 @pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("name", DECODED)
 def test_a_decoded_type_has_the_numbers_of_llama_cpp_in_any_chunks(tmp_path, monkeypatch, name):

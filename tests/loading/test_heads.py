@@ -188,15 +188,17 @@ def test_damaged_metadata_is_refused(tmp_path, config):
     assert "its config is" in refusal_of(tmp_path / "x.safetensors")
 
 
-def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match="the card"):
-        save_head(tmp_path / "x", "exit", EXIT, {}, {"figures": mx.ones(1)})
+@pytest.mark.parametrize(
+    ("name", "card", "error", "named"),
+    [
+        ("x", {"figures": mx.ones(1)}, ValueError, "the card"),  # JSON cannot hold it
+        ("no/x", {}, MlxspecError, "cannot write "),
+    ],
+)
+def test_a_head_that_cannot_be_saved_leaves_nothing(tmp_path, name, card, error, named):
+    with pytest.raises(error, match=named):
+        save_head(tmp_path / name, "exit", EXIT, {"a": mx.ones(1)}, card)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path):
-    with pytest.raises(MlxspecError, match="cannot write "):
-        save_head(tmp_path / "no" / "x", "exit", EXIT, {"a": mx.ones(1)}, {})
 
 
 def test_a_folder_with_several_heads_is_refused(tmp_path):

@@ -42,12 +42,8 @@ def test_known_texts_have_the_ids_published_for_them(loaded, text, tokens):
 
 
 def test_digits_stand_alone(loaded):
-    tokenizer = loaded.tokenizer
-    assert [tokenizer.decode([token]) for token in tokenizer.encode("in 2024")] == [
-        "in",
-        " ",
-        *"2024",
-    ]
+    pieces = [loaded.tokenizer.decode([token]) for token in loaded.tokenizer.encode("in 2024")]
+    assert pieces == ["in", " ", *"2024"]
 
 
 @pytest.mark.parametrize(
