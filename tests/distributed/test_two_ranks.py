@@ -9,7 +9,6 @@ import pytest
 
 from mlxspec import api
 from mlxspec.measure.lossless import first_difference
-from mlxspec.trace.difference import is_near_tie
 from tests.support.ranks import PROMPT, run_script
 from tests.support.shared_folders import FOLDERS, save_shared
 from tests.support.shared_replies import TEXT, default_replies, replies
@@ -81,7 +80,7 @@ def check_same(one, shared):
 def is_rounding(one, written, expected):
     with api.load(one["folder"], drafter="none", port=one["port"]) as engine:
         found = first_difference(engine, PROMPT, written, expected, is_foreign=True)
-    return found is not None and is_near_tie(found.gap, found.near_tie)
+    return found is not None and found.is_near_tie
 
 
 DEFAULT = """
@@ -100,7 +99,7 @@ def test_two_ranks_write_what_one_writes_with_the_default_model():
     with api.load(drafter="none") as engine:
         written, expected = together["greedy"], alone["greedy"]
         found = first_difference(engine, TEXT, written, expected, is_foreign=True)
-    assert found is None or is_near_tie(found.gap, found.near_tie)
+    assert found is None or found.is_near_tie
 
 
 def test_the_ranks_share_by_what_the_model_can_do(shared):
