@@ -21,7 +21,7 @@ from mlxspec.device import backend
 from mlxspec.drafting.engines import Prepared, prepare_loaded
 from mlxspec.drafting.names import check_drafter
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import Progress, Say, UnsupportedOperationError, warn
 from mlxspec.loading import (
     UNCHANGED,
     Changes,
@@ -32,7 +32,6 @@ from mlxspec.loading import (
     wrapped_tokenizer,
 )
 from mlxspec.params import GenerationParams, Options, OptionsDict, checks
-from mlxspec.progress import Progress, Say, warn
 from mlxspec.trace.events import DraftVerified, GenerationFinished, PlainDecoded, text_of
 
 

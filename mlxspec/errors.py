@@ -1,7 +1,25 @@
-"""The errors for users; a message says what was got, what is allowed and what to do."""
+"""What the user is told: errors, and lines and progress of work that takes long.
+
+The message of an error says what was got, what is allowed and what to do.
+"""
+
+import warnings
+from collections.abc import Callable
 
 WARNING = "warning: "
 """Prefix of a line for the user that reports a problem; other lines are news."""
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and the total: bytes of a download, tokens or texts of a comparison."""
+
+Say = Callable[[str], None]
+"""Called with one line of text for the user."""
+
+
+def warn(line: str) -> None:
+    """Report a line as a Python warning if it tells of a problem; drop any other line."""
+    if line.startswith(WARNING):
+        warnings.warn(line.removeprefix(WARNING), stacklevel=2)
 
 
 class MlxspecError(Exception):

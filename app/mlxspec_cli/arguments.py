@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mlxspec.files import NotTextError, read_text
 from mlxspec.params import GenerationParams, Grammar, Options, SamplingParams
 from mlxspec.params.grammar import grammar_of
 from mlxspec.params.setting import Setting
 from mlxspec.params.table import ADJUSTABLE, GENERATION, LOAD, SAMPLING
-from mlxspec.text_files import NotTextError, read_text
 from mlxspec_app.user.paths import find_paths
 
 REPLY_FLAGS = {row.name: row for row in (*SAMPLING, *GENERATION) if row.flag}

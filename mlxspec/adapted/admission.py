@@ -25,12 +25,12 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import values
 from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafts.tree import DraftTree
+from mlxspec.errors import Progress
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import batch_layout
 from mlxspec.kv.windows import Eviction
 from mlxspec.models import CacheKind, DraftSupport
-from mlxspec.progress import Progress
 
 _LONGEST_WINDOW = 1200  # tokens; a longer text would take more time than a user should wait
 _SHORT = 24  # tokens of the text if no window has to be passed

@@ -19,13 +19,12 @@ from mlxspec.budget.cost import cost_curve, verify_forward
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.backend import GB
 from mlxspec.drafting.engines import make_drafter_context
-from mlxspec.errors import MlxspecError
+from mlxspec.errors import MlxspecError, Say
 from mlxspec.kv.cache import Cache, make_cache
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.measure.tables import cell, table
 from mlxspec.models import Model
 from mlxspec.params import GenerationParams, Options
-from mlxspec.progress import Say
 
 RING = 4096
 """Rows of the rotating cache for contexts that are longer than the model's."""

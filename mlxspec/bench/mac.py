@@ -30,12 +30,12 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, core_split, memory
 from mlxspec.device.attention import attend
 from mlxspec.drafting.engines import make_drafter_context
+from mlxspec.errors import Say
 from mlxspec.loading import load_model
 from mlxspec.measure.drift import NUM_ROWS, Text, measure_drift
 from mlxspec.measure.tables import as_json
 from mlxspec.measure.trial import PROMPTS
 from mlxspec.params import GenerationParams, Options
-from mlxspec.progress import Say
 
 CURVES = {
     "M1, M2 (weights read per row)": {rows: float(rows) for rows in range(1, 33)},

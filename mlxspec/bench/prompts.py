@@ -11,9 +11,9 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+from mlxspec.files import NotTextError, read_text
 from mlxspec.params import Grammar
 from mlxspec.text.prompt import are_texts
-from mlxspec.text_files import NotTextError, read_text
 
 APART = "copy"
 _OWN = Path(__file__).with_name("prompts.jsonl")

@@ -20,7 +20,7 @@ from mlxspec.budget import FixedBudget
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.drafting.registry import DrafterContext
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import Say, UnsupportedOperationError
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.grammar.constraint import Constraint
 from mlxspec.loading import LoadedModel
@@ -29,7 +29,6 @@ from mlxspec.measure.lossless import first_difference, proof_of
 from mlxspec.measure.trial import Trial, prompt_tokens
 from mlxspec.params import GenerationParams, Grammar, Options
 from mlxspec.params.grammar import GrammarKind
-from mlxspec.progress import Say
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
 

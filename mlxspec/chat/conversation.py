@@ -11,11 +11,10 @@ from mlxspec.chat.prompts import content_of, messages_of
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.base import Drafter, fresh_drafter
 from mlxspec.drafters.none import NoDrafter
-from mlxspec.errors import StaleReplyError
+from mlxspec.errors import Progress, StaleReplyError
 from mlxspec.measure.alternatives import DEFAULT_NUM_ALTERNATIVES, alternatives
 from mlxspec.measure.lossless import prove
 from mlxspec.params import GenerationParams, checks
-from mlxspec.progress import Progress
 from mlxspec.reply.continuation import StopWhen, never
 from mlxspec.text.chat_template import Message
 from mlxspec.trace.difference import Proof

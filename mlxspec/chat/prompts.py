@@ -12,9 +12,8 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from mlxspec.errors import UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError, warn
 from mlxspec.params import checks
-from mlxspec.progress import warn
 from mlxspec.text.chat_template import Message, TemplateStoppedError, Tools
 from mlxspec.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText

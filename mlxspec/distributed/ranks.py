@@ -19,11 +19,10 @@ from mlxspec.distributed.exchange import check_same, facts_of, gathered, seconds
 from mlxspec.distributed.orders import Orders
 from mlxspec.distributed.processes import Processes, joined_group, read_hosts
 from mlxspec.distributed.sharding import PIPELINE, load_shared
-from mlxspec.errors import RankLostError, UnsupportedOperationError
+from mlxspec.errors import Progress, RankLostError, Say, UnsupportedOperationError
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.fetch.sources import find_source
 from mlxspec.params import Options
-from mlxspec.progress import Progress, Say
 
 _SETTINGS = ("dtype", "port", "max_kv_size", "keep", "kv_bits")  # of forwards and caches
 

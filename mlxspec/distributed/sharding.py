@@ -12,12 +12,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mlxspec.distributed.exchange import gathered, told
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import Progress, Say, UnsupportedModelError
 from mlxspec.loading import LoadedModel, Room, Sharing, load_model
 from mlxspec.models import Model
 from mlxspec.models.sharding import shard
 from mlxspec.params import Options
-from mlxspec.progress import Progress, Say
 
 PIPELINE = "pipeline"
 _WIDTHS = (

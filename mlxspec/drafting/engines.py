@@ -14,11 +14,11 @@ from mlxspec.drafting.measured import budget_for
 from mlxspec.drafting.names import check_drafter
 from mlxspec.drafting.registry import DrafterContext, build_drafter, table_memory
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import Progress, Say, warn
 from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel
 from mlxspec.loading.room import context_that_fits
 from mlxspec.params import GREEDY, Options, SamplingParams
-from mlxspec.progress import Progress, Say, warn
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from mlxspec.drafters.eagle.networks import Eagle3Network, EagleNetwork
 from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
 from mlxspec.drafters.medusa import MedusaDrafter, MedusaHeads
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import Say
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.measure.trial import PROMPTS, short_trial
-from mlxspec.progress import Say
 
 HEADS: dict[str, tuple[Any, Callable[..., Drafter]]] = {
     "medusa": (MedusaHeads, MedusaDrafter),

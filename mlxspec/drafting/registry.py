@@ -27,7 +27,7 @@ from mlxspec.drafters.table.memory import TableMemory
 from mlxspec.drafting.heads import best_way, head_drafters
 from mlxspec.drafting.names import TRAINED, parts_of
 from mlxspec.engine.engine import Engine
-from mlxspec.errors import MlxspecError, VocabularyMismatchError
+from mlxspec.errors import MlxspecError, Progress, Say, VocabularyMismatchError
 from mlxspec.kv.cache import make_cache
 from mlxspec.loading import LoadedModel, Room, load_model
 from mlxspec.loading.folder import is_model_folder
@@ -35,7 +35,6 @@ from mlxspec.loading.heads.file import DrafterFile, drafters_for, fingerprint, r
 from mlxspec.loading.heads.load import find_head, load_head
 from mlxspec.loading.load import load_draft_model_file
 from mlxspec.params import GREEDY, Options, SamplingParams
-from mlxspec.progress import Progress, Say
 
 HOST_DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "none": NoDrafter,

@@ -15,12 +15,11 @@ from typing import Any
 import mlx.core as mx
 from transformers import PreTrainedTokenizerFast
 
-from mlxspec.errors import WARNING, UnsupportedModelError
+from mlxspec.errors import WARNING, Say, UnsupportedModelError
 from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models.weights import Quantization
 from mlxspec.params.table import SAMPLING
-from mlxspec.progress import Say
 from mlxspec.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"

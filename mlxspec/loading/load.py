@@ -14,7 +14,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import limit_memory
 from mlxspec.device.turns import building_turn
-from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
+from mlxspec.errors import Progress, Say, UnsupportedModelError, UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
@@ -39,7 +39,6 @@ from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
-from mlxspec.progress import Progress, Say
 from mlxspec.tokenizer import Tokenizer
 
 _DRAFT_MODEL = "draft-model"

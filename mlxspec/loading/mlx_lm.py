@@ -25,13 +25,12 @@ from mlxspec.adapted.admission import examine
 from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import Say, UnsupportedModelError
 from mlxspec.loading import admissions
 from mlxspec.loading.folder import Checkpoint, read_config, weight_files
 from mlxspec.loading.load import ALONE, Sharing
 from mlxspec.loading.ports import why_not_ours
 from mlxspec.models.weights import quantize, stored_type
-from mlxspec.progress import Say
 from mlxspec.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination

@@ -12,7 +12,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from mlxspec.file_lock import locked
+from mlxspec.files import locked
 
 
 def cache_folder() -> Path:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from mlxspec.device import backend
 from mlxspec.device.memory import usable_gb, working_set_bytes
-from mlxspec.errors import UnsupportedModelError
+from mlxspec.errors import Say, UnsupportedModelError
 from mlxspec.loading.profile import ModelProfile, cache_bytes, is_possible, read_profile
 from mlxspec.models import ModelConfig, TargetConfig, TargetModel
-from mlxspec.progress import Say
 
 _SAID_FROM = 2**30  # bytes: smaller models load in a moment
 

@@ -13,9 +13,9 @@ import numpy as np
 from mlxspec.device.turns import device_turn
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
+from mlxspec.errors import Progress
 from mlxspec.measure.drift import near_tie_after
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.progress import Progress
 from mlxspec.trace.difference import Difference, Proof, common_length, near_tie_of
 from mlxspec.trace.events import DraftVerified, PlainDecoded
 from mlxspec.verify.distribution import TokenCounts, adjust

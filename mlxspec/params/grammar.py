@@ -15,8 +15,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
+from mlxspec.files import NotTextError, read_text
 from mlxspec.params.checks import flag, is_list, text, wrong_type
-from mlxspec.text_files import NotTextError, read_text
 
 GrammarKind = Literal["json-schema", "regex", "lark"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import MlxspecError
+from mlxspec.files import NotTextError, read_text
 from mlxspec.params.checks import real, text, whole, wrong_type
 from mlxspec.params.setting import Range, check_fields, number, setting, whole_number
-from mlxspec.text_files import NotTextError, read_text
 
 _COUNT = whole_number("1 or more", least=1)
 _ABOVE_0 = number("above 0", lambda value: value > 0)

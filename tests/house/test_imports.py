@@ -18,9 +18,9 @@ from tests.support.paths import ROOT
 # Packages and the rooms in them, lowest floor first; neighbours do not know each other.
 FLOORS = {
     "mlxspec": [
-        {"file_lock", "text_files"},
+        {"files"},
         {"errors", "params"},
-        {"trace", "device", "progress"},
+        {"trace", "device"},
         {"text", "kv"},
         {"tokenizer"},
         {"drafts", "models", "grammar"},
@@ -82,7 +82,7 @@ BEFORE_THE_FIRST_FRAME = [
     *(f"mlxspec_cli.{name}" for name in ("arguments", "output", "chat_models")),
 ]
 SEEN_BY_THE_APP = {
-    *("mlxspec.errors", "mlxspec.params", "mlxspec.text_files", "mlxspec.trace"),
+    *("mlxspec.errors", "mlxspec.params", "mlxspec.files", "mlxspec.trace"),
     *("mlxspec.drafting.entries", "mlxspec.drafting.names"),
 }
 

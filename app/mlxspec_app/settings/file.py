@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlxspec.errors import MlxspecError
-from mlxspec.text_files import read_text
+from mlxspec.files import read_text
 from mlxspec_app.conversation.views import DEFAULT_VIEW, INKS
 from mlxspec_app.settings.rules import (
     DEFAULTS,

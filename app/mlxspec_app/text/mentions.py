@@ -9,7 +9,7 @@ import re
 from os.path import expanduser
 from pathlib import Path
 
-from mlxspec.text_files import NotTextError, read_text
+from mlxspec.files import NotTextError, read_text
 
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _LOOKS_LIKE_A_FILE = re.compile(r".*/.*|.*\.[A-Za-z]\w{0,4}")

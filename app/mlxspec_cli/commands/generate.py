@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mlxspec import api
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.auto import Choice
-from mlxspec.text_files import NotTextError, decoded
+from mlxspec.files import NotTextError, decoded
 from mlxspec.trace import events
 from mlxspec.trace.events import Event, text_of
 from mlxspec.trace.file import TraceWriter

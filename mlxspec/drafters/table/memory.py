@@ -32,7 +32,7 @@ from mlxspec.drafters.table.rows import (
     shorten,
 )
 from mlxspec.errors import MlxspecError
-from mlxspec.file_lock import locked
+from mlxspec.files import locked
 
 MAX_ROWS = (20_000, 60_000, 80_000)
 """Largest number of rows for contexts of one, two and three tokens: about 5 MB in a file."""

@@ -23,11 +23,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mlxspec.errors import ModelNotFoundError
-from mlxspec.file_lock import locked
+from mlxspec.errors import ModelNotFoundError, Progress
+from mlxspec.files import locked
 from mlxspec.loading.records import cache_folder
 from mlxspec.params import DEFAULT_MODEL
-from mlxspec.progress import Progress
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -16,10 +16,9 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedModelError
 from mlxspec.loading.fetch.default_model import check_disk
 from mlxspec.loading.folder import TOKENIZER, read_config, weight_files
-from mlxspec.progress import Progress
 
 _PATTERNS: dict[str, Any] = {
     "allow_patterns": ["*.json", "*.jinja", "*.safetensors"],

@@ -18,13 +18,12 @@ from pathlib import Path
 from huggingface_hub import scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
-from mlxspec.errors import ModelNotFoundError, UnsupportedOperationError
+from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedOperationError
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import fetch_default_model
 from mlxspec.loading.fetch.hub import cached_folder, hub_folder
 from mlxspec.loading.folder import CONFIG
 from mlxspec.params import DEFAULT_MODEL
-from mlxspec.progress import Progress
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")

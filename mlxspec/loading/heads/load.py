@@ -15,7 +15,7 @@ import mlx.core as mx
 from huggingface_hub import snapshot_download
 
 from mlxspec.device import backend
-from mlxspec.errors import ModelNotFoundError, UnsupportedModelError
+from mlxspec.errors import ModelNotFoundError, Progress, UnsupportedModelError
 from mlxspec.loading.fetch.hub import cached_folder
 from mlxspec.loading.fetch.sources import HUB_ID, Source, find_source
 from mlxspec.loading.folder import (
@@ -30,7 +30,6 @@ from mlxspec.loading.heads.layouts import is_bundled, parse_layout
 from mlxspec.loading.heads.torch_file import read_torch_file
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models import TargetConfig
-from mlxspec.progress import Progress
 
 _PICKLED = (".bin", ".pt", ".pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")

@@ -22,10 +22,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.files import NotTextError, read_text
 from mlxspec.loading import Tokenizer
 from mlxspec.params.checks import refusal, whole, wrong_type
 from mlxspec.text.prompt import are_texts
-from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.difference import common_length
 
 _MARKS = ("x", "y")

@@ -1,10 +1,13 @@
-"""Reads text files of people and of other programs: UTF-8, with any line endings.
+"""Files that others use too: text files of people and programs, and a lock between processes.
 
-A byte order mark is not part of the text, and every line ends in a line feed. So a text from a file
-equals the same text through a pipe.
+A text file is UTF-8, with any line endings. A byte order mark is not part of its text, and every
+line ends in a line feed. So a text from a file equals the same text through a pipe.
 """
 
 import codecs
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -50,3 +53,18 @@ def decoded(data: bytes) -> str:
 def _fault(data: bytes, index: int, byte: str) -> str:
     place = len(data[:index].decode()) + 1
     return f"not UTF-8 text: its character {place} is the byte {byte}; give it as UTF-8"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock while others wait for it; the system releases it however a process ends.
+
+    `path` is a file used only for the lock; it is created with its folder, and stays.
+
+    Raises:
+        OSError: The file cannot be created.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from mlxspec.bench.prompts import read_questions
+from mlxspec.files import NotTextError, read_text
 from mlxspec.loading.folder import read_json
 from mlxspec.params import Grammar
-from mlxspec.text_files import NotTextError, read_text
 from mlxspec.trace.events import TurnStarted
 from mlxspec.trace.file import event_to_json, read_trace
 from mlxspec.train.data.prompts import read_prompts
