@@ -1,9 +1,8 @@
-"""Read a Hugging Face or MLX folder as a checkpoint: config, safetensors files, tokenizer.
+"""A checkpoint, and how a Hugging Face or MLX folder is read as one.
 
 An error names the file that is missing, incomplete or not for MLX. The sampling params that
 `generation_config.json` recommends are not applied: a reply without settings is greedy, and a chat
 starts with them.
-
 """
 
 import json
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import WARNING, Say, UnsupportedModelError
@@ -33,6 +33,21 @@ TOKENIZER = "tokenizer.json"
 _HEADS = frozenset({"medusa_num_heads", "draft_vocab_size", "eagle_config"})  # settings of heads
 _STATED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _RANGES = {row.name: row.range for row in SAMPLING if row.name in _STATED}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How one process loads a model that it shares with others."""
+
+    size: int = 1  # number of processes
+    # Removes the parts that other processes keep, while the weights are lazy; returns how the model
+    # is shared, for display.
+    cut: Callable[[nn.Module], str] = lambda module: ""
+    # Returns the value of the first process in all of them; each calls it in the same order.
+    agree: Callable[[Any], Any] = lambda value: value
+
+
+ALONE = Sharing()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from mlxspec.errors import Progress, Say, UnsupportedModelError, UnsupportedOper
 from mlxspec.kv.cache import Cache
 from mlxspec.loading.fetch.sources import Source, find_source
 from mlxspec.loading.folder import (
+    ALONE,
     UNCHANGED,
     Changes,
+    Sharing,
     as_list,
     read_config,
     read_folder,
@@ -71,21 +73,6 @@ class LoadedModel:
             f"this needs the layers of a model of our own; mlx-lm's code runs {self.name}: choose "
             f"a model of the type {', '.join(FAMILIES)}, loaded with the port 'own' or 'auto'"
         )
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How one process loads a model that it shares with others."""
-
-    size: int = 1  # number of processes
-    # Removes the parts that other processes keep, while the weights are lazy; returns how the model
-    # is shared, for display.
-    cut: Callable[[nn.Module], str] = lambda module: ""
-    # Returns the value of the first process in all of them; each calls it in the same order.
-    agree: Callable[[Any], Any] = lambda value: value
-
-
-ALONE = Sharing()
 
 
 def load_model(

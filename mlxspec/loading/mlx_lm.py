@@ -27,8 +27,7 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.device import backend
 from mlxspec.errors import Say, UnsupportedModelError
 from mlxspec.loading import admissions
-from mlxspec.loading.folder import Checkpoint, read_config, weight_files
-from mlxspec.loading.load import ALONE, Sharing
+from mlxspec.loading.folder import ALONE, Checkpoint, Sharing, read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
 from mlxspec.models.weights import quantize, stored_type
 from mlxspec.tokenizer import Tokenizer
