@@ -90,10 +90,10 @@ def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(me
 
 def test_a_drafter_that_broke_down_is_not_told_anything_more():
     engine = make_engine(MODEL, None, make_drafter=eagle3_drafter)
-    history = engine.drafter.history
-    break_down(engine.drafter, "propose", 2)
-    read, told = history.read, []
-    history.read = lambda *args: (told.append(args), read(*args))
+    drafter = engine.drafter
+    break_down(drafter, "propose", 2)
+    read, told = drafter.read, []
+    drafter.read = lambda *args: (told.append(args), read(*args))
     list(engine.generate(PROMPT, PARAMS))
     assert len(told) == 2  # the prompt and the first round
 
