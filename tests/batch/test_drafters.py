@@ -29,8 +29,8 @@ from tests.support.tiny_heads_exit import exit_drafter
 from tests.support.tiny_heads_medusa import medusa_drafter
 from tests.support.truth import Computed, Target
 
-SOME = [*PROMPTS[:4], PROMPTS[1]]  # the last has one token, in a slot that had another text
-LENGTH = 10
+SOME = [*PROMPTS[:5], PROMPTS[1]]  # the last has one token, in a slot that had another text
+LENGTH = 12
 
 
 def like_the_target(seed=5, noise=0.3):

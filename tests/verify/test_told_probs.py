@@ -51,7 +51,7 @@ def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, samplin
             assert token.target_prob == pytest.approx(exact[token.token], abs=1e-4)
             tokens.append(token.token)
         num_kept += len(getattr(event, "path", ()))
-    assert num_kept > 2
+    assert num_kept > 1
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mlxspec_app.text.rendering import blocks, code
+from mlxspec_app.text.rendering import blocks
 from mlxspec_app.text.rendering import document as document_module
 from mlxspec_app.text.rendering.document import Document
 from mlxspec_app.text.rendering.inline import closing_marks
@@ -268,23 +268,23 @@ def test_the_rows_of_a_text_hold_all_that_is_shown_of_it(texts, markup):
 @pytest.mark.parametrize("markup", ["rendered", "exact"])
 def test_the_work_for_a_token_does_not_grow_with_the_text(text, markup, monkeypatch):
     done = []
-    parse, lex, inline = blocks.parse_region, code.Highlighter.lex, document_module.inline_lines
+    parse, lex, inline = blocks.Region, blocks.lex_line, document_module.inline_lines
 
     def counted(found, *args, **more):
         done.append(sum(map(len, found)))
         return parse(found, *args, **more)
 
-    def counted_lex(self, line, *args):
-        done.append(len(line))
-        return lex(self, line, *args)
+    def counted_lex(language, text, *args):
+        done.append(len(text))
+        return lex(language, text, *args)
 
     def counted_inline(found, *args, **more):
         done.append(sum(map(len, found)))
         return inline(found, *args, **more)
 
-    monkeypatch.setattr(document_module, "parse_region", counted)
+    monkeypatch.setattr(document_module, "Region", counted)
     monkeypatch.setattr(document_module, "inline_lines", counted_inline)
-    monkeypatch.setattr(code.Highlighter, "lex", counted_lex)
+    monkeypatch.setattr(blocks, "lex_line", counted_lex)
     document, costs = Document(80, markup=markup, is_open=True), []
     for end in range(4, len(text), 4):
         done.clear()
