@@ -35,3 +35,16 @@ async def test_a_click_presses_the_key_below_it_and_the_pointer_tells_its_meanin
         await driver.pilot.click(KeyFooter, offset=(column, 0))
         await driver.pilot.pause()
         assert isinstance(driver.app.screen, HelpScreen)
+
+
+async def test_a_click_on_a_key_that_is_disabled_rings_the_bell(monkeypatch):
+    rung, pressed = [], []
+    async with chat(size=(99, 20)) as driver:
+        footer = driver.screen.query_one(KeyFooter)
+        footer._active = [active._replace(enabled=False) for active in footer._active]
+        footer.refresh()
+        await driver.settle()
+        monkeypatch.setattr(driver.app, "bell", lambda: rung.append(True))
+        monkeypatch.setattr(driver.app, "simulate_key", pressed.append)
+        await driver.pilot.click(KeyFooter, offset=(rows(driver.screen)[-1].index("Help"), 0))
+    assert (rung, pressed) == ([True], [])

@@ -6,7 +6,6 @@ short, whole keys are dropped from its end; the keys that lead to all others are
 
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual.binding import ActiveBinding, Binding
 from textual.content import Content
 from textual.events import Leave, MouseDown, MouseMove
@@ -17,7 +16,6 @@ from textual.widget import Widget
 
 _LEADING = ("app.help", "app.palette", "view.ink")
 _MODE = Style(bold=True, reverse=True)
-_MODE_GAP = 3
 
 
 class KeyFooter(Widget, can_focus=False):
@@ -30,8 +28,11 @@ class KeyFooter(Widget, can_focus=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"key-footer--{part}" for part in ("key", "meaning", "pointed-at")
     }
-    _active: reactive[list[ActiveBinding]] = reactive(list)
     _pointed_at: reactive[str] = reactive("")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._active: list[ActiveBinding] = []
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._update)
@@ -43,8 +44,8 @@ class KeyFooter(Widget, can_focus=False):
 
     def render(self) -> Content:
         mode = str(getattr(self.screen, "mode", ""))
-        parts: list[str | tuple[str, Style]] = [" ", (mode, _MODE), "  "] if mode else []
-        return Content.assemble(*parts, *map(self._drawn, self._fitting(mode)))
+        before = Content.assemble(" ", (mode, _MODE), "  ") if mode else Content("")
+        return Content.assemble(before, *self._fitting(self.app.size.width - before.cell_length))
 
     def on_mouse_move(self, event: MouseMove) -> None:
         self._pointed_at = event.style.meta.get("key", "")
@@ -54,8 +55,11 @@ class KeyFooter(Widget, can_focus=False):
         self._pointed_at = ""
 
     def on_mouse_down(self, event: MouseDown) -> None:
-        if key := event.style.meta.get("key"):
-            self.app.simulate_key(key)
+        meta = event.style.meta
+        if meta.get("is_enabled"):
+            self.app.simulate_key(meta["key"])
+        elif "key" in meta:
+            self.app.bell()
 
     def _style(self, part: str) -> Style:
         return self.get_visual_style(f"key-footer--{part}")
@@ -69,23 +73,20 @@ class KeyFooter(Widget, can_focus=False):
         )
         if binding.key == self._pointed_at:
             drawn = drawn.stylize(self._style("pointed-at"))
-        meta = {"key": binding.key, "tooltip": active.tooltip}
+        meta = {"key": binding.key, "tooltip": active.tooltip, "is_enabled": active.enabled}
         return drawn.stylize(Style.from_meta(meta) + Style(dim=not active.enabled or None))
 
-    def _fitting(self, mode: str) -> list[ActiveBinding]:
-        """Return the keys that fit next to the mode, in their order."""
-        width = sum(map(self._width_of, self._active)) + (cell_len(mode) + _MODE_GAP if mode else 0)
-        left, going = list(self._active), self._active[::-1]
-        going.sort(key=lambda active: active.binding.id in _LEADING)
-        for active in going:
-            if width <= self.app.size.width:
+    def _fitting(self, room: int) -> list[Content]:
+        """Return the keys that fit into `room` cells, as they are drawn, in their order."""
+        left = [(active, self._drawn(active)) for active in self._active]
+        width, going = sum(drawn.cell_length for _, drawn in left), left[::-1]
+        going.sort(key=lambda pair: pair[0].binding.id in _LEADING)
+        for pair in going:
+            if width <= room:
                 break
-            left.remove(active)
-            width -= self._width_of(active)
-        return left
-
-    def _width_of(self, active: ActiveBinding) -> int:
-        return self._drawn(active).cell_length
+            left.remove(pair)
+            width -= pair[1].cell_length
+        return [drawn for _, drawn in left]
 
 
 def shown_bindings(screen: Screen[object]) -> list[ActiveBinding]:
