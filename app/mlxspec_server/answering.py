@@ -115,11 +115,11 @@ class Answers:
                 yield line
             async with aclosing(writing.pieces(request, every_s)) as pieces:
                 async for some in pieces:
-                    ends += ends_of(some)
+                    ends = ends_of([*ends, *some])
                     lines = [line for piece in some for line in api.tell(piece)]
                     yield "".join(lines if some else api.keep_alive())  # one packet a round
             if len(ends) == writing.ask.num_replies:  # else the client has disconnected
-                for line in api.end(ends_of(ends)):
+                for line in api.end(ends):
                     yield line
         except Refusal as refusal:
             yield "".join(api.fail(refusal))
