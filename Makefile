@@ -1,7 +1,7 @@
 # `make chat` sets everything up once and starts the chat; `make test` runs the test suite,
 # `make test-slow` the tests that take longer, and `make test-gpu-facts` those of the library once
-# more as if MLX computed on a GPU. All need Python 3.11 or later and nothing else, on macOS (Apple Silicon)
-# or Linux (x86-64).
+# more as if MLX computed on a GPU. All need Python 3.11 or later and nothing else, on macOS (Apple
+# Silicon) or Linux (x86-64).
 
 CANDIDATES := python3.12 python3.13 python3.11 python3.14 python3 python
 CHECK := -I mlxspec/device/machine_check.py
