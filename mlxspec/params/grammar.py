@@ -204,19 +204,19 @@ def _parsed(source: str, name: str) -> Any:
 
 def _check_size(schema: object) -> None:
     """Raise ValueError for what a reader of schemas cannot bear; shared values count each time."""
-    level, num_values = [schema], 0
+    level, num_values = [schema], 1
     for _ in range(MAX_DEPTH + 1):
-        num_values += len(level)
+        holders = [value for value in level if isinstance(value, dict | list | tuple)]
+        num_values += sum(map(len, holders))
         if num_values > _MAX_VALUES:
             raise ValueError(f"it has more than {_MAX_VALUES} values")
-        objects = [value for value in level if isinstance(value, dict)]
+        objects = [value for value in holders if isinstance(value, dict)]
         names = [name for value in objects for name in value if not isinstance(name, str)]
         if names:
             raise ValueError(f"it has a name that is not a text: {names[0]!r:.60}")
         level = [
             inner
-            for value in level
-            if isinstance(value, dict | list | tuple)
+            for value in holders
             for inner in (value.values() if isinstance(value, dict) else value)
         ]
     if level:

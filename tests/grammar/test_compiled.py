@@ -128,6 +128,7 @@ def doubled(levels):
         ({3: "x"}, "a name that is not a text"),
         (deep(MAX_DEPTH + 1), f"nested more than {MAX_DEPTH} levels"),
         (doubled(40), "has more than|levels deep"),
+        ({"enum": [[0] * 50_000] * 50_000}, "has more than"),
         ({"const": "x" * (MAX_LENGTH + 1)}, "characters; allowed are"),
         ({"multipleOf": 99999989}, "common multiple of more than 100000"),
         ({"anyOf": [{"multipleOf": 9973}, {"multipleOf": 99.67}]}, "common multiple"),
