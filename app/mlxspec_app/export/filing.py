@@ -88,6 +88,11 @@ def file_away(order: FilingOrder, events: Sequence[Event], title: str = "") -> t
     return path, write_whole(path, text, replaces=order.replaces)
 
 
+def taken(path: str | Path) -> str:
+    """Return the message for a file that exists and is not to be replaced."""
+    return f"{path} already exists: name another file, or add {FORCE}"
+
+
 def write_whole(path: Path, text: str, *, replaces: bool) -> int:
     """Write a file and return its size in bytes; after an error the old file remains, or none."""
     data = encoded(text)

@@ -9,7 +9,7 @@ _STDOUT = "-"
 
 def run(args: Namespace) -> int:
     """Write every export of the arguments."""
-    from mlxspec_app.export.filing import FORMATS
+    from mlxspec_app.export.filing import FORMATS, taken
     from mlxspec_app.export.recording import Recording
 
     wanted = {name: getattr(args, name) for name in FORMATS if getattr(args, name) is not None}
@@ -20,7 +20,7 @@ def run(args: Namespace) -> int:
         raise ValueError("two exports cannot go to the same file: name a file for each")
     for out in wanted.values():
         if out != _STDOUT and not args.force and Path(out).exists():
-            raise ValueError(f"{out} already exists: name another file, or add --force")
+            raise ValueError(taken(out))
     recording = Recording.read(args.file)
     for name, out in wanted.items():
         _write(out, FORMATS[name].render(recording), replaces=args.force)

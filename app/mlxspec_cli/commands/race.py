@@ -40,13 +40,13 @@ def show_race(race: Race, *, is_plain: bool) -> int:
 
 def _write(out: str, race: Race, name: str, *, replaces: bool) -> None:
     from mlxspec_app.export import race as export
-    from mlxspec_app.export.filing import write_whole
+    from mlxspec_app.export.filing import taken, write_whole
 
     text: str = getattr(export, name)(race)
     try:
         write_whole(Path(out), text, replaces=replaces)
     except FileExistsError as error:
-        raise ValueError(f"{out} already exists: name another file, or add --force") from error
+        raise ValueError(taken(out)) from error
 
 
 def outcome_lines(race: Race, agreement: Agreement) -> Iterator[str]:

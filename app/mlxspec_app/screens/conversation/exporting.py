@@ -6,7 +6,7 @@ from textual.screen import Screen
 
 from mlxspec.errors import TraceError
 from mlxspec_app.conversation.state import ChatState
-from mlxspec_app.export.filing import FORCE, FORMATS, file_away, read_order
+from mlxspec_app.export.filing import FORMATS, file_away, read_order, taken
 from mlxspec_app.playback.events_of import events_of
 
 
@@ -28,7 +28,7 @@ def export(screen: Screen[None], state: ChatState, typed: str, title: str = "") 
         try:
             path, size = await asyncio.to_thread(file_away, order, events, title)
         except FileExistsError as error:
-            problem = f"{error.filename} already exists: name another file, or add {FORCE}"
+            problem = taken(error.filename)
         except TraceError:
             problem = "there is no reply to export yet"
         except OSError as error:
