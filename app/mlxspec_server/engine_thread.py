@@ -176,8 +176,9 @@ class EngineThread:
     def _join(self, loaded: Loaded, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
             params = ticket.job.params
-            noting = replace(params, on_logits=ticket.note)
-            job = ticket.job if ticket.num_logprobs is None else replace(ticket.job, params=noting)
+            job = ticket.job
+            if ticket.num_logprobs is not None:
+                job = replace(job, params=replace(params, on_logits=ticket.note))
             self._tickets[loaded.batch.add(job)] = ticket
             drafter = loaded.drafter if params.num_draft_tokens else "none"
             started = loaded.engine.started(params, drafter)
