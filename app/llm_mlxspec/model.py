@@ -59,8 +59,9 @@ class MlxspecModel(llm.Model):
                 if isinstance(event, GenerationFinished):
                     stats = event.stats
                     response.response_json = {name: stats[name] for name in _TOLD}
-                    sizes = {"input": stats["prompt_tokens"], "output": stats["generated_tokens"]}
-                    response.set_usage(**sizes)
+                    response.set_usage(
+                        input=stats["prompt_tokens"], output=stats["generated_tokens"]
+                    )
         except (MlxspecError, ValueError) as error:
             raise llm.ModelError(str(error)) from error
 

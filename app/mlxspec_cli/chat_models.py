@@ -168,8 +168,13 @@ class SessionModels:
         assert self._prepared is not None
         given = options(self._chosen(self._choice))
         with _as_our_error():
-            how: dict[str, Any] = {"on_progress": on_progress, "sampling": self.sampling()}
-            self._prepared = engines.change_drafter(self._prepared, given, say=self.say, **how)
+            self._prepared = engines.change_drafter(
+                self._prepared,
+                given,
+                on_progress=on_progress,
+                say=self.say,
+                sampling=self.sampling(),
+            )
         self._tell()
 
     def _tell(self) -> None:

@@ -23,11 +23,13 @@ _NAMES = {
     "stop_tokens": "stop_token_ids",
     "ignore_eos": "ignore_eos",
     "num_draft_tokens": "num_draft_tokens",
-    **{row.name: row.name for row in SAMPLING if row.range.kind in (int, float)},
+    **{
+        row.name: row.name
+        for row in SAMPLING
+        if row.range.kind in (int, float) and row.name != "min_tokens_to_keep"  # of no API
+    },
 }
 """The field names of each setting; the first one present in a request counts."""
-
-del _NAMES["min_tokens_to_keep"]  # no API has this field
 
 _USUAL: dict[str, tuple[Any, Any]] = {
     "max_tokens": (-1, 2**31),
@@ -67,7 +69,8 @@ def ask_of(body: Body, defaults: GenerationParams, **more: Any) -> Ask:
     body.refuse_others()
     params = replace(defaults, seed=random.SystemRandom().getrandbits(32))
     for kind, names in _NAMES.items():
-        for name in [name for name in names.split() if name in body][:1]:
+        name = next((name for name in names.split() if name in body), "")
+        if name:
             params = _with(params, name, kind, body.get(name))
     if "logit_bias" in body:
         params = _with(params, "logit_bias", "logit_bias", _bias(body.object("logit_bias")))

@@ -9,7 +9,10 @@ from mlxspec.params.checks import whole
 MIB = 1 << 20
 
 _LEAST = {
-    **{"max_body_bytes": 1, "max_waiting": 0, "max_connections": 1, "batch_size": 1},
+    "max_body_bytes": 1,
+    "max_waiting": 0,
+    "max_connections": 1,
+    "batch_size": 1,
     "prefix_bytes": 0,
 }
 

@@ -67,9 +67,7 @@ class Reply(Message):
 
     role: str = "assistant"
     started: trace.GenerationStarted | None = None
-    kept: trace.TokensKept | None = (
-        None  # the tokens of an earlier reply with which a branch starts
-    )
+    kept: trace.TokensKept | None = None  # tokens of an earlier reply that start a branch
     prefill: trace.PrefillProgress | None = None
     stats: GenerationStats = field(default_factory=GenerationStats)
     rounds: list[Round] = field(default_factory=list)  # all finished target forwards

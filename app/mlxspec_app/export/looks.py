@@ -26,9 +26,14 @@ def colours(*, dark: bool) -> dict[str, str]:
     """
     theme = MINT if dark else DAY
     spec = ((n.removeprefix(PREFIX), v) for n, v in theme.variables.items() if n.startswith(PREFIX))
-    frame = {"page": theme.background, "surface": theme.surface, "panel": theme.panel}
-    edges = {"text": theme.foreground, "edge": theme.variables["border"]}
-    return dict(spec) | {name: str(value) for name, value in (frame | edges).items()}
+    frame = {
+        "page": theme.background,
+        "surface": theme.surface,
+        "panel": theme.panel,
+        "text": theme.foreground,
+        "edge": theme.variables["border"],
+    }
+    return dict(spec) | {name: value for name, value in frame.items() if value is not None}
 
 
 def tints() -> str:

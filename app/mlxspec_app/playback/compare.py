@@ -85,10 +85,8 @@ def _obstacle(ours: Sequence[Answer], theirs: Sequence[Answer]) -> str:
             return found
     if len(ours) != len(theirs):
         return f"different prompts, A answers {len(ours)} and B {len(theirs)}"
-    lengths = ours[0].prompt_tokens, theirs[0].prompt_tokens
-    return (
-        "" if lengths[0] == lengths[1] else "different prompts ({} and {} tokens)".format(*lengths)
-    )
+    mine, yours = ours[0].prompt_tokens, theirs[0].prompt_tokens
+    return f"different prompts ({mine} and {yours} tokens)" if mine != yours else ""
 
 
 def _different_settings(ours: GenerationStarted | None, theirs: GenerationStarted | None) -> str:

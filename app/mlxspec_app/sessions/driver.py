@@ -234,10 +234,8 @@ class ConversationDriver:
                     self._refused = ""
                     if self._included:
                         self._included[-1] = True
-                    if (count := self._conversation.num_forgotten) > num_forgotten:
-                        turns = "turn no longer fits" if count == 1 else "turns no longer fit"
-                        why = f"the oldest {count} {turns} the context: the model no longer sees "
-                        self._publish(events.SessionNotice(f"{why}them"))
+                    if self._conversation.num_forgotten > num_forgotten:
+                        self._publish(_forgotten(self._conversation.num_forgotten))
         except Exception as error:  # the thread's edge: an error becomes a row on the screen
             if last is None and text:
                 self._refused = text
@@ -248,6 +246,13 @@ class ConversationDriver:
                 asked = text or self._conversation.turns[-1][0]
                 fits = self._model.fits_alone(asked)
                 self._publish(events.ContextFull(error.context_length, fits))
+
+
+def _forgotten(num_turns: int) -> events.SessionNotice:
+    turns = "turn no longer fits" if num_turns == 1 else "turns no longer fit"
+    return events.SessionNotice(
+        f"the oldest {num_turns} {turns} the context: the model no longer sees them"
+    )
 
 
 def _plainly(error: Exception) -> str:
