@@ -79,8 +79,9 @@ class ExitHead(HeadNetwork):
 
     @classmethod
     def check(cls, fields: Fields, target: TargetConfig) -> None:
-        """Refuse a threshold that is none, and a layer that the target cannot stop at."""
+        """Refuse an exit without blocks or a threshold, and a layer that is not one to stop at."""
         fields.integer("intermediate_size")
+        fields.integer("num_blocks", 1)
         if fields.number("threshold", DEFAULT_THRESHOLD) > 1:
             raise fields.refusal("threshold", "more than 0 and at most 1")
         layer, last = fields.integer("layer"), target.num_hidden_layers - 1

@@ -31,6 +31,7 @@ from mlxspec.drafters.search.beam import NextTokens
 from mlxspec.drafters.search.growth import StateCursor
 from mlxspec.drafters.search.rank_tree import grow_ranks
 from mlxspec.drafts.draft import Draft
+from mlxspec.errors import UnsupportedModelError
 from mlxspec.models import TargetConfig
 from mlxspec.models.fields import Fields
 
@@ -86,12 +87,20 @@ class MedusaHeads(HeadNetwork):
     def of_shape(
         cls, config: Config, tensors: Mapping[str, mx.array], target_ids: mx.array | None
     ) -> Self:
+        num_heads, num_blocks = _count(tensors, "heads."), _count(tensors, "heads.0.blocks.")
+        for name, number in (("num_heads", num_heads), ("num_layers", num_blocks)):
+            stated = config.get(name, number)
+            if stated != number or not num_heads:
+                raise UnsupportedModelError(
+                    f"its config states {stated} as '{name}', and its tensors are those of "
+                    f"{number}: it is incomplete, or its config is wrong"
+                )
         out = tensors.get("heads.0.out.weight")
         rows = config.get("vocab_size") if target_ids is None else target_ids.size
         return cls(
             config,
-            _count(tensors, "heads."),
-            _count(tensors, "heads.0.blocks."),
+            num_heads,
+            num_blocks,
             target_ids=target_ids,
             num_outputs=None if out is None else rows or out.shape[0],
             bias="heads.0.blocks.0.bias" in tensors,

@@ -66,19 +66,21 @@ class HeadNetwork(nn.Module):
 
         A head that was made for another target is an UnsupportedModelError.
         """
-        fields = Fields(head.config, f"{head.place}, config")
+        # A null means what a missing number means: the checks and the networks have defaults.
+        stated = {name: value for name, value in head.config.items() if value is not None}
+        fields = Fields(stated, f"{head.place}, config")
         fields.section("quantization")
         if fields.integer(cls.width_name) != target.hidden_size:
             raise fields.refusal(cls.width_name, f"{target.hidden_size}, the width of the target")
         # Loops and tables of these lengths are made before the shapes of the tensors are compared.
         longest = max((size for array in head.tensors.values() for size in array.shape), default=0)
-        for name in ("num_layers", "num_blocks"):
+        for name in ("num_heads", "num_layers", "num_blocks"):
             fields.integer(name, 0, minimum=0, maximum=len(head.tensors))
-        for name in ("head_dim", "intermediate_size"):
+        for name in ("hidden_size", "head_dim", "intermediate_size"):
             fields.integer(name, 1, maximum=max(1, longest))
         fields.number("rms_norm_eps", 1e-6)
         cls.check(fields, target)
-        tensors, config = dict(head.tensors), head.config | {"vocab_size": target.vocab_size}
+        tensors, config = dict(head.tensors), stated | {"vocab_size": target.vocab_size}
         if cls.ids_name in tensors:
             what = f"{head.place}: {cls.ids_name!r}"
             tensors[cls.ids_name] = token_ids(tensors[cls.ids_name], what, target.vocab_size)

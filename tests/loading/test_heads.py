@@ -127,6 +127,10 @@ def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
         ("eagle3", {"capture": [1, 2]}, "fc.weight (8, 24), not (8, 16)"),
         ("exit", {"layer": 8}, "layer"),
         ("exit", {"num_blocks": 2}, "lacks blocks.1.down_proj.weight"),
+        ("exit", {"num_blocks": 0}, "'num_blocks' is 0; it must be a whole number from 1"),
+        ("medusa", {"num_heads": 3}, "states 3 as 'num_heads', and its tensors are those of 2"),
+        ("medusa", {"num_layers": 2}, "states 2 as 'num_layers', and its tensors are those of 1"),
+        ("medusa", {"num_heads": 10**12}, "num_heads"),
         ("medusa", {"num_layers": 10**12}, "num_layers"),
         ("eagle", {"num_layers": 10**12}, "num_layers"),
         ("eagle", {"head_dim": 10**9}, "'head_dim' is 1000000000; it must be a whole number from"),
@@ -141,6 +145,15 @@ def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
         ("eagle3", {"target_hidden_size": [D]}, "target_hidden_size"),
         ("eagle3", {"target_hidden_size": 0}, "target_hidden_size"),
         ("eagle3", {"capture": [[1], 4, 8]}, "capture"),
+        ("eagle3", {"capture": []}, "'capture' is []; it must be layers 0 to 8"),
+        ("eagle3", {"capture": [1] * 10}, "capture"),
+        ("eagle3", {"hidden_size": None}, "config has no 'hidden_size'"),
+        (
+            "eagle3",
+            {"hidden_size": 0},
+            "'hidden_size' is 0; it must be a whole number from 1 to 24",
+        ),
+        ("eagle3", {"hidden_size": 2**31 - 1}, "'hidden_size' is 2147483647; it must be"),
         ("eagle3", {"capture_alternatives": [-1]}, "capture_alternatives"),
         ("eagle3", {"capture_alternatives": [[1, 2]]}, "capture_alternatives"),
         ("eagle3", {"capture_alternatives": [[1, 2, 9]]}, "capture_alternatives"),
@@ -156,7 +169,24 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, kind, changes, expected
 def test_modules_are_counted_where_the_config_is_silent(tmp_path):
     tensors = own_heads()["medusa"][1]
     save_head(tmp_path / "x", "medusa", {"hidden_size": D}, tensors, {})
-    assert load_head(tmp_path / "x", tiny_target()).tensors.keys() == tensors.keys()
+    assert load_checked(tmp_path / "x", tiny_target()).tensors.keys() == tensors.keys()
+    save_head(tmp_path / "x", "medusa", {"hidden_size": D}, {"a": mx.ones(D)}, {})
+    assert "its tensors are those of 0" in refusal_of(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("exit", "num_blocks"),
+        ("exit", "rms_norm_eps"),
+        ("exit", "threshold"),
+        ("eagle", "num_layers"),
+    ],
+)
+def test_a_null_stands_for_the_usual_number(tmp_path, kind, name):
+    config, tensors = own_heads()[kind]
+    save_head(tmp_path / "x", kind, {**config, name: None}, tensors, {})
+    load_checked(tmp_path / "x", tiny_target())
 
 
 def test_a_token_that_the_target_does_not_have_is_refused(tmp_path):

@@ -202,6 +202,7 @@ class Eagle3Network(EagleBase):
         capture, last = fields.get("capture"), target.num_hidden_layers
         if not are_layers(capture, last):
             raise fields.refusal("capture", f"layers 0 to {last} of the target")
+        fields.integer("hidden_size")
         fields.integer("draft_vocab_size")
         ways = fields.get("capture_alternatives") or []
         if not isinstance(ways, list) or not all(

@@ -142,6 +142,8 @@ def token_ids(
 
 def are_layers(capture: Any, num_layers: int) -> bool:
     """Return whether this is a list of layers; the number of layers is the last output."""
-    return isinstance(capture, list) and all(
-        type(layer) is int and 0 <= layer <= num_layers for layer in capture
+    return (
+        isinstance(capture, list)
+        and 0 < len(capture) <= num_layers + 1
+        and all(type(layer) is int and 0 <= layer <= num_layers for layer in capture)
     )
