@@ -71,7 +71,7 @@ def unpacked(
     for name, array in tensors.items():
         path, _, kind = name.rpartition(".")
         if path not in quantized or kind == "bias":
-            weights[name] = array if dtype is None else array.astype(dtype)
+            weights[name] = _in_dtype(array, dtype)
         elif kind == "weight":
             weight = _dequantize(path, tensors, _settings(quantization, path))
             weights[name] = _in_dtype(weight, dtype)
@@ -92,8 +92,7 @@ def words_of_loaded(stored: str, dtype: str = "auto") -> str:
 def embedding_dtype(tensors: Mapping[str, mx.array]) -> mx.Dtype | None:
     """Return the stored floating-point type of a checkpoint's embedding or its scales, or None."""
     scales = tensors.get(f"{_EMBEDDING}scales", tensors.get(f"{_EMBEDDING}weight"))
-    is_float = scales is not None and mx.issubdtype(scales.dtype, mx.floating)  # not of mxfp4
-    return scales.dtype if scales is not None and is_float else None
+    return scales.dtype if scales is not None and _is_float(scales) else None  # not of mxfp4
 
 
 def _triples(tensors: Mapping[str, mx.array]) -> list[str]:
@@ -131,7 +130,7 @@ def stored_type(tensors: Mapping[str, mx.array]) -> str:
 
 def _dequantize(path: str, tensors: Mapping[str, mx.array], settings: Any) -> mx.array:
     scales, biases = tensors[f"{path}.scales"], tensors.get(f"{path}.biases")
-    if mx.issubdtype(scales.dtype, mx.floating):
+    if _is_float(scales):
         scales = scales.astype(mx.float32)  # float32 is exact and three times as fast here
     if biases is not None:
         biases = biases.astype(mx.float32)
@@ -157,8 +156,11 @@ def quantize(model: nn.Module, tensors: Mapping[str, mx.array], quantization: Qu
 
 
 def _in_dtype(array: mx.array, dtype: mx.Dtype | None) -> mx.array:
-    is_float = mx.issubdtype(array.dtype, mx.floating)
-    return array.astype(dtype) if is_float and dtype is not None else array
+    return array.astype(dtype) if dtype is not None and _is_float(array) else array
+
+
+def _is_float(array: mx.array) -> bool:
+    return mx.issubdtype(array.dtype, mx.floating)
 
 
 def _check_names(
@@ -176,6 +178,13 @@ def _check_names(
     ]
     if misshapen:
         problems.append(f"holds {_named(misshapen)}")
+    whole = [
+        f"{name} as {weights[name].dtype}"
+        for name, array in wanted.items()
+        if name in weights and _is_float(array) and not _is_float(weights[name])
+    ]
+    if whole:
+        problems.append(f"holds {_named(whole)}, which must be floating-point")
     if problems:
         raise UnsupportedModelError(f"the checkpoint {' and '.join(problems)}: {fault}")
 

@@ -189,6 +189,13 @@ def test_a_null_stands_for_the_usual_number(tmp_path, kind, name):
     load_checked(tmp_path / "x", tiny_target())
 
 
+@pytest.mark.parametrize("kind", ["exit", "eagle3"])
+def test_weights_of_whole_numbers_are_refused(tmp_path, kind):
+    config, tensors = own_heads()[kind]
+    save_head(tmp_path / "x", kind, config, tensors | {"norm.weight": mx.ones(D, mx.int32)}, {})
+    assert "norm.weight as mlx.core.int32, which must be" in refusal_of(tmp_path / "x")
+
+
 def test_a_token_that_the_target_does_not_have_is_refused(tmp_path):
     config, tensors = own_heads()["exit"]
     save_head(tmp_path / "x", "exit", config, tensors | {"target_ids": mx.array([1, V])}, {})

@@ -64,6 +64,7 @@ def test_a_complete_checkpoint_is_put_in(tmp_path):
         ("lm_head.weight", None, "lacks {name}"),
         ("model.layers.0.self_attn.q_norm.weight", mx.zeros(8), "holds {name}, which"),
         ("model.norm.weight", mx.zeros(31), "holds {name} (31,), not (32,)"),
+        ("model.norm.weight", mx.zeros(32, mx.uint8), "holds {name} as mlx.core.uint8, which"),
     ],
 )
 def test_a_tensor_that_lacks_or_does_not_fit_is_named(name, array, message):
