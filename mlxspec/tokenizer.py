@@ -3,7 +3,6 @@
 A token may be a part of a character, so a reply is decoded from the joined bytes of its tokens, in
 the two schemes in use: byte-level BPE, where every character of a token is a byte, except in added
 tokens, and SentencePiece, where ▁ is a space and <0x41> a byte.
-
 """
 
 import hashlib

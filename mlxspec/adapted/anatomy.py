@@ -1,7 +1,6 @@
 """Finds the parts of a model that a tree needs, by one recorded forward of two tokens.
 
 Attribute names differ between model files; the calls between modules do not.
-
 """
 
 from collections.abc import Callable, Sequence

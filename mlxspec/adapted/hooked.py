@@ -6,7 +6,6 @@ Some CPUs multiply the few rows of a draft fastest in pieces (`device/products.p
 layers pass them to the BLAS whole. Then a draft of four rows costs more than its tokens save, so
 dense layers multiply as those of our ports do; the products are equal up to rounding. Only large
 matrices are shared among cores: for a small one, starting and waiting take as long as the product.
-
 """
 
 import math

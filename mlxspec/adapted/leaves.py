@@ -2,7 +2,6 @@
 
 The leaves have the names that a model's code asks for and delegate to the forward in progress, so
 it runs over a draft tree.
-
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,6 @@
 Each row of a tree continues from the state of its parent; `States` keeps the state after every
 node. A module that also attends stages the rows level by level. So it supports only chains, whose
 rows are in that order, and its mask is cut to the rows that are staged so far.
-
 """
 
 from collections.abc import Callable

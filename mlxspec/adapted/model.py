@@ -3,7 +3,6 @@
 Its code is not changed: it runs with hooks (`hooked.py`) over our caches. Some differences between
 models have no name, such as whether rows must run as separate sequences; forwards over two tokens
 detect these.
-
 """
 
 import weakref
@@ -166,7 +165,6 @@ class AdaptedModel:
 
         Then two distant rows differ when they run as separate sequences, as in a batch of mlx-lm.
         Neighbours show how large rounding errors are.
-
         """
         far = min(self.config.max_position_embeddings, _FAR) - 1
         try:

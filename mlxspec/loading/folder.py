@@ -114,7 +114,6 @@ def recommended_sampling(path: Path, say: Say = lambda line: None) -> dict[str, 
     """Return the recommended sampling params of a model by name; {} if none are stated.
 
     Sampling turned off is temperature 0, filters alone are 1, as in Hugging Face.
-
     """
     stated = generation_config(path, say)
     if stated.get("do_sample") is False:

@@ -2,7 +2,6 @@
 
 A GPU computes in the type of the stored weights, float16 for a GGUF file. In some models, the first
 tokens of a text give far larger numbers than it has (65,504); such models compute in bfloat16.
-
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Check from headers, before weights are loaded, whether a model and its cache fit in memory.
 
 On a GPU, a process that uses too much memory ends without a message.
-
 """
 
 from bisect import bisect_right

@@ -1,7 +1,6 @@
 """Typed access to a checkpoint's config.json; a message names the key of a bad value.
 
 In Hugging Face a wrong value becomes a crash deep in the model.
-
 """
 
 import sys
@@ -19,7 +18,6 @@ class Fields:
 
     A missing key without a default and a value of the wrong type or range are refused. The message
     starts with `place`, the file and section, and ends with `advice`.
-
     """
 
     def __init__(self, values: Mapping[str, Any], place: str = "config.json", advice: str = ""):

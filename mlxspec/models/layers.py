@@ -2,7 +2,6 @@
 
 The caller owns the cache, so a layer does not know whether it serves one token, a prompt or a draft
 tree.
-
 """
 
 from collections.abc import Mapping

@@ -114,7 +114,6 @@ class Model(nn.Module):
 
         `capture` has indices among `layers`, or the one after the last for its output. Returns the
         output of the last of these layers, before the norm, and the captured states.
-
         """
         if any(not layers.start <= index <= layers.stop for index in capture):
             raise ValueError(
@@ -143,7 +142,6 @@ class Model(nn.Module):
         The head is larger than a small drafter, so it dominates the cost of a draft. The rows of
         the most frequent tokens cost a fraction (FR-Spec, Zhao et al. 2025,
         https://arxiv.org/abs/2502.14856). Quantised rows stay quantised.
-
         """
         head, num_rows, width = self._head, token_ids.shape[0], self.config.hidden_size
         rows: nn.Module

@@ -4,7 +4,6 @@ Outputs of projections into heads and the MLP are cut, and inputs of those back,
 over all ranks follows (Megatron-LM, Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053). A part
 is whole groups of heads that share a key, so ranks may have different numbers: 3 groups on 2 ranks
 are 2 and 1. Embedding, norms and head are whole on every rank.
-
 """
 
 import math

@@ -2,7 +2,6 @@
 
 Quantised weights stay quantised, or are unpacked if the device multiplies faster that way. All
 floating-point tensors, scales included, get one type, so that nothing is promoted later.
-
 """
 
 from collections import Counter

@@ -3,7 +3,6 @@
 Text that may go on, into a character or a stop string, is held back, so released text never
 changes. A special token has no text, but a stop string may name it: during the search it is a
 placeholder character, which is removed from released text.
-
 """
 
 import codecs

@@ -5,7 +5,6 @@ order of interleaved rotary pairs; the norm weights of Gemma have one added; Phi
 for queries, keys and values, Phi-3 and GLM-4 one for gate and up; all experts of a layer are one.
 
 Names lead to those of mlx-lm's models, which are mostly Hugging Face's.
-
 """
 
 import re

@@ -2,7 +2,6 @@
 
 Files of Llama 3.x hold only the result of their scaled rotary embedding: one factor per frequency.
 The settings follow from its largest factor, and are used only if they reproduce the tensor.
-
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,6 @@
 A file with byte-level BPE ("gpt2") only names the rule that splits text before the merges, so the
 rules of the supported families are written here. A SentencePiece file ("llama") holds pieces and
 scores.
-
 """
 
 from collections.abc import Mapping
@@ -134,7 +133,6 @@ def _sentencepiece(vocabulary: "_Vocabulary", *, space_first: bool) -> Tokenizer
     """Return the tokenizer of pieces, whose scores give the merges of byte-pair encoding.
 
     Bytes without a piece become <0x00> ... <0xFF>. `space_first` adds a space before the text.
-
     """
     ids, unknown = vocabulary.ids, vocabulary.token("unknown_token_id")
     merges = _merges(vocabulary.scores(), ids)

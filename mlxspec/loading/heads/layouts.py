@@ -1,7 +1,6 @@
 """Read trained heads of other projects: their numbers, and their tensors under our names.
 
 Names of tensors determine the layout: configs of heads contain little, and some are wrong.
-
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -215,7 +214,6 @@ def _captured(fields: Fields, extra: Fields, num_layers: int) -> dict[str, Any]:
     At the top level of a config, a number is the layer whose entering states are used (vLLM,
     speculators), inside `eagle_config` the layer whose output is (SGLang, SpecForge). A flat config
     can mean either: only the acceptance on real text can decide.
-
     """
     nested = extra.get(_CAPTURE)
     stated = nested if nested is not None else fields.get(_CAPTURE)

@@ -4,7 +4,6 @@ Such a file is a zip archive whose members are not compressed: `data.pkl`, a pic
 shape and strides of each tensor, and `data/0`, ..., the storages, little-endian numbers. A pickle
 is a program that can import and call anything, so only the instructions and names that tensors need
 are allowed, and every stated size is checked against the file before memory is allocated.
-
 """
 
 import io
