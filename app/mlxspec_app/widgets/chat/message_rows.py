@@ -6,7 +6,6 @@ from textual import events
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
-from textual.message import Message as Notice
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -133,7 +132,7 @@ class EarlierRow(Static):
 
     ALLOW_SELECT = False
 
-    class Requested(Notice):
+    class Requested(Message):
         """The reader requests earlier messages."""
 
     def show(self, num_messages: int) -> None:
