@@ -74,7 +74,7 @@ class MlxspecApp(App[None]):
             self.settings_path = str(user_data.paths.settings)
         keys = usable_keys(self.settings.keys)
         self.keys: Mapping[str, str] = keys.keys  # by the id of their binding
-        self.notices += tuple(keys.troubles)
+        self.notices += keys.troubles
         self.set_keymap(keys.keys)
         self._usual_theme = theme_for(os.environ, self.console.color_system)
         asked = (theme, os.environ.get("TEXTUAL_THEME"), self.settings.theme)
