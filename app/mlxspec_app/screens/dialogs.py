@@ -18,7 +18,8 @@ from mlxspec_app.screens.steady import Dialog
 from mlxspec_app.text.safe_text import safe_line
 from mlxspec_app.widgets.chat.explained import Explained, explained_in
 from mlxspec_app.widgets.chat.key_footer import KeyFooter
-from mlxspec_app.widgets.stats_panel import MUTED, bar_row, heading
+from mlxspec_app.widgets.draft.marks import MUTED
+from mlxspec_app.widgets.stats_panel import bar_row, heading
 
 _CONTEXT_WIDTH = 64
 _FRAME_CELLS = 6
@@ -58,7 +59,7 @@ class FiguresScreen(Dialog[bool]):
 
     def compose(self) -> ComposeResult:
         rows = [
-            Content.assemble((each.name, "$foreground bold"), (f"  {each.meaning}", "$spec-muted"))
+            Content.assemble((each.name, "$foreground bold"), (f"  {each.meaning}", MUTED))
             for each in self._definitions
         ]
         yield Static(Content("\n").join(rows), classes="box")
@@ -107,7 +108,7 @@ class PressKeyScreen(Dialog[str | None]):
             Content.assemble(
                 ("Press the key for: ", "$foreground bold"),
                 (self._meaning, "$foreground"),
-                ("\nEsc cancels", "$spec-muted"),
+                ("\nEsc cancels", MUTED),
             ),
             classes="box",
         )

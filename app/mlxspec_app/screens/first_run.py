@@ -37,7 +37,7 @@ _MUTED = "$spec-muted"
 _NAMES = ("model alone", "with guesses")
 _MARKS = re.compile(r"\((R|TM)\)| (Processor|CPU)\b")  # they fill a narrow row
 _EXPLANATION = Content.assemble(
-    ("A drafter guesses the next words; the model checks several at once. ", "$spec-muted"),
+    ("A drafter guesses the next words; the model checks several at once. ", _MUTED),
     ("Guesses that it agrees with have this colour.", "$spec-guess"),
 )
 _LEAST_CELLS = 50  # for two lanes side by side
@@ -46,7 +46,6 @@ _CARDS = {  # and their titles
     "model": "The model that will answer",
     "race": "The same reply, with guesses and without",
 }
-_MUTED = "$spec-muted"
 _NEWS_PER_S = 5
 _KEY_CELLS = 8
 _KEYS = (  # a binding id or a text to type, and its effect

@@ -206,7 +206,7 @@ def _title(path: str) -> Content:
     return Content.assemble(
         (" mlxspec ", "bold $background on $foreground"),
         (" settings ", "$foreground on $spec-line"),
-        (f"  {safe_line(path)}", "$spec-muted"),
+        (f"  {safe_line(path)}", _MUTED),
     )
 
 

@@ -17,10 +17,9 @@ from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Mark
 from mlxspec_app.text.bars import bar, columns, spark, split_cells
 from mlxspec_app.widgets.chat.explained import Explained
-from mlxspec_app.widgets.draft.marks import MARK_STYLES, SIGNS
+from mlxspec_app.widgets.draft.marks import MARK_STYLES, MUTED, SIGNS
 
 HEADING = "$foreground bold"
-MUTED = "$spec-muted"
 _MOST_POSITIONS = 8
 _KINDS: tuple[Mark, ...] = ("accepted", "corrected", "bonus", "plain")
 _FORCED: Mark = "forced"  # shown only if a grammar forced tokens

@@ -69,10 +69,10 @@ def marked(token: MarkedToken, styles: Mapping[Mark, str] = MARK_STYLES) -> Cont
 def plain_legend() -> list[Content]:
     """Return what the colours mean outside the X-ray, and the key that opens the X-ray."""
     rows = [
-        Content.assemble((name.ljust(NAME_CELLS), style), (meaning, "$spec-muted"))
+        Content.assemble((name.ljust(NAME_CELLS), style), (meaning, MUTED))
         for name, style, meaning in reversed(PLAIN_WORDS)
     ]
-    more = ("F2".ljust(NAME_CELLS), "$foreground"), ("the X-ray: all of it", "$spec-muted")
+    more = ("F2".ljust(NAME_CELLS), "$foreground"), ("the X-ray: all of it", MUTED)
     return [*rows, Content.assemble(*more)]
 
 
@@ -86,5 +86,5 @@ def _row(mark: Mark, meaning: str) -> Content:
     return Content.assemble(
         (f"{SIGNS[mark] or ' '} ", style.split(" ")[0]),
         (mark, style),
-        (" " * (NAME_CELLS - len(mark)) + meaning, "$spec-muted"),
+        (" " * (NAME_CELLS - len(mark)) + meaning, MUTED),
     )
