@@ -58,11 +58,18 @@ def gguf(type_id, block_bytes):
     return write
 
 
+def tied(folder):
+    """A head beside an embedding that is used in its place."""
+    weights = {name: mx.array(array) for name, array in random_weights(tiny_config()).items()}
+    return save_folder(folder, tiny_config(tie_word_embeddings=True), weights)
+
+
 WRITERS = {
     "float32": plain(mx.float32),
     "float16": plain(mx.float16),
     "bfloat16": plain(mx.bfloat16),
     "4-bit": packed,
+    "tied": tied,
     "Q4_0": gguf(Q4_0, 18),
     "Q4_1": gguf(Q4_1, 20),
     "Q5_1": gguf(Q5_1, 24),

@@ -30,7 +30,7 @@ DRAFTERS = {
 
 def rounds(drafter, sampling, seed=3):
     params = GenerationParams(
-        max_tokens=14, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=seed
+        max_tokens=20, num_draft_tokens=5, sampling=SAMPLING[sampling], seed=seed
     )
     engine = make_engine(MODEL, DRAFTERS[drafter]())
     drafted = ()
@@ -51,7 +51,7 @@ def test_p_of_a_token_is_that_of_the_target_after_all_before_it(drafter, samplin
             assert token.target_prob == pytest.approx(exact[token.token], abs=1e-4)
             tokens.append(token.token)
         num_kept += len(getattr(event, "path", ()))
-    assert num_kept > 1
+    assert num_kept > 2
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
