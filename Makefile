@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LINTERS := $(VENV)/linters
-ABOVE_THE_LIBRARY := app campaigns cli house llm_plugin params server text trace
+ASK_NO_DEVICE := app campaigns cli house llm_plugin params server trace
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
 HAS_FAST_BLAS := env -u MLXSPEC_BLAS $(BIN)/python -c \
 	'import sys; from mlxspec.device import backend; sys.exit(backend.facts().is_stock_blas)'
@@ -27,11 +27,11 @@ test: $(INSTALLED) openblas model
 test-slow: $(INSTALLED) openblas model
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slow
 
-# What does as a GPU would, though a CPU may still compute: nearly all that differs on a Mac. No
-# other room than mlxspec/device asks which processor this is, so the app's tests would say nothing.
+# What does as a GPU would, though a CPU may still compute: nearly all that differs on a Mac. The
+# rooms that are left out do not ask which processor this is, so their tests would say nothing new.
 test-gpu-facts: $(INSTALLED) openblas model
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" \
-		--device-facts gpu $(ABOVE_THE_LIBRARY:%=--ignore tests/%)
+		--device-facts gpu $(ASK_NO_DEVICE:%=--ignore tests/%)
 
 # The manual as a page: all keys, commands, flags and settings.
 docs: $(INSTALLED)
