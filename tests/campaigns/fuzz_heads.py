@@ -21,8 +21,6 @@ from tests.loading.test_layouts import variants
 from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
 
-HEAD_SEEDS = 6  # damaged in one place for every one damaged in two
-
 
 def build(source: Path, config: ModelConfig, target: Decoder) -> None:
     """Load a head and build the drafter of every way that it may be meant."""

@@ -16,7 +16,6 @@ from tests.support.tiny import make_cache, tiny_model
 from tests.support.tiny_heads_exit import ExitTruth, exit_drafter, exit_engine, exit_head
 from tests.support.truth import exact_distribution
 
-VOCAB = 24
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 20
 GREEDY = SamplingParams()

@@ -13,7 +13,6 @@ from tests.support.tiny import tiny_model
 from tests.support.tiny_heads_exit import exit_head, exit_hidden
 
 MODEL = tiny_model(num_hidden_layers=3)
-REDUCED = [1, 2, 3, 5, 7, 8, 11, 12, 13, 17, 20, 23]
 
 
 @pytest.mark.parametrize("num_blocks", [1, 3])

@@ -8,7 +8,6 @@ from mlx import nn
 from mlxspec.bench.peers import mlx_lm_model
 from mlxspec.compat import TokenizerWrapper
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.tokenizer import Tokenizer
@@ -19,7 +18,6 @@ TEMPLATE = (
     "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|user|>{% endif %}"
 )
-DRAFTERS = {"none": NoDrafter, "suffix": SuffixDrafter}
 
 
 @dataclass(frozen=True)
