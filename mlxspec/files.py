@@ -1,4 +1,4 @@
-"""Files that others use too: text files of people and programs, and a lock between processes.
+"""Files that others use too: what comes with mlxspec, text files, and a lock between processes.
 
 A text file is UTF-8, with any line endings. A byte order mark is not part of its text, and every
 line ends in a line feed. So a text from a file equals the same text through a pipe.
@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def asset(name: str) -> Path:
+    """Return the path of an asset: inside the package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "assets" / name
+    return inside if inside.exists() else package.parent / "assets" / name
 
 
 class NotTextError(ValueError):

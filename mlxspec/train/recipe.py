@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxspec.errors import MlxspecError
-from mlxspec.files import NotTextError, read_text
+from mlxspec.files import NotTextError, asset, read_text
 from mlxspec.params.checks import real, text, whole, wrong_type
 from mlxspec.params.setting import Range, check_fields, number, setting, whole_number
 
@@ -78,9 +78,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
 def default_recipe(kind: str) -> Recipe:
     """Return the recipe that comes with mlxspec for a kind of drafter."""
-    package = Path(__file__).parents[1]
-    folders = (folder / "assets" / "recipes" for folder in (package, package.parent))
-    return load_recipe(next(filter(Path.is_dir, folders)) / f"{kind}.toml")
+    return load_recipe(asset(f"recipes/{kind}.toml"))
 
 
 def checked_options(recipe: Recipe, types: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The first run: three cards, shown once, while the model is loaded."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -114,7 +113,7 @@ async def test_on_a_small_terminal_the_race_and_its_keys_are_reached_by_scrollin
 
 
 async def test_an_installation_without_the_recordings_says_so(user_data, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "mlxspec", SimpleNamespace(__file__=str(tmp_path / "m" / "a.py")))
+    monkeypatch.setattr(demo, "asset", lambda name: tmp_path / name)
     async with first_run(user_data, size=(140, 45)) as driver:
         await driver.press("enter", "enter")
         assert "code-plain.jsonl is not part of this installation" in driver.shown

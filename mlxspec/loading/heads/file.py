@@ -25,6 +25,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxspec.errors import UnsupportedModelError
+from mlxspec.files import asset
 from mlxspec.loading.records import cache_folder
 from mlxspec.loading.tensor_files import header_of, write_safetensors
 from mlxspec.models import TargetConfig
@@ -136,9 +137,7 @@ def own_folder() -> Path:
 
 def drafter_folders() -> tuple[Path, ...]:
     """Return the folders of trained drafters, the one of this machine first."""
-    package = Path(__file__).parents[2]
-    shipped = [folder / "assets" / "drafters" for folder in (package, package.parent)]
-    return (own_folder(), *(folder for folder in shipped if folder.is_dir()))
+    return own_folder(), asset("drafters")
 
 
 def drafters_for(fingerprint: str, folders: Sequence[Path] | None = None) -> dict[str, DrafterFile]:
