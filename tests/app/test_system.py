@@ -19,7 +19,7 @@ from mlxspec_app.widgets.chat.token_message import TokenMessage
 from tests.support.app_driver import chat, running, texts
 from tests.support.app_live import PATIENCE_S, FakeConversation, FakeModels
 from tests.support.scripted_session import ScriptedSession
-from tests.support.store_files import exchange, open_recorder, path, record
+from tests.support.store_files import exchange, path, record
 
 BRIEF = TurnStarted("system", "Be brief.")
 EXCHANGE = (TurnStarted("user", "Hello"), GenerationFinished(1.0, "stop", "Hi"))
@@ -105,13 +105,6 @@ def test_a_model_that_is_loaded_takes_the_prompt_over(tmp_path):
         time.sleep(0.001)
     assert opened[0].system == "Be brief."
     live.close()
-
-
-@pytest.fixture
-def recorder(tmp_path):
-    recorder = open_recorder(tmp_path / "chats.sqlite3")
-    yield recorder
-    recorder.close()
 
 
 def test_the_prompt_is_kept_with_the_chat_and_in_its_traces(recorder, tmp_path):

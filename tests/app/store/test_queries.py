@@ -6,20 +6,7 @@ from mlxspec.trace.events import GenerationStarted
 from mlxspec_app.conversation.events import ChatCleared, ChatCut, ReplyDiscarded
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Overview, Standing, Version
-from tests.support.store_files import (
-    exchange,
-    open_recorder,
-    record,
-    reply_events,
-    texts_of,
-)
-
-
-@pytest.fixture
-def recorder(tmp_path):
-    recorder = open_recorder(tmp_path / "chats.sqlite3")
-    yield recorder
-    recorder.close()
+from tests.support.store_files import exchange, record, reply_events, texts_of
 
 
 def test_an_empty_store_has_neither_chats_nor_a_standing(recorder):

@@ -35,13 +35,6 @@ from tests.support.store_files import (
 )
 
 
-@pytest.fixture
-def recorder(tmp_path):
-    recorder = open_recorder(tmp_path / "chats.sqlite3")
-    yield recorder
-    recorder.close()
-
-
 def opened(recorder, leaf, system=None):
     """The event of a chat that is opened, with `leaf` for its last message."""
     return ChatOpened((), system, leaf.chat, leaf.id)

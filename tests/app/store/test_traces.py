@@ -1,7 +1,5 @@
 """The traces of replies beside the store."""
 
-import pytest
-
 from mlxspec.trace.events import CostMeasured, TurnStarted
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import ChatCleared, ReplyDiscarded
@@ -13,13 +11,6 @@ from tests.support.store_files import (
     reply_events,
     texts_of,
 )
-
-
-@pytest.fixture
-def recorder(tmp_path):
-    recorder = open_recorder(tmp_path / "chats.sqlite3")
-    yield recorder
-    recorder.close()
 
 
 def test_every_reply_has_a_trace_that_can_be_replayed(recorder, tmp_path):

@@ -1,0 +1,13 @@
+"""What the tests of the app share."""
+
+import pytest
+
+from tests.support.store_files import open_recorder
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    """A recorder on a new store."""
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
+    yield recorder
+    recorder.close()
