@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
@@ -15,7 +15,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
 from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
-from tests.support.tiny_heads_exit import exit_head
+from tests.support.tiny_heads_exit import exit_head, random_exit
 from tests.support.truth import Target
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
@@ -28,11 +28,6 @@ def twin():
     model = source("llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, head_dim=32)
     model.load_weights(mlx.utils.tree_flatten(PORT.parameters()))
     return AdaptedModel(model)
-
-
-def random_exit(model):
-    sizes = {"hidden_size": model.config.hidden_size, "intermediate_size": 48}
-    return ExitHead({"layer": 1, **sizes})
 
 
 def reply(target, head):

@@ -13,7 +13,7 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.device.packed import Quantization
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.eagle.drafter import EagleDrafter
-from mlxspec.drafters.early_exit import EarlyExitDrafter, ExitHead
+from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafters.pool import PoolDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
@@ -25,7 +25,7 @@ from tests.support.limited_targets import LimitedModel
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, make_engine, tiny_model
 from tests.support.tiny_adapted import adapted, source
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
-from tests.support.tiny_heads_exit import exit_drafter
+from tests.support.tiny_heads_exit import exit_drafter, random_exit
 from tests.support.tiny_heads_medusa import medusa_drafter
 from tests.support.truth import Computed, Target
 
@@ -102,11 +102,9 @@ def test_sampled_replies_are_those_of_each_alone(drafter, kind):
     assert max(length for _, length in found) > 1
 
 
-def random_exit(target):
-    """An early exit for a model whose layers have no form that is known here."""
-    sizes = {"hidden_size": target.model.config.hidden_size, "intermediate_size": 48}
+def random_exit_drafter(target):
     mx.random.seed(3)
-    return EarlyExitDrafter(ExitHead({"layer": 1, **sizes}), target, threshold=0.01)
+    return EarlyExitDrafter(random_exit(target.model), target, threshold=0.01)
 
 
 def random_trees(target):
@@ -125,7 +123,7 @@ ADAPTED = {
     ),
     "lfm2, random trees over a ring that wraps": ("lfm2", random_trees, RING),
     "qwen3, medusa over a ring that wraps": ("qwen3", medusa_drafter, RING),
-    "qwen3, an exit over 8-bit rows": ("qwen3", random_exit, INT8),
+    "qwen3, an exit over 8-bit rows": ("qwen3", random_exit_drafter, INT8),
 }
 
 

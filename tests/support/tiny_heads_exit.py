@@ -36,6 +36,12 @@ def exit_head(model, *, layer=1, num_blocks=1, target_ids=None, noise=0.03, seed
     return head
 
 
+def random_exit(model) -> ExitHead:
+    """An exit for a model whose layers have no form that is known here."""
+    sizes = {"hidden_size": model.config.hidden_size, "intermediate_size": 48}
+    return ExitHead({"layer": 1, **sizes})
+
+
 def typical_size(model, layer) -> float:
     """Root mean square of the states entering a layer; as a weight it cancels a norm."""
     decoder = Decoder(model)
