@@ -31,6 +31,10 @@ _TOO_LARGE = 2**63
 _TYPES = (*_EVENT_TYPES.values(), *_ROW_TYPES.values())
 _NAMES = {cls: tuple(field.name for field in fields(cls)) for cls in _TYPES}
 _HINTS = {cls: get_type_hints(cls) for cls in _TYPES}
+_LISTS = {
+    cls: {name for name, hint in hints.items() if get_origin(hint) is tuple}
+    for cls, hints in _HINTS.items()
+}
 
 
 def event_to_json(event: Event) -> str:
@@ -96,10 +100,10 @@ def _check_tree(nodes: Sequence[DraftNode]) -> None:
 
 def _build(cls: type[Any], values: Mapping[str, Any]) -> Any:
     # Fields of later versions are ignored, so that this version can read their traces.
+    hints, lists = _HINTS[cls], _LISTS[cls]
     known = {name: value for name, value in values.items() if name in _NAMES[cls]}
     for name, value in known.items():
-        row_type, hint = _ROW_TYPES.get(name), _HINTS[cls][name]
-        is_list = get_origin(hint) is tuple
+        row_type, hint, is_list = _ROW_TYPES.get(name), hints[name], name in lists
         if is_list and isinstance(value, list):
             known[name] = tuple(_build_row(row_type, row) if row_type else row for row in value)
         if isinstance(value, list) != is_list or not (row_type or _test_of(hint)(known[name])):
