@@ -124,7 +124,7 @@ def context_costs(
     costs = []
     for length in lengths:
         fits = length + max(widths) <= model.config.max_position_embeddings
-        cache = make_cache(model.config, max_kv_size=None if fits else ring)
+        cache = make_cache(model.config, Options(max_kv_size=None if fits else ring))
         decoder = Decoder(model, filled(cache, model, length))
         curve = cost_curve(verify_forward(decoder), widths, repeats=7)
         costs.append(ContextCost(length, cache.describe(), cache.nbytes, curve.ms))

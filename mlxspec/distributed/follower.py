@@ -77,13 +77,7 @@ class Follower:
 
 
 def _decoder(loaded: LoadedModel, options: Options) -> Decoder:
-    cache = make_cache(
-        loaded.config,
-        max_kv_size=options.max_kv_size,
-        keep=options.keep,
-        kv_bits=options.kv_bits,
-    )
-    return Decoder(loaded.model, cache)
+    return Decoder(loaded.model, make_cache(loaded.config, options))
 
 
 def follow(

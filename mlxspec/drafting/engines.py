@@ -130,8 +130,7 @@ def make_drafter_context(
 
     A `budget` of None is one that measures what pays here.
     """
-    size, keep = options.max_kv_size, options.keep
-    cache = make_cache(loaded.config, max_kv_size=size, keep=keep, kv_bits=options.kv_bits)
+    cache = make_cache(loaded.config, options)
     engine = Engine(
         loaded.make_decoder(loaded.model, cache),
         NoDrafter(),

@@ -8,7 +8,7 @@ a, b, ...                     one pool of all of these
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from os.path import expanduser
@@ -157,8 +157,7 @@ def _draft_with(small: LoadedModel, context: DrafterContext) -> Drafter:
             f"({small.tokenizer.vocab_size} and {target.tokenizer.vocab_size} tokens). Choose a "
             "draft model of the same family, or the drafter 'pool', which needs none"
         )
-    cache = make_cache(small.config, max_kv_size=options.max_kv_size, keep=options.keep)
-    decoder = Decoder(small.model, cache)
+    decoder = Decoder(small.model, make_cache(small.config, replace(options, kv_bits=None)))
     return DraftModelDrafter(decoder, context.target.vocab_size, options.lookahead)
 
 

@@ -26,7 +26,7 @@ from mlxspec.kv.slots import Slots, runs
 from mlxspec.kv.states import Snapshot, States
 from mlxspec.kv.storage import RowStore
 from mlxspec.kv.windows import USUAL_EVICTION, Eviction, Mask, Windows, can_go_back
-from mlxspec.params import DEFAULT_KEEP
+from mlxspec.params import Options
 
 _NUM_MARKS = 8  # ends of texts to which a chat can go back; a state takes megabytes
 
@@ -311,13 +311,8 @@ def cache_words(max_size: int | None = None, keep: int = 0, bits: int | None = N
     return kind if bits is None else f"{kind}, {bits}-bit"
 
 
-def make_cache(
-    config: CachedModel,
-    *,
-    max_kv_size: int | None = None,
-    keep: int = DEFAULT_KEEP,
-    kv_bits: int | None = None,
-) -> Cache:
-    """Return an empty cache that fits a model; see `mlxspec.load` for the arguments."""
-    packing = None if kv_bits is None else Quantization.for_head_dim(kv_bits, config.head_dim)
-    return Cache.for_model(config, max_size=max_kv_size, keep=keep, quantization=packing)
+def make_cache(config: CachedModel, options: Options) -> Cache:
+    """Return an empty cache that fits a model, of the kind that the options name."""
+    bits, size = options.kv_bits, options.max_kv_size
+    packing = None if bits is None else Quantization.for_head_dim(bits, config.head_dim)
+    return Cache.for_model(config, max_size=size, keep=options.keep, quantization=packing)

@@ -64,11 +64,11 @@ def engine(drafter: str, kind: str) -> Engine:
     if drafter == "model":
         # The target drafts for itself: every draft is right but for its rounding.
         cache_options = {k: v for k, v in CACHES[kind].items() if k != "kv_bits"}
-        own = Decoder(target.model, make_cache(target.config, **cache_options))
+        own = Decoder(target.model, make_cache(target.config, Options(**cache_options)))
         made = DraftModelDrafter(own, target.config.vocab_size)
     else:
         made = HOST_DRAFTERS[drafter]()
-    decoder = Decoder(target.model, make_cache(target.config, **CACHES[kind]))
+    decoder = Decoder(target.model, make_cache(target.config, Options(**CACHES[kind])))
     return Engine(decoder, made, target.tokenizer)
 
 
@@ -128,7 +128,7 @@ def test_a_rotating_cache_survives_drafts_where_mlx_lm_does_not():
     ring = {"max_kv_size": 20, "keep": 4}
 
     def run(drafter):
-        decoder = Decoder(target.model, make_cache(target.config, **ring))
+        decoder = Decoder(target.model, make_cache(target.config, Options(**ring)))
         return greedy(Engine(decoder, drafter, target.tokenizer), prompt, count)
 
     expected = run(HOST_DRAFTERS["none"]())
