@@ -22,7 +22,6 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.adapted.config import Admission
 from mlxspec.adapted.model import AdaptedModel, relative_error
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device.backend import values
 from mlxspec.device.packed import GROUP_SIZES, Quantization
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import Progress
@@ -115,7 +114,7 @@ class _Exam:
         """Return whether trees after two texts in one forward have the logits of each alone."""
         decoders = [self._decoder() for _ in range(2)]
         trees = [self._draft(order, _TREE) for order in (range(_NODES), _depth_first(_TREE))]
-        shapes: list[list[int]] = [values(tree.parents) for tree in trees]
+        shapes = [tree.lists()[1] for tree in trees]
         try:
             cache = BatchCache(decoders[0].cache, len(decoders))
             for sequence, decoder in enumerate(decoders):
@@ -188,8 +187,7 @@ class _Exam:
 
     def _error(self, decoder: Decoder, tree: DraftTree) -> float:
         before = decoder.history[len(self._prompt) :]
-        tokens: list[int] = values(tree.tokens)
-        parents: list[int] = values(tree.parents)
+        tokens, parents = tree.lists()
         got = decoder.tree_logits(tree)
         worst = 0.0
         for node in range(tree.n_nodes):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
-from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.batch import BatchCache
 from mlxspec.kv.cache import Cache
@@ -69,9 +68,9 @@ class BatchDecoder:
         tokens, parents = [], []
         for tree in trees:  # padded on the host: these arrays are evaluated, so nothing waits here
             missing = rows - tree.n_nodes
-            own = values(tree.tokens)
-            tokens.append([*own, *own[:1] * missing])
-            parents.append([*values(tree.parents), *[0] * missing])
+            own_tokens, own_parents = tree.lists()
+            tokens.append([*own_tokens, *own_tokens[:1] * missing])
+            parents.append([*own_parents, *[0] * missing])
         self.cache.states.expect_rows(parents)
         positions, masks = batch_layout(self.cache.offsets, parents, self._windows)
         capture = sorted({layer for readers in self._readers for layer in readers.capture})

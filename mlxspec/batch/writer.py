@@ -12,7 +12,6 @@ from mlxspec.batch.decoder import BatchDecoder
 from mlxspec.batch.width import WidthChoice
 from mlxspec.budget import CostCurve
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.device.backend import values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 from mlxspec.kv.prefixes import Planes
@@ -112,8 +111,7 @@ class BatchWriter:
         """Return a draft of at most `most` nodes, without the root."""
         root, guard = reply.continuation.root, reply.guard
         draft = guard.propose(root, guard.num_certain(most) if guard.is_plain else most)
-        tree = draft.tree
-        guard.check_nodes(draft, values(tree.tokens), values(tree.parents), root)
+        guard.check_nodes(draft, *draft.tree.lists(), root)
         return draft
 
     def verify(self, drafts: list[Draft]) -> list[PendingRound | None]:

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from mlxspec.device.backend import values
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
 
@@ -46,7 +45,7 @@ class PathRates:
         `grown` is a draft with path probabilities, before it was cut; `round` verified its first
         nodes.
         """
-        tokens, parents = values(grown.tree.tokens), values(grown.tree.parents)
+        tokens, parents = grown.tree.lists()
         emitted, num_verified = [*round.accepted, round.bonus_token], len(round.tokens)
         depths: list[int | None] = [0]  # None if not on the emitted text
         nodes = zip(tokens[1:], parents[1:], grown.path_probs or (), strict=True)

@@ -11,7 +11,6 @@ import mlx.core as mx
 
 from mlxspec.decoder.forwards import Forwards
 from mlxspec.decoder.hidden import HiddenStateReader, HiddenStates, Readers
-from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree, check_branch
 from mlxspec.kv.cache import Cache
 from mlxspec.models import (
@@ -209,8 +208,8 @@ class Decoder:
         if not isinstance(staged, tuple):
             raise ValueError(f"no tree is staged, so the path {list(path)} cannot be committed")
         tree, states = staged
-        check_branch(path, values(tree.parents))
-        tokens: list[int] = values(tree.tokens)
+        tokens, parents = tree.lists()
+        check_branch(path, parents)
         self._commit_rows(path, [tokens[i] for i in path], states)
 
     def tree_logits(self, tree: DraftTree) -> mx.array:

@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 import mlx.core as mx
 
 from mlxspec.decoder.hidden import HiddenStates
-from mlxspec.device.backend import values
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import Masks, chain_masks, last_row_masks, tree_masks
@@ -74,7 +73,7 @@ class Forwards:
         else:
             self.drop()
             if len(self.cache.states):  # only recurrent states need the parents on the host
-                self.cache.states.expect_rows([values(tree.parents)])
+                self.cache.states.expect_rows([tree.lists()[1]])
             states = self._whole(tree)
         self.staged = (tree, states)
         return states
@@ -169,8 +168,7 @@ class Forwards:
         """Return whether a tree starts with the chain that the lower layers have computed."""
         if lower.capture != self.capture:
             return False
-        tokens: list[int] = values(tree.tokens)
-        parents: list[int] = values(tree.parents)
+        tokens, parents = tree.lists()
         num_done = len(lower.tokens)
         chain = list(range(-1, num_done - 1))
         return tokens[:num_done] == list(lower.tokens) and parents[:num_done] == chain

@@ -149,10 +149,10 @@ class ShardedDecoder(Decoder):
         self._together("rollback_to", length)
 
     def forward_tree(self, tree: DraftTree) -> mx.array:
-        return self._together("forward_tree", values(tree.tokens), values(tree.parents))
+        return self._together("forward_tree", *tree.lists())
 
     def tree_logits(self, tree: DraftTree) -> mx.array:
-        return self._together("tree_logits", values(tree.tokens), values(tree.parents))
+        return self._together("tree_logits", *tree.lists())
 
     def extend_lower(self, token: int, layer: int) -> mx.array:
         return self._together("extend_lower", token, layer)

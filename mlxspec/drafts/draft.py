@@ -83,8 +83,8 @@ class Draft:
         assert self.sampled_from is None, "a drawn node must not be dropped for its probability"
         if count >= self.tree.n_nodes - 1:
             return self
-        end = count + 1
-        tree = DraftTree.from_lists(values(self.tree.tokens)[:end], values(self.tree.parents)[:end])
+        tokens, parents = self.tree.lists()
+        tree = DraftTree.from_lists(tokens[: count + 1], parents[: count + 1])
         probs = None if self.node_probs is None else mx.array(values(self.node_probs)[:count])
         return replace(
             self,
@@ -129,7 +129,7 @@ class Draft:
         drawn from the rows of q on its path. A guess stays a guess.
         """
         drawn = self._drawn_parents
-        parents: Sequence[int] = values(self.tree.parents) if drawn is None else drawn
+        parents: Sequence[int] = self.tree.lists()[1] if drawn is None else drawn
         path = [0]
         for node, parent in enumerate(parents):
             if parent == path[-1] and node > parent:

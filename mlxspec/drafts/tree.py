@@ -20,6 +20,8 @@ from functools import cached_property
 
 import mlx.core as mx
 
+from mlxspec.device.backend import values
+
 
 @dataclass(frozen=True)
 class DraftTree:
@@ -85,6 +87,10 @@ class DraftTree:
             mx.minimum(self.parents, self.n_nodes - 1),
             self.max_depth,
         )
+
+    def lists(self) -> tuple[list[int], list[int]]:
+        """Return the tokens and the parents on the host; waits for them if they are lazy."""
+        return values(self.tokens), values(self.parents)
 
     @property
     def n_nodes(self) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from mlxspec.device.backend import values
 from mlxspec.drafters.base import Drafter, as_drafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafts.draft import Draft
@@ -76,7 +75,7 @@ class Guard:
         if draft.sampled_from is not None and draft.branching is None:
             return draft
         # No later check would see a fault of the nodes that are cut off.
-        self.check_nodes(draft, values(draft.tree.tokens), values(draft.tree.parents), root)
+        self.check_nodes(draft, *draft.tree.lists(), root)
         return draft.first_path()
 
     def check_nodes(

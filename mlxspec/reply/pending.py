@@ -160,22 +160,18 @@ class HostRound(PendingRound):
         return [*chain(*nodes), *logits, *given]
 
     def _verified(self) -> Round:
-        distributions, proposed = self.distributions, self.draft.tree
+        distributions = self.distributions
         walked = walk(
-            values(self.tree.tokens),
-            values(self.tree.parents),
+            *self.tree.lists(),
             on_host(distributions.adjusted),
             distributions.sampling,
             None if self.noise is None else on_host(self.noise),
         )
         k = self.num_top_tokens
         top_ids, top_probs = top_tokens(on_host(distributions.logits), k) if k else ((), ())
+        tokens, parents = self.draft.tree.lists()
         return replace(
-            walked,
-            tokens=values(proposed.tokens),
-            parents=values(proposed.parents),
-            top_tokens=top_ids,
-            top_probs=top_probs,
+            walked, tokens=tokens, parents=parents, top_tokens=top_ids, top_probs=top_probs
         )
 
 
@@ -199,8 +195,7 @@ class CertainRound(PendingRound):
         return self.read()
 
     def _verified(self) -> Round:
-        tree = self.draft.tree
-        tokens, parents = values(tree.tokens), values(tree.parents)
+        tokens, parents = self.draft.tree.lists()
         return Round(
             tokens=tokens,
             parents=parents,

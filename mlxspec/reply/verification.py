@@ -11,7 +11,7 @@ from functools import partial
 import mlx.core as mx
 
 from mlxspec.device import backend
-from mlxspec.device.backend import sync, values
+from mlxspec.device.backend import sync
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.grammar.constraint import Constraint, masked
@@ -99,4 +99,4 @@ def _masked(constraint: Constraint, logits: mx.array, tree: DraftTree) -> mx.arr
     if tree.n_nodes > 1:  # without draft nodes there is no lazy tree to compute
         sync(tree.tokens, tree.parents)
     mx.async_eval(logits)
-    return masked(constraint, logits, values(tree.tokens), values(tree.parents))
+    return masked(constraint, logits, *tree.lists())

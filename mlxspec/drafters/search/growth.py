@@ -117,7 +117,7 @@ def read_draft(name: str, draft: Draft) -> StateCursor:
     """Copy a draft to the host and return the cursor at its root."""
     tree, stated = draft.tree, draft.node_probs
     backend.sync(tree.tokens, tree.parents, *([] if stated is None else [stated]))
-    tokens, parents = backend.values(tree.tokens), backend.values(tree.parents)
+    tokens, parents = tree.lists()
     probs = [_UNSTATED_PROB] * len(tokens[1:]) if stated is None else backend.values(stated)
     copied = _Copied(name, [{} for _ in tokens], [{} for _ in tokens])
     edges = zip(parents[1:], tokens[1:], probs, strict=True)
