@@ -12,7 +12,7 @@ from typing import Any
 
 from mlxspec.chat.prompts import ChatPrompts
 from mlxspec.errors import MlxspecError
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec_server.body import Refusal
 from mlxspec_server.shelf import Loaded

@@ -16,7 +16,7 @@ from mlxspec.errors import GrammarError, MlxspecError
 from mlxspec.params import GenerationParams
 from mlxspec.reply.job import Job
 from mlxspec.text.reasoning import ChannelTracker
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import Event, GenerationFailed, GenerationFinished
 from mlxspec_server.asking import Ask
 from mlxspec_server.body import Refusal

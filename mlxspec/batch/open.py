@@ -31,7 +31,7 @@ from mlxspec.reply.job import Job
 from mlxspec.reply.reply import Reply
 from mlxspec.reply.round import write_round
 from mlxspec.reply.writer import ReplyWriter, Workspace
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import Event
 

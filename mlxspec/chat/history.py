@@ -19,7 +19,7 @@ from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, checks
 from mlxspec.text.chat_template import Message, Tools
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 

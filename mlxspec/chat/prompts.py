@@ -15,7 +15,7 @@ from typing import Any
 from mlxspec.errors import UnsupportedOperationError, warn
 from mlxspec.params import checks
 from mlxspec.text.chat_template import Message, TemplateStoppedError, Tools
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.reply_text import ReplyText
 
 _APART = "\n\n"

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mlxspec.text.chat_template import refuse_powers, stopped_in_time
 from mlxspec.text.stream import TextStream
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 
 class TokenizerWrapper(tokenizer_utils.TokenizerWrapper):

@@ -28,7 +28,7 @@ from mlxspec.loading.room import counted_tokens
 from mlxspec.models import drafts_in_words
 from mlxspec.models.weights import words_of_loaded
 from mlxspec.params import DEFAULT_MODEL, Options
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _MEANINGS = {
     "auto": "measures what is fastest here",

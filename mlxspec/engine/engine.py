@@ -39,7 +39,7 @@ from mlxspec.reply.job import Job, job_of, jobs_of
 from mlxspec.reply.reply import BatchReply, Reply
 from mlxspec.reply.writer import Workspace
 from mlxspec.text.prompt import check_prompt
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, Event, GenerationStarted, text_of
 
 _MOST_TEXTS = 64  # contexts of stored prefixes: a gigabyte of a tiny model holds millions of tokens

@@ -17,7 +17,7 @@ from mlxspec.errors import UnsupportedOperationError
 from mlxspec.grammar.constraint import first_line, mask_of
 from mlxspec.grammar.finite import endless_place
 from mlxspec.params.grammar import Grammar, parts_of
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _MAX_COMPILED = 8  # stored, so that many replies with one grammar compile it once
 _MOST_FORCED = 256  # tokens at the start of a text, each with a mask

@@ -7,7 +7,7 @@ from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.loading.heads.load import load_head
 from mlxspec.loading.load import LoadedModel, adapted, load_model, wrapped_tokenizer
 from mlxspec.loading.room import Room
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 __all__ = [
     "UNCHANGED",

@@ -20,7 +20,7 @@ from mlxspec.loading.ports import is_runnable, read_quantization
 from mlxspec.loading.tensor_files import read_safetensors
 from mlxspec.models.weights import Quantization
 from mlxspec.params.table import SAMPLING
-from mlxspec.tokenizer import MAX_TOKENS
+from mlxspec.text.tokenizer import MAX_TOKENS
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

@@ -41,7 +41,7 @@ from mlxspec.models import Model, ModelConfig, TargetConfig, TargetModel, build_
 from mlxspec.models.config import FAMILIES
 from mlxspec.models.weights import load_weights, words_of_loaded
 from mlxspec.params.load import Port
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _DRAFT_MODEL = "draft-model"
 

@@ -30,7 +30,7 @@ from mlxspec.loading import admissions
 from mlxspec.loading.folder import ALONE, Checkpoint, Sharing, read_config, weight_files
 from mlxspec.loading.ports import why_not_ours
 from mlxspec.models.weights import quantize, stored_type
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _EVERY_S = 2.0  # between two lines about the progress of an examination
 

@@ -13,7 +13,7 @@ from mlxspec.kv.cache import Cache
 from mlxspec.kv.masks import chain_masks
 from mlxspec.models import Model, ModelConfig
 from mlxspec.models.weights import embedding_dtype
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _OVERFLOWS = ("qwen2",)  # families with models that are known to overflow
 _SAFE = 2.0**14  # a quarter of the largest float16: other texts can reach more than the probe

@@ -34,7 +34,7 @@ from mlxspec.loading.ports import is_ours, read_quantization, stated_config
 from mlxspec.loading.tensor_files import StoredTensors, stored_tensors
 from mlxspec.models import ModelConfig, TargetConfig
 from mlxspec.models.weights import Quantization
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

@@ -19,7 +19,7 @@ from mlxspec.reply.pending import PendingRound
 from mlxspec.reply.verification import Verification
 from mlxspec.text.reasoning import ChannelTracker
 from mlxspec.text.stream import TextStream
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import EmittedToken, FinishReason, TokenKind
 from mlxspec.trace.stats import FORCED
 from mlxspec.verify.distribution import NodeDistributions

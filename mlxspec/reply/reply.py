@@ -23,7 +23,7 @@ from mlxspec.reply.continuation import Continuation, StopWhen, never
 from mlxspec.reply.drafter_guard import Guard
 from mlxspec.reply.events import round_events
 from mlxspec.reply.job import Job
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import (
     DrafterFailed,
     Event,

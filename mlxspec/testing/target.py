@@ -12,7 +12,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.engine.engine import Engine
 from mlxspec.kv.cache import Cache
 from mlxspec.models import Model, ModelConfig, build_model
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 _RING_ROWS, _NUM_SINKS = 12, 2  # of a rotating cache: rows, and attention sinks
 

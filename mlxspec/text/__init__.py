@@ -1,1 +1,1 @@
-"""What stands around tokens: chat template, checks of a prompt, streamed text, reasoning marks."""
+"""Between text and tokens: the tokenizer, the chat template, streamed text, reasoning marks."""

@@ -13,7 +13,7 @@ from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.errors import ContextLengthError, VocabularyMismatchError
 from mlxspec.params import SamplingParams
 from mlxspec.testing import OracleDrafter
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.adversaries import RandomTrees, UniformChain
 from tests.support.pairwise import each_value

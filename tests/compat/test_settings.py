@@ -16,7 +16,7 @@ from mlxspec.compat.options import StepOptions
 from mlxspec.engine.engine import Engine
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import SamplingParams
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import TEXTS, byte_level, sentencepiece
 from tests.support.model_folders import save_folder, save_gguf
 from tests.support.peers import make_pair

@@ -262,7 +262,7 @@ def test_a_prediction_that_is_no_text_is_refused():
 
 
 def test_a_prediction_that_is_not_utf8_is_refused_before_the_reply():
-    from mlxspec.tokenizer import Tokenizer
+    from mlxspec.text.tokenizer import Tokenizer
 
     class Strict:
         encode = Tokenizer.encode

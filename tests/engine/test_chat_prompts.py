@@ -9,7 +9,7 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.text import chat_template
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.reasoning import DROPPING, MODEL, VOCAB, chat, reasoning_tokenizer, saying

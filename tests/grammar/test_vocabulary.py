@@ -6,7 +6,7 @@ from tokenizers import AddedToken, decoders
 
 from mlxspec.grammar.compiled import Grammars
 from mlxspec.params import Grammar
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level, sentencepiece
 
 

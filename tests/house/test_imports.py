@@ -22,7 +22,6 @@ FLOORS = {
         {"errors", "params"},
         {"trace", "device"},
         {"text", "kv"},
-        {"tokenizer"},
         {"drafts", "models", "grammar"},
         {"verify", "decoder"},
         {"adapted", "budget"},

@@ -7,7 +7,7 @@ import pytest
 
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.gguf.tokenizer import eos_token_ids, tokenizer_from_gguf
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.support.gguf_files import TOKENIZER
 
 FILE = Path("some.gguf")

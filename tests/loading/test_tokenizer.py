@@ -12,7 +12,7 @@ from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from mlxspec.errors import UnsupportedModelError, UnsupportedOperationError
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the cat was fat.",
@@ -349,6 +349,6 @@ def test_a_template_that_writes_half_a_character_is_refused():
 
 
 def test_a_token_of_an_absurd_number_is_refused_before_a_list_is_made_for_it(monkeypatch):
-    monkeypatch.setattr("mlxspec.tokenizer.MAX_TOKENS", 100)
+    monkeypatch.setattr("mlxspec.text.tokenizer.MAX_TOKENS", 100)
     with pytest.raises(UnsupportedModelError, match=r"a token with id \d+; at most 100"):
         Tokenizer(byte_level())

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mlxspec.grammar.compiled import Grammars
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.support.served import MESSAGES, serving, true_text
 
 PATH = "/v1/chat/completions"

@@ -10,7 +10,7 @@ from mlxspec.compat import TokenizerWrapper
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.engine.engine import Engine
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.loading.test_tokenizer import byte_level
 from tests.support.tiny import make_cache, tiny_model
 

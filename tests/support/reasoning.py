@@ -6,7 +6,7 @@ from tokenizers import AddedToken
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.params import GenerationParams
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.toy_chat import byte_tokenizer
 

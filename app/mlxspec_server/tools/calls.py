@@ -12,7 +12,7 @@ from mlx_lm import tokenizer_utils
 
 from mlxspec.params import Grammar
 from mlxspec.params.grammar import escaped
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec_server.body import Refusal
 from mlxspec_server.tools.choice import Tool, ToolChoice
 from mlxspec_server.tools.form import CallForm, Pairs, form_of

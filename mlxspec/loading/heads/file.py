@@ -29,7 +29,7 @@ from mlxspec.files import asset
 from mlxspec.loading.records import cache_folder
 from mlxspec.loading.tensor_files import header_of, write_safetensors
 from mlxspec.models import TargetConfig
-from mlxspec.tokenizer import Tokenizer
+from mlxspec.text.tokenizer import Tokenizer
 
 FORMAT = "mlxspec-drafter"
 HEADS = ("medusa", "eagle", "eagle3", "exit")
