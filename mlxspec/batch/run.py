@@ -19,46 +19,32 @@ def replies_in_order(
 ) -> Iterator[BatchReply]:
     """Yield the replies in the order of the jobs, each as soon as it and those before are over.
 
-    The functions are those of `replies_as_they_end`.
+    A prompt is read at once and whole. The functions get the index of a prompt: `should_stop` once
+    per round and once per chunk of the prompt, `stop_when` with each token of the reply.
     """
     waiting, over = deque(jobs), dict[int, BatchReply]()
-    ended = replies_as_they_end(
-        batch, lambda: waiting.popleft() if waiting else None, should_stop, stop_when
-    )
     for job in jobs:
         while job.index not in over:
-            reply = next(ended)
-            over[reply.index] = reply
-        yield over.pop(job.index)
+            with device_turn():
+                while batch.has_room and waiting:
+                    _read(batch, waiting.popleft(), should_stop, stop_when)
+                for reply in batch.running:
+                    _ask(reply, should_stop)
+                ended = {reply for reply, _ in batch.step() if reply.has_ended}
+            over |= {reply.job.index: reply.finished() for reply in ended}
+        yield over.pop(job.index)  # outside the turn: the caller may use the device meanwhile
 
 
-def replies_as_they_end(
+def _read(
     batch: OpenBatch,
-    next_job: Callable[[], Job | None],
+    job: Job,
     should_stop: Callable[[int], bool],
     stop_when: Callable[[int, EmittedToken], bool],
-) -> Iterator[BatchReply]:
-    """Yield every reply as it ends; jobs may depend on earlier replies.
-
-    `next_job` is called for each free slot, after the caller has the reply that left it; it returns
-    None if no job waits now. The prompt is read at once and whole. The other functions get the
-    index of a prompt: `should_stop` once per round and once per chunk of the prompt, `stop_when`
-    with each token of the reply.
-    """
-    while True:
-        with device_turn():
-            while batch.has_room and (job := next_job()):
-                reply = batch.add(job, partial(stop_when, job.index))
-                while batch.waiting:
-                    _ask(reply, should_stop)
-                    batch.read()
-            if not batch.present:
-                return
-            for reply in batch.running:
-                _ask(reply, should_stop)
-            ended = [reply for reply, _ in batch.step() if reply.has_ended]
-        # Outside the turn: the caller may use the device in the meantime.
-        yield from [reply.finished() for reply in dict.fromkeys(ended)]
+) -> None:
+    reply = batch.add(job, partial(stop_when, job.index))
+    while batch.waiting:
+        _ask(reply, should_stop)
+        batch.read()
 
 
 def _ask(reply: Reply, should_stop: Callable[[int], bool]) -> None:

@@ -12,18 +12,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from mlxspec.batch.open import BatchSettings, OpenBatch
-from mlxspec.batch.run import replies_as_they_end
-from mlxspec.budget import FixedBudget
+from mlxspec.batch.open import OpenBatch
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.none import NoDrafter
+from mlxspec.engine.engine import Engine
 from mlxspec.errors import MlxspecError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH
 from mlxspec.loading import LoadedModel
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec.reply.job import Job
-from mlxspec.reply.writer import Workspace
+from mlxspec.reply.reply import Reply
 from mlxspec.trace.events import EmittedToken
 from mlxspec.train.data import corpus
 from mlxspec.train.data.corpus import Conversation, DataSettings
@@ -180,45 +178,39 @@ def run_tasks(
     https://www.usenix.org/conference/osdi22/presentation/yu).
     """
     target = Decoder(loaded.model, Cache.for_model(loaded.config))
-    workspace = Workspace(target, NoDrafter(), FixedBudget())
-    batch = OpenBatch(workspace, loaded.tokenizer, BatchSettings(batch_size))
-    new, begun = iter(enumerate(tasks)), dict[int, Task[T]]()
-    requests, written = dict[int, Request](), dict[int, list[int]]()
-    waiting, results = deque[Job](), deque[tuple[int, T]]()
+    batch = Engine(target, NoDrafter(), loaded.tokenizer).open_batch(batch_size=batch_size)
+    new, begun = iter(enumerate(tasks)), dict[Reply, tuple[int, Task[T]]]()
+    results = deque[tuple[int, T]]()
 
-    def advance(index: int, reply: list[int] | None) -> None:
-        task = begun[index]
+    def advance(index: int, task: Task[T], answer: list[int] | None = None) -> None:
         try:
-            requests[index] = next(task) if reply is None else task.send(reply)
+            asked = next(task) if answer is None else task.send(answer)
         except StopIteration as stop:
-            del begun[index]
             results.append((index, stop.value))
         else:
-            written[index] = []
-            waiting.append(_job(index, requests[index]))
+            begun[_join(batch, asked)] = index, task
 
-    def next_job() -> Job | None:
-        while not waiting:
-            index, task = next(new, (0, None))
-            if task is None:
-                return None
-            begun[index] = task
-            advance(index, None)
-        return waiting.popleft()
-
-    def is_last(index: int, token: EmittedToken) -> bool:
-        written[index].append(token.token)
-        return requests[index].is_over(written[index])
-
-    for reply in replies_as_they_end(batch, next_job, lambda index: False, is_last):
-        reply.raise_error()
-        advance(reply.index, list(reply.tokens))
+    while True:
+        while batch.has_room and (following := next(new, None)):
+            advance(*following)
+        if not begun:
+            break
+        ended = [reply for reply, _ in batch.step() if reply.has_ended]
+        for reply in dict.fromkeys(ended):
+            reply.raise_error()
+            advance(*begun.pop(reply), list(reply.finished().tokens))
         while results:
             yield results.popleft()
     yield from results
 
 
-def _job(index: int, asked: Request) -> Job:
+def _join(batch: OpenBatch, asked: Request) -> Reply:
+    written: list[int] = []
+
+    def is_last(token: EmittedToken) -> bool:
+        written.append(token.token)
+        return asked.is_over(written)
+
     params = GenerationParams(
         max_tokens=asked.max_tokens,
         sampling=SamplingParams(temperature=asked.temperature),
@@ -226,4 +218,4 @@ def _job(index: int, asked: Request) -> Job:
         num_draft_tokens=0,
         ignore_eos=True,  # `is_over` of the request decides instead
     )
-    return Job(index, list(asked.prompt), params)
+    return batch.join(asked.prompt, params, is_last)
