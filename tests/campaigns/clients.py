@@ -19,10 +19,10 @@ import time
 import venv
 from pathlib import Path
 
-from tests.campaigns.serving.process import served
+from tests.campaigns.serving.servers import served
 
 PROGRAMS = Path(__file__).parent / "client_programs"
-PYTHON_PACKAGES = ("openai", "anthropic", "litellm", "llm")
+PYTHON_PACKAGES = ("openai", "anthropic")
 NODE_PACKAGES = ("openai", "ai", "@ai-sdk/openai-compatible")
 FOLDER = Path(tempfile.gettempdir()) / "mlxspec-clients"
 

@@ -10,33 +10,26 @@ import os
 import statistics
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
 import mlx.core as mx
 
-_MB = 1e6
 _Cached = type(lru_cache(maxsize=1)(int))
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 PROBE = "probe"
 
 
 @dataclass(frozen=True)
 class Bound:
-    """How much the median of a figure may grow from the first to the last quarter of a soak.
-
-    Attributes:
-        name: The figure.
-        share: Allowed growth as a share of the first quarter.
-        more: Allowed growth beside that, in its own unit.
-    """
+    """How much a figure may grow: a share of its first part, and more in its own unit."""
 
     name: str
     share: float
     more: float
 
-    def allows(self, first: float, last: float) -> bool:
+    def allows(self, first, last):
         return last - first <= self.share * first + self.more
 
 
@@ -54,7 +47,7 @@ BOUNDS = (
 SHOWN = ("mlx_peak_mb", "ms_per_token", "first_ms", "garbage")
 
 
-def give_up_cached() -> None:
+def give_up_cached():
     """Empty the caches that have a size: those of Textual and Rich fill for hours, and then stay.
 
     Their entries hold dead widgets and drawn lines, so they would hide what grows without end.
@@ -64,14 +57,14 @@ def give_up_cached() -> None:
             cache.cache_clear()
 
 
-def in_use() -> dict[str, float]:
+def in_use():
     """Return what this process uses once garbage is collected: how much waits is no growth."""
     gc.collect()
     return {
-        "rss_mb": _resident() / _MB,
-        "mlx_active_mb": mx.get_active_memory() / _MB,
-        "mlx_cache_mb": mx.get_cache_memory() / _MB,
-        "mlx_peak_mb": mx.get_peak_memory() / _MB,
+        "rss_mb": _resident() / 1e6,
+        "mlx_active_mb": mx.get_active_memory() / 1e6,
+        "mlx_cache_mb": mx.get_cache_memory() / 1e6,
+        "mlx_peak_mb": mx.get_peak_memory() / 1e6,
         "threads": threading.active_count(),
         "files": len(os.listdir("/dev/fd")),
         "objects": len(gc.get_objects()),
@@ -79,7 +72,7 @@ def in_use() -> dict[str, float]:
     }
 
 
-def read_lines(path) -> list[dict]:
+def read_lines(path):
     """Return the turns of a file; a last line that was cut off is passed over."""
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]
@@ -93,56 +86,48 @@ class Growth:
     first: float
     last: float
     per_hour: float
-    bound: Bound | None = None
+    bound: Bound | None
 
     @property
-    def is_allowed(self) -> bool:
+    def is_allowed(self):
         return self.bound is None or self.bound.allows(self.first, self.last)
 
     @property
-    def row(self) -> str:
+    def row(self):
         verdict = "" if self.bound is None else "ok" if self.is_allowed else "GROWS"
         figures = f"{self.first:12.2f}{self.last:12.2f}{self.per_hour:+12.2f}"
         return f"  {self.name:18}{figures}  {verdict}"
 
 
-def growths(lines: list[dict], bounds=BOUNDS) -> list[Growth]:
-    """Return how the figures of probes went, the judged ones first; empty for too few probes."""
-    probes = [line for line in lines if line["action"] == PROBE]
-    if len(probes) < 4:
-        return []
-    judged = [_growth(probes, bound.name, bound) for bound in bounds]
-    return judged + [_growth(probes, name) for name in SHOWN]
-
-
-def _growth(lines: list[dict], name: str, bound: Bound | None = None) -> Growth:
-    points = [(line["hours"], line[name]) for line in lines if line.get(name) is not None]
-    quarter = max(1, len(points) // 4)
+def growth(samples, name, bound=None, parts=4):
+    """Return how a figure grew from the first of some equal parts of the samples to the last."""
+    points = [(sample["hours"], sample[name]) for sample in samples if sample.get(name) is not None]
+    length = max(1, len(points) // parts)
     values = [value for _, value in points]
-    first, last = statistics.median(values[:quarter]), statistics.median(values[-quarter:])
+    first, last = statistics.median(values[:length]), statistics.median(values[-length:])
     return Growth(name, first, last, theil_sen(points), bound)
 
 
-def theil_sen(points: list[tuple[float, float]]) -> float:
+def theil_sen(points):
     """Return the median slope over all pairs of points: a few wild ones do not turn it."""
     slopes = [(b - y) / (a - x) for (x, y), (a, b) in combinations(points, 2) if a != x]
     return statistics.median(slopes) if slopes else 0.0
 
 
-def summary(lines: list[dict], bounds=BOUNDS) -> tuple[str, bool]:
-    """Return a table, and whether all is within bounds; False where that cannot be said."""
-    counts: dict[str, int] = {}
-    for line in lines:
-        counts[line["action"]] = counts.get(line["action"], 0) + 1
+def summary(lines):
+    """Return the figures of a soak as text, and whether nothing grew beyond its bound."""
+    counts = Counter(line["action"] for line in lines)
     hours = lines[-1]["hours"] - lines[0]["hours"] if lines else 0.0
     tokens = sum(line["tokens"] for line in lines)
     text = [
         f"{len(lines)} turns, {tokens} tokens, {60 * hours:.1f} minutes: "
         + ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
     ]
-    rows = growths(lines, bounds)
-    if not rows:
+    probes = [line for line in lines if line["action"] == PROBE]
+    if len(probes) < 4:
         return "\n".join([*text, "too few probes for a verdict: soak for longer"]), False
+    rows = [growth(probes, bound.name, bound) for bound in BOUNDS]
+    rows += [growth(probes, name) for name in SHOWN]
     text.append(f"  {'of probes':18}{'first 1/4':>12}{'last 1/4':>12}{'per hour':>12}")
     text += [row.row for row in rows]
     grown = [row.name for row in rows if not row.is_allowed]
@@ -150,10 +135,10 @@ def summary(lines: list[dict], bounds=BOUNDS) -> tuple[str, bool]:
     return "\n".join(text), not grown
 
 
-def _resident() -> int:
+def _resident():
     if sys.platform == "linux":
         with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most there was: macOS has no

@@ -3,61 +3,53 @@
 import numpy as np
 import pytest
 
-from tests.campaigns.serving.figures import growths, percentile, table
-from tests.campaigns.serving.parting import gap_at, parting
-from tests.campaigns.serving.process import OURS, Served
+from tests.campaigns.serving.hostile import growths
+from tests.campaigns.serving.load import gap_at, parting, percentile, table
+from tests.campaigns.serving.servers import OURS, Served
 from tests.support.served import MESSAGES, TARGET, TOKENIZER, listening, true_text
 
-
-def samples(rss_mb, threads=lambda i: 9, files=lambda i: 30, count=30):
-    rows = range(count)
-    return [
-        {"hours": i / 60, "rss_mb": rss_mb(i), "threads": threads(i), "files": files(i)}
-        for i in rows
-    ]
+STEADY = {"rss_mb": lambda i: 500, "threads": lambda i: 9, "files": lambda i: 30}
 
 
 @pytest.mark.parametrize(
     ("values", "percent", "true"),
-    [([3.0], 95, 3.0), ([1.0, 2.0, 4.0], 50, 2.0), ([4.0, 1.0, 2.0, 3.0], 50, 2.5)],
+    [
+        ([3.0], 95, 3.0),
+        ([1.0, 2.0, 4.0], 50, 2.0),
+        ([4.0, 1.0, 2.0, 3.0], 50, 2.5),
+        (range(101), 95, 95),
+    ],
+    ids=str,
 )
 def test_a_percentile_lies_between_its_neighbours(values, percent, true):
     assert percentile(values, percent) == true
 
 
-def test_the_95th_percentile_of_0_to_100_is_95():
-    assert percentile(list(range(101)), 95) == 95
+@pytest.mark.parametrize(
+    ("changed", "grown"),
+    [
+        ({"rss_mb": lambda i: min(600, 400 + 50 * i)}, []),
+        ({"rss_mb": lambda i: 5000 if i == 28 else 500}, []),
+        ({"rss_mb": lambda i: 500 + 4 * i}, ["rss_mb"]),
+        ({"threads": lambda i: 9 + i // 2}, ["threads"]),
+        ({"files": lambda i: 30 + i // 2}, ["files"]),
+    ],
+    ids=["caches fill", "a spike", "steady growth", "one more thread", "one more file"],
+)
+def test_growth_is_found_and_what_happens_once_is_none(changed, grown):
+    figures = STEADY | changed
+    samples = [{"hours": i / 60} | {name: of(i) for name, of in figures.items()} for i in range(30)]
+    assert [one.name for one in growths(samples) if not one.is_allowed] == grown
+    assert growths(samples[:6]) == []  # too few of them
 
 
-def test_a_process_that_fills_its_caches_first_is_flat():
-    found = growths(samples(lambda i: min(600, 400 + 50 * i)))
-    assert [growth.name for growth in found] == ["rss_mb", "threads", "files"]
-    assert all(growth.is_allowed for growth in found)
-    assert (found[0].first, found[0].last) == (600, 600)
-
-
-def test_steady_growth_is_found_though_every_step_is_small():
+def test_growth_is_that_from_the_first_third_behind_the_warm_up_to_the_last():
     # 24 samples are judged, 6 to 29: medians of 6 to 13 and of 22 to 29
-    rss, *others = growths(samples(lambda i: 500 + 4 * i))
-    assert (rss.first, rss.last) == (538, 602)
-    assert rss.per_hour == pytest.approx(240)
-    assert not rss.is_allowed
-    assert all(growth.is_allowed for growth in others)
-
-
-@pytest.mark.parametrize("name", ["threads", "files"])
-def test_one_more_every_other_sample_is_found(name):
-    found = growths(samples(lambda i: 500, **{name: lambda i: 9 + i // 2}))
-    assert [growth.name for growth in found if not growth.is_allowed] == [name]
-
-
-def test_a_spike_is_no_growth():
-    found = growths(samples(lambda i: 5000 if i == 28 else 500))
-    assert all(growth.is_allowed for growth in found)
-
-
-def test_few_samples_are_not_judged():
-    assert growths(samples(lambda i: 500, count=6)) == []
+    samples = [
+        {"hours": i / 60, "rss_mb": 500 + 4 * i, "threads": 9, "files": 30} for i in range(30)
+    ]
+    rss = growths(samples)[0]
+    assert (rss.first, rss.last, rss.per_hour) == (538, 602, pytest.approx(240))
 
 
 def test_a_table_has_a_row_for_each():

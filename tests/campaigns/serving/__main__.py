@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from mlxspec.device import backend
-from tests.campaigns.serving import hostile, load, prefix
+from tests.campaigns.serving import hostile, load
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv=None):
     args = _parser().parse_args(argv)
     facts = backend.facts()
     print(f"{facts.device}, {facts.cores} cores, {facts.blas or facts.backend}, MLX {facts.mlx}\n")
@@ -26,18 +26,19 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if found["is_good"] else 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser():
     how = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=how)
     parts = parser.add_subparsers(required=True, metavar="WHAT")
-    one = _part(parts, "load", load)
-    _counts(one, tokens=64, requests=2, repeats=1)
-    text = "numbers of clients (1 4 16 32)"
-    one.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 32], help=text)
-    one = _part(parts, "prefix", prefix)
+    one = _part(parts, "load", load.run)
+    one.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 32])
+    one.add_argument("--tokens", type=int, default=64, help="of a reply at most (64)")
+    one.add_argument("--requests", type=int, default=2, help="of a client, in turn (2)")
+    one.add_argument("--repeats", type=int, default=1, help="all of it again (1)")
+    one = _part(parts, "prefix", load.run_prefix)
     one.add_argument("--prompt-tokens", type=int, default=6000, help="length of the prompt (6000)")
     one.add_argument("--repeats", type=int, default=1, help="prompts, each asked twice (1)")
-    one = _part(parts, "hostile", hostile)
+    one = _part(parts, "hostile", hostile.run)
     one.add_argument("--minutes", type=float, default=60, help="how long (60)")
     one.add_argument("--clients", type=int, default=12, help="clients at once (12)")
     one.add_argument("--requests", type=int, default=16, help="different honest requests (16)")
@@ -46,20 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _part(parts, name: str, module) -> argparse.ArgumentParser:
-    part = parts.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__)
-    part.set_defaults(run=module.run)
+def _part(parts, name, run):
+    part = parts.add_parser(name)
+    part.set_defaults(run=run)
     part.add_argument("--model", metavar="FOLDER", help="a folder; else the default model")
     part.add_argument("--drafter", default="auto", help="the drafter of our server (auto)")
     part.add_argument("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
     return part
-
-
-def _counts(part: argparse.ArgumentParser, tokens: int, requests: int, repeats: int) -> None:
-    part.add_argument("--tokens", type=int, default=tokens, help=f"of a reply at most ({tokens})")
-    text = f"requests of a client, one after the other ({requests})"
-    part.add_argument("--requests", type=int, default=requests, help=text)
-    part.add_argument("--repeats", type=int, default=repeats, help=f"all of it again ({repeats})")
 
 
 if __name__ == "__main__":

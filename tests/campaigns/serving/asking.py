@@ -2,15 +2,12 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPResponse
-from typing import Any
+from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 PATIENCE_S = 1800.0  # processes are stopped for minutes where machines are shared
-JSON = {"Content-Type": "application/json"}
 
 
 class Refused(Exception):
@@ -19,78 +16,53 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Told:
-    """A reply as a client got it.
-
-    Attributes:
-        text: Its text.
-        first_s: Seconds from the request to the first text.
-        total_s: Seconds from the request to the end.
-        usage: What the server told of the tokens.
-        timings: What it told of drafts; mlx-lm's server tells nothing.
-    """
+    """A reply as a client got it; the seconds are those to its first text, and to its end."""
 
     text: str
     first_s: float
     total_s: float
-    usage: Mapping[str, Any]
-    timings: Mapping[str, Any]
+    usage: dict
 
     @property
-    def tokens(self) -> int:
-        """Tokens of the reply."""
+    def tokens(self):
         return int(self.usage["completion_tokens"])
 
 
-def opened(url: str, path: str, body: Mapping[str, Any]) -> tuple[HTTPConnection, HTTPResponse]:
-    """Return a connection on which a request was sent, and its response, not read yet.
-
-    Raises:
-        Refused: The status is not 200.
-    """
+@contextmanager
+def asked(url, path, body):
+    """Send a request and yield its response, not read yet; any other status than 200 raises."""
     where = urlsplit(url)
-    connection = HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE_S)
-    try:
-        connection.request("POST", path, json.dumps(body), JSON)
+    with closing(HTTPConnection(where.hostname, where.port, timeout=PATIENCE_S)) as connection:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
-            raise Refused(f"{response.status}: {response.read()[:300]!r}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection, response
+            raise Refused(f"{path}: {response.status}: {response.read()[:300]!r}")
+        yield response
 
 
-def chat_body(model: str, text: str, max_tokens: int, **fields: Any) -> dict[str, Any]:
+def chat_body(model, text, max_tokens, **fields):
     """Return a request for a streamed greedy chat completion."""
     body = {"model": model, "messages": [{"role": "user", "content": text}]}
     how = {"max_tokens": max_tokens, "temperature": 0, "stream": True}
     return {**body, **how, "stream_options": {"include_usage": True}, **fields}
 
 
-def told(url: str, body: Mapping[str, Any], clock: Callable[[], float] = time.perf_counter) -> Told:
+def told(url, body):
     """Return the reply to a streamed chat completion, with its times."""
-    begin, first = clock(), 0.0
-    parts: list[str] = []
-    rows: dict[str, Any] = {}
-    connection, response = opened(url, "/v1/chat/completions", body)
-    with closing(connection):
+    begin, first, parts, usage = time.perf_counter(), 0.0, [], {}
+    with asked(url, "/v1/chat/completions", body) as response:
         for row in events(response):
             text = "".join(choice["delta"].get("content") or "" for choice in row["choices"])
             if text and not parts:
-                first = clock()
+                first = time.perf_counter()
             parts += [text] if text else []
-            rows |= {name: row[name] for name in ("usage", "timings") if row.get(name)}
-    end = clock()
-    usage, timings = rows.get("usage", {}), rows.get("timings", {})
-    return Told("".join(parts), (first or end) - begin, end - begin, usage, timings)
+            usage = row.get("usage") or usage
+    end = time.perf_counter()
+    return Told("".join(parts), (first or end) - begin, end - begin, usage)
 
 
-def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Yield the documents of a stream of server-sent events, up to its end.
-
-    Raises:
-        Refused: The stream tells an error, or ends before its end.
-    """
+def events(response):
+    """Yield the documents of a stream of server-sent events; an error in it raises."""
     for line in iter(response.readline, b""):
         if line.startswith(b"data: "):
             data = line[len(b"data: ") :].strip()
@@ -101,11 +73,3 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             if "error" in row:
                 raise Refused(str(row["error"]))
             yield row
-
-
-def logprobs(url: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what a whole chat completion tells of each token."""
-    connection, response = opened(url, "/v1/chat/completions", body)
-    with closing(connection):
-        rows: list[dict[str, Any]] = json.load(response)["choices"][0]["logprobs"]["content"]
-    return rows

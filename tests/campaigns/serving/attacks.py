@@ -3,11 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Sequence
-from random import Random
 from urllib.parse import urlsplit
-
-from tests.campaigns.serving.process import Served
 
 _PATIENCE_S = 600.0
 _LONG = 400  # tokens: none of these replies is read to its end
@@ -37,28 +33,25 @@ class Harmed(Exception):
     """A server that let an attack through."""
 
 
-def cancels(server: Served, draw: Random) -> str:
+def cancels(server, draw):
     """Read some of a stream and close it."""
-    with _connected(server) as connection:
-        connection.sendall(_asking(server, draw, is_streamed=True))
+    with _asking(server, draw, is_streamed=True) as connection:
         for _ in range(draw.randrange(1, 12)):
             if not connection.recv(2048):
                 break
     return "cancelled"
 
 
-def stalls(server: Served, draw: Random) -> str:
+def stalls(server, draw):
     """Ask for a stream and do not read it."""
-    with _connected(server, _SLOW) as connection:
-        connection.sendall(_asking(server, draw, is_streamed=True))
+    with _asking(server, draw, is_streamed=True, receive=_SLOW):
         time.sleep(draw.uniform(0.5, _MOST_STALL_S))
     return "stalled"
 
 
-def goes(server: Served, draw: Random) -> str:
+def goes(server, draw):
     """Ask and go at any time, without a word or with a reset."""
-    with _connected(server) as connection:
-        connection.sendall(_asking(server, draw, is_streamed=draw.random() < 0.5))
+    with _asking(server, draw, is_streamed=draw.random() < 0.5) as connection:
         time.sleep(draw.uniform(0, 2))
         if draw.random() < 0.5:  # a reset in place of a goodbye
             option = socket.SO_LINGER
@@ -66,25 +59,24 @@ def goes(server: Served, draw: Random) -> str:
     return "gone"
 
 
-def sends_half(server: Served, draw: Random) -> str:
+def sends_half(server, draw):
     """Send a part of a request, wait, and go."""
-    whole = _asking(server, draw, is_streamed=True)
-    with _connected(server) as connection:
-        connection.sendall(whole[: draw.randrange(1, len(whole))])
+    with _asking(server, draw, is_streamed=True, is_whole=False):
         time.sleep(draw.uniform(0, 3))
     return "half sent"
 
 
-def sends_nonsense(server: Served, draw: Random) -> str:
+def sends_nonsense(server, draw):
     """Send a hostile body, and look at the status."""
-    head = "Content-Type: application/json"
     body = draw.choice(_BODIES + _STRANGE)
-    answer = _answer(server, _request(server, draw.choice(_PATHS), body, head))
-    status = _checked(answer, (200,) if body in _STRANGE else ())
+    answer = _answer(server, _request(server, draw.choice(_PATHS), body))
+    status, allowed = int(answer.split(b" ", 2)[1]), (400, 404, 405, 413, 415)
+    if status not in (*allowed, *((200,) if body in _STRANGE else ())) or b"Traceback" in answer:
+        raise Harmed(f"a hostile body was answered with {answer[:200]!r}")
     return "answered" if status == 200 else f"refused, {status}"
 
 
-def sends_bytes(server: Served, draw: Random) -> str:
+def sends_bytes(server, draw):
     """Send what is no HTTP."""
     answer = _answer(server, draw.randbytes(draw.randrange(1, 5000)) + b"\r\n\r\n")
     if answer and b" 400 " not in answer[:20]:
@@ -92,38 +84,21 @@ def sends_bytes(server: Served, draw: Random) -> str:
     return "no HTTP"
 
 
-ATTACKS: dict[Callable[[Served, Random], str], int] = {
-    cancels: 6,
-    stalls: 3,
-    goes: 6,
-    sends_half: 4,
-    sends_nonsense: 4,
-    sends_bytes: 1,
-}
+ATTACKS = {cancels: 6, stalls: 3, goes: 6, sends_half: 4, sends_nonsense: 4, sends_bytes: 1}
 """All attacks, and how often each is made."""
 
 
-def attack(server: Served, draw: Random) -> str:
-    """Make one attack, and say what came of it.
-
-    Raises:
-        Harmed: The server did what it must not do.
-    """
+def attack(server, draw):
+    """Make one attack, and say what came of it; `Harmed` if the server did what it must not do."""
     (chosen,) = draw.choices([*ATTACKS], [*ATTACKS.values()])
     try:
         return chosen(server, draw)
-    except (ConnectionError, BrokenPipeError):
+    except ConnectionError:
         return "shown out"
 
 
-def _checked(answer: bytes, others: Sequence[int]) -> int:
-    status = int(answer.split(b" ", 2)[1])
-    if status not in (400, 404, 405, 413, 415, *others) or b"Traceback" in answer:
-        raise Harmed(f"a hostile body was answered with {answer[:200]!r}")
-    return status
-
-
-def _asking(server: Served, draw: Random, *, is_streamed: bool) -> bytes:
+def _asking(server, draw, *, is_streamed, receive=0, is_whole=True):
+    """Return a connection on which a chat completion was asked for, or a part of the request."""
     fields = {
         "model": server.model,
         "messages": [{"role": "user", "content": f"Story number {draw.randrange(10**6)}."}],
@@ -132,23 +107,25 @@ def _asking(server: Served, draw: Random, *, is_streamed: bool) -> bytes:
         "stream": is_streamed,
         "n": draw.choice((1, 1, 1, 2)),
     }
-    head = "Content-Type: application/json"
-    return _request(server, "/v1/chat/completions", json.dumps(fields).encode(), head)
+    sent = _request(server, "/v1/chat/completions", json.dumps(fields).encode())
+    connection = _connected(server, receive)
+    connection.sendall(sent if is_whole else sent[: draw.randrange(1, len(sent))])
+    return connection
 
 
-def _request(server: Served, path: str, body: bytes, head: str) -> bytes:
-    host = urlsplit(server.url).netloc
-    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", head, f"Content-Length: {len(body)}"]
+def _request(server, path, body):
+    lines = [f"POST {path} HTTP/1.1", f"Host: {urlsplit(server.url).netloc}"]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "Connection: close", "\r\n"]).encode() + body
 
 
-def _answer(server: Served, sent: bytes) -> bytes:
+def _answer(server, sent):
     with _connected(server) as connection:
         connection.sendall(sent)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def _connected(server: Served, receive: int = 0) -> socket.socket:
+def _connected(server, receive=0):
     where = urlsplit(server.url)
     connection = socket.socket()
     if receive:  # before the connection is made, or it has no effect

@@ -9,48 +9,65 @@ figures of each minute are printed: they are the curve of the server's memory.
 import sys
 import threading
 import time
-from argparse import Namespace
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from itertools import product
 from random import Random
-from typing import Any
 
 import mlxspec
 from tests.campaigns.serving.attacks import attack
-from tests.campaigns.serving.figures import growths
-from tests.campaigns.serving.honest import Request, all_ways, reply_to, routes_of, true_requests
-from tests.campaigns.serving.load import our_flags
-from tests.campaigns.serving.model import dtype_of, model_folder
-from tests.campaigns.serving.process import Served, served
-from tests.campaigns.serving.watching import Sample, Sampler, at_rest
+from tests.campaigns.serving.honest import reply_to, routes_of, true_requests
+from tests.campaigns.serving.servers import (
+    at_rest,
+    dtype_of,
+    model_folder,
+    our_flags,
+    sampled,
+    served,
+)
 from tests.campaigns.serving.wishes import ask
+from tests.campaigns.soak_figures import Bound, growth
 
+BOUNDS = (
+    Bound("rss_mb", 0.05, 20.0),
+    Bound("threads", 0.0, 2.0),
+    Bound("files", 0.10, 4.0),
+)
+"""Connections come and go, and Python begins threads when they are needed first."""
+WARM_UP = 0.2  # share of the samples that is not judged: caches fill
 _SHOWN_EVERY_S = 60.0
 _ROWS = "64MB"  # so that beginnings of texts are dropped too
 _MORE_AT_REST = 1  # open files or threads at the end over those at the beginning
 
 
-@dataclass
-class Findings:
-    """What the clients met.
+def growths(samples):
+    """Return how figures grew from the first third after the warm-up to the last one.
 
-    Attributes:
-        acts: What was done, and how often.
-        faults: What must not happen, in words.
+    Empty for fewer than six samples.
     """
+    judged = samples[round(len(samples) * WARM_UP) :]
+    return [growth(judged, bound.name, bound, parts=3) for bound in BOUNDS if len(judged) > 5]
 
-    acts: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, act: str) -> None:
-        """Count an act."""
+class Findings:
+    """What the clients met: what was done, how often, and what must not happen, in words."""
+
+    def __init__(self):
+        self.acts, self.faults = Counter(), []
+        self._lock = threading.Lock()
+
+    def of(self, act, *args):
+        """Let a client do something, and note what it says; any error is a fault."""
+        try:
+            said = act(*args)
+        except Exception as error:
+            self.faults.append(f"{type(error).__name__}: {error}")
+            return
         with self._lock:
-            self.acts[act] += 1
+            self.acts[said] += 1
 
 
-def run(args: Namespace) -> dict[str, Any]:
+def run(args):
     """Let the clients work for some minutes, and judge."""
     with model_folder(args.model) as folder:
         with mlxspec.load(folder, drafter="none", dtype=dtype_of(folder)) as engine:
@@ -58,27 +75,39 @@ def run(args: Namespace) -> dict[str, Any]:
         print(f"{len(requests)} replies of the library are known", file=sys.stderr)
         flags = [*our_flags(folder, args), "--prompt-cache-bytes", _ROWS]
         with served([*flags, "--log-level", "ERROR"]) as server:
-            return _judged(server, requests, args)
+            findings = Findings()
+            ways = [
+                (one, *way) for one in requests for way in product(routes_of(one), (False, True))
+            ]
+            with ThreadPoolExecutor(args.clients) as pool:  # fills the caches, begins all threads
+                list(pool.map(lambda way: findings.of(_compare, server, *way), ways))
+            before = at_rest(server)
+            with sampled(server, args.every) as samples:
+                _let_loose(server, requests, findings, args, samples)
+            return _judged(samples, findings, before, at_rest(server))
 
 
-def _judged(server: Served, requests: list[Request], args: Namespace) -> dict[str, Any]:
-    findings = Findings()
-    with ThreadPoolExecutor(args.clients) as pool:  # fills the caches, begins all threads
-        list(pool.map(lambda way: _compare(server, *way, findings), all_ways(requests)))
-    before = at_rest(server)
-    with Sampler(server, args.every) as sampler:
-        _let_loose(server, requests, findings, args, sampler)
-    after = at_rest(server)
-    return _told(sampler.samples, findings, before, after)
-
-
-def _let_loose(
-    server: Served, requests: list[Request], findings: Findings, args: Namespace, sampler: Sampler
-) -> None:
+def _let_loose(server, requests, findings, args, samples):
     end = time.monotonic() + 60 * args.minutes
-    kinds = [(_be_honest, _be_hostile, _be_curious)[index % 3] for index in range(args.clients)]
+
+    def be_honest(draw):
+        request = draw.choice(requests)
+        way = request, draw.choice(routes_of(request)), draw.random() < 0.5
+        findings.of(_compare, server, *way)
+
+    def be_hostile(draw):
+        findings.of(attack, server, draw)
+
+    def be_curious(draw):
+        findings.of(ask, server, draw)
+
+    def go_on(be, draw):
+        while time.monotonic() < end:
+            be(draw)
+
+    kinds = [(be_honest, be_hostile, be_curious)[index % 3] for index in range(args.clients)]
     threads = [
-        threading.Thread(target=kind, args=(server, requests, findings, Random(seed), end))
+        threading.Thread(target=go_on, args=(kind, Random(seed)))
         for seed, kind in enumerate(kinds, args.seed * 1000)
     ]
     for thread in threads:
@@ -86,67 +115,23 @@ def _let_loose(
     for thread in threads:
         while thread.is_alive():
             thread.join(_SHOWN_EVERY_S)
-            _show(sampler.samples, findings)
+            last = ", ".join(f"{name} {value:.3g}" for name, value in dict(*samples[-1:]).items())
+            print(f"{last}; {dict(findings.acts)}, {len(findings.faults)} faults", file=sys.stderr)
 
 
-def _be_honest(
-    server: Served, requests: list[Request], findings: Findings, draw: Random, end: float
-) -> None:
-    while time.monotonic() < end:
-        request = draw.choice(requests)
-        route = draw.choice(routes_of(request))
-        _compare(server, request, route, draw.random() < 0.5, findings)
+def _compare(server, request, route, is_streamed):
+    text = reply_to(server, request, route, is_streamed)
+    assert text == request.text, f"{route.path}, {request}: {text!r}"
+    return "honest, as the library"
 
 
-def _be_hostile(
-    server: Served, requests: list[Request], findings: Findings, draw: Random, end: float
-) -> None:
-    while time.monotonic() < end:
-        try:
-            findings.add(attack(server, draw))
-        except Exception as error:  # any fault is a finding
-            findings.faults.append(f"{type(error).__name__}: {error}")
-
-
-def _be_curious(
-    server: Served, requests: list[Request], findings: Findings, draw: Random, end: float
-) -> None:
-    while time.monotonic() < end:
-        try:
-            findings.add(ask(server, draw))
-        except Exception as error:  # any fault is a finding
-            findings.faults.append(f"{type(error).__name__}: {error}")
-
-
-def _compare(
-    server: Served, request: Request, route: Any, is_streamed: bool, findings: Findings
-) -> None:
-    try:
-        text = reply_to(server, request, route, is_streamed=is_streamed)
-    except Exception as error:  # any fault is a finding
-        findings.faults.append(f"{route.path}: {type(error).__name__}: {error}")
-        return
-    findings.add("honest, as the library")
-    if text != request.text:
-        findings.faults.append(f"{route.path}, {request}: {text!r}")
-
-
-def _show(samples: list[Sample], findings: Findings) -> None:
-    if not samples:
-        return
-    figures = ", ".join(f"{name} {value:.3g}" for name, value in samples[-1].items())
-    print(f"{figures}; {dict(findings.acts)}, {len(findings.faults)} faults", file=sys.stderr)
-
-
-def _told(
-    samples: list[Sample], findings: Findings, before: Sample, after: Sample
-) -> dict[str, Any]:
+def _judged(samples, findings, before, after):
     """Print the verdict, and return all of it."""
     print(", ".join(f"{count} {act}" for act, count in findings.acts.most_common()))
     grown = growths(samples)
     print(f"\n  {'':18}{'first 1/3':>12}{'last 1/3':>12}{'per hour':>12}")
-    for growth in grown:
-        print(growth.row)
+    for one in grown:
+        print(one.row)
     print(f"  at rest before: {before}\n  at rest after:  {after}")
     faults = list(findings.faults)
     faults += [f"{one.name} grew" for one in grown if not one.is_allowed]
