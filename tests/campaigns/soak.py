@@ -22,6 +22,13 @@ from pathlib import Path
 
 from textual.pilot import WaitForScreenTimeout
 
+from mlxspec.trace.events import (
+    DraftVerified,
+    GenerationFailed,
+    GenerationFinished,
+    GenerationStarted,
+    PlainDecoded,
+)
 from mlxspec_app.run import collect_rarely
 from mlxspec_app.screens.chat.screen import ChatScreen
 from mlxspec_app.user_data import find_user_data
@@ -30,11 +37,11 @@ from mlxspec_cli.chat_models import ChatCatalogue
 from mlxspec_cli.commands import chat
 from mlxspec_cli.parser import build_parser
 from tests.campaigns.soak_figures import PROBE, give_up_cached, in_use, read_lines, summary
-from tests.campaigns.soak_times import Heart, Times
 from tests.support.chat_folders import save_chat_folder
 
 from tests.support.app_driver import running  # isort: skip - after tests.support.chat_folders, see there
 
+BEAT_S, STOPPED_S = 0.2, 5.0  # a beat that comes so late was held up from outside
 PATIENCE_S = 3600.0  # processes are stopped for minutes where machines are shared
 PROBES_EVERY = 6
 DEFAULT = "default"
@@ -51,50 +58,83 @@ PROMPTS = (
     "Thank you. Go on.",
     "Ça va ? 你好 🙂 — say it in English.",
 )
-_WEIGHTS = {
-    "say": 30,
-    "stop": 10,
-    "again": 8,
-    "edit": 6,
-    "version": 6,
-    "fork": 3,
-    "new": 3,
-    "continue": 5,
-    "model": 2,
-    "draft": 4,
-    "setting": 8,
-    "look": 6,
-    "verify": 2,
-    "export": 2,
-    "rename": 2,
-}
+_WEIGHTS = {"say": 30, "stop": 10, "again": 8, "edit": 6, "version": 6, "fork": 3, "new": 3}
+_WEIGHTS |= {"continue": 5, "model": 2, "draft": 4, "setting": 8, "look": 6, "verify": 2}
+_WEIGHTS |= {"export": 2, "rename": 2}
 _COMMANDS = {
     "setting": (
-        "/temp 0.8",
-        "/temp 0",
-        "/top_p 0.9",
-        "/top_p 1",
-        "/k 4",
-        "/k 31",
-        "/max 16",
-        "/max 32",
-        "/theme",
-        "/ink",
-        "/stats",
-        "/tree",
-        "/tree mask",
-        "/system Be brief.",
-        "/system -",
+        *("/temp 0.8", "/temp 0", "/top_p 0.9", "/top_p 1", "/k 4", "/k 31", "/max 16", "/max 32"),
+        *("/theme", "/ink", "/stats", "/tree", "/tree mask", "/system Be brief.", "/system -"),
     ),
     "look": ("/chats", "/settings", "/help", "/context", "/replay", "/model", "/search leap"),
     "draft": ("/draft pool", "/draft none", "/draft suffix", "/draft auto"),
 }
 
 
+class Times:
+    """When what happened in a turn, by the wall's clock and by the processor's.
+
+    The events count as they are published: a frame that shows the first one a moment later would
+    add the work of the tokens behind it.
+    """
+
+    def __init__(self):
+        self.begun, self.first, self.ended = _now(), None, None
+        self.tokens = self.first_tokens = 0
+        self.drafter = self.outcome = ""
+
+    def take_in(self, event):
+        match event:
+            case GenerationStarted():
+                self.drafter = event.drafter
+            case DraftVerified() | PlainDecoded():
+                if self.first is None:
+                    self.first, self.first_tokens = _now(), len(event.emit)
+                self.tokens += len(event.emit)
+            case GenerationFinished():
+                self.ended, self.outcome = _now(), event.reason
+            case GenerationFailed():
+                self.ended, self.outcome = _now(), f"failed: {event.message}"
+
+    def figures(self):
+        line = {"tokens": self.tokens, "drafter": self.drafter, "outcome": self.outcome}
+        line |= dict.fromkeys(("first_ms", "first_cpu_ms", "ms_per_token", "cpu_ms_per_token"))
+        if self.first is not None:
+            line["first_ms"], line["first_cpu_ms"] = _between(self.begun, self.first)
+            more = self.tokens - self.first_tokens
+            if self.ended is not None and more > 0:
+                wall, cpu = _between(self.first, self.ended)
+                line["ms_per_token"], line["cpu_ms_per_token"] = wall / more, cpu / more
+        return line
+
+
+def _now():
+    return time.perf_counter(), time.process_time()
+
+
+def _between(start, end):
+    """Return milliseconds of the wall and of the processor."""
+    return 1e3 * (end[0] - start[0]), 1e3 * (end[1] - start[1])
+
+
+class Heart:
+    """Counts the time in which this process was not stopped by others."""
+
+    def __init__(self):
+        self.hours, self._last = 0.0, time.monotonic()
+
+    async def beat(self):
+        while True:
+            now = time.monotonic()
+            self.hours += (now - self._last if now - self._last < STOPPED_S else BEAT_S) / 3600
+            self._last = now
+            await asyncio.sleep(BEAT_S)
+
+
 class Soaker:
     """A user of the app who never tires."""
 
-    def __init__(self, driver, draw: random.Random, models: tuple[str, str], folder: Path) -> None:
+    def __init__(self, driver, draw, models, folder):
         self._driver, self._draw, self._models, self._folder = driver, draw, models, folder
         self.times = Times()
         conversation_driver = driver.session._driver
@@ -106,7 +146,7 @@ class Soaker:
 
         conversation_driver._publish = watched
 
-    async def turn(self, number: int) -> dict:
+    async def turn(self, number):
         """Do something, wait for what comes of it, and return the line that tells it."""
         await self._home()
         is_probe = number % PROBES_EVERY == 0
@@ -120,7 +160,7 @@ class Soaker:
             give_up_cached()
         return {"turn": number, "action": action, "model": name} | self.times.figures() | in_use()
 
-    async def _probe(self) -> None:
+    async def _probe(self):
         if self._driver.session._loaded.model != self._models[0].replace(DEFAULT, ""):
             await self._enter(f"/model {self._models[0]}")
         await self._enter("/new")
@@ -132,61 +172,61 @@ class Soaker:
         for name in ("temp", "top_p", "k", "max"):
             await self._enter(f"/{name} {before[name]}")
 
-    async def _say(self) -> None:
+    async def _say(self):
         await self._enter(self._draw.choice(PROMPTS))
 
-    async def _stop(self) -> None:
+    async def _stop(self):
         num_tokens = self._draw.randrange(12)
         await self._enter(self._draw.choice(PROMPTS), waits=False)
         await self._until(lambda: self.times.tokens >= num_tokens or self._is_idle)
         await self._press("escape")
 
-    async def _again(self) -> None:
+    async def _again(self):
         await self._enter(self._draw.choice(("/retry new", "/retry same")))
 
-    async def _edit(self) -> None:
+    async def _edit(self):
         await self._enter("/edit")
         await self._enter(self._draw.choice(PROMPTS))
 
-    async def _version(self) -> None:
+    async def _version(self):
         self._driver.screen.action_version(self._draw.choice((-1, 1)))
 
-    async def _model(self) -> None:
+    async def _model(self):
         await self._enter(f"/model {self._draw.choice(self._models)}")
         await self._say()
 
-    async def _draft(self) -> None:
+    async def _draft(self):
         await self._enter(self._draw.choice(_COMMANDS["draft"]))
         await self._say()
 
-    async def _look(self) -> None:
+    async def _look(self):
         await self._enter(self._draw.choice(_COMMANDS["look"]))
         await self._press(*self._draw.choices(("down", "up", "tab", "right"), k=3))
 
-    async def _export(self) -> None:
+    async def _export(self):
         kind = self._draw.choice(("html", "svg", "cast", "md", "csv"))
         await self._enter(f"/export {kind} {self._folder / 'export'}.{kind} --force")
 
-    async def _rename(self) -> None:
+    async def _rename(self):
         await self._enter(f"/rename chat {self._draw.random():.3f}")
 
-    async def _command(self, action: str) -> None:
+    async def _command(self, action):
         await self._enter(self._draw.choice(_COMMANDS.get(action, (f"/{action}",))))
 
-    async def _home(self) -> None:
+    async def _home(self):
         """Leave whatever screen is in front of the chat, and what is being edited."""
         await self._until(self._leave)
         await self._idle()
         if self._driver.screen.outbox.is_editing:
             await self._press("escape")
 
-    async def _leave(self) -> bool:
+    async def _leave(self):
         if isinstance(self._driver.app.screen, ChatScreen):
             return True
         await self._press("escape")
         return False
 
-    async def _enter(self, line: str, *, waits: bool = True) -> None:
+    async def _enter(self, line, *, waits=True):
         from mlxspec_app.widgets.chat.prompt import Prompt
 
         self._driver.screen.query_one(Prompt).text = line
@@ -195,20 +235,20 @@ class Soaker:
         if waits:
             await self._idle()
 
-    async def _press(self, *keys: str) -> None:
+    async def _press(self, *keys):
         with suppress(WaitForScreenTimeout):  # a process that was stopped meanwhile
             await self._driver.pilot.press(*keys)
 
     @property
-    def _is_idle(self) -> bool:
+    def _is_idle(self):
         screen = self._driver.app.screen_stack[0]
         return screen.state.phase in ("ready", "failed") and not self._driver.session.busy
 
-    async def _idle(self) -> None:
+    async def _idle(self):
         await asyncio.sleep(0.05)  # a command is carried out after the key that gives it
         await self._until(lambda: self._is_idle)
 
-    async def _until(self, condition) -> None:
+    async def _until(self, condition):
         deadline = time.monotonic() + PATIENCE_S
         while True:
             assert self._driver.app.is_running, "the app has ended"
@@ -219,7 +259,7 @@ class Soaker:
             await asyncio.sleep(0.01)
 
 
-async def soak(options: argparse.Namespace, folder: Path) -> None:
+async def soak(options, folder):
     """Use the app until the time is over or the turns are done; append a line per turn."""
     other = str(save_chat_folder(folder / "other"))
     args = build_parser().parse_args(["chat", "--data-dir", str(folder), "--max-tokens", "24"])
@@ -247,7 +287,7 @@ async def soak(options: argparse.Namespace, folder: Path) -> None:
         user_data.close()
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="in which it runs (60)")
     parser.add_argument("--turns", type=int, default=sys.maxsize, help="end after so many")

@@ -15,13 +15,13 @@ def line(number, **figures):
     return turn | STEADY | SHOWN | figures
 
 
-def test_a_soak_of_a_dozen_turns(tmp_path, capsys, monkeypatch):
+def test_a_soak_of_a_few_turns(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(soak, "_WEIGHTS", {"say": 3, "draft": 1, "again": 1, "setting": 1})
     out = tmp_path / "soak.jsonl"
     folder = str(save_chat_folder(tmp_path / "tiny"))
-    soak.main(["--turns", "12", "--model", folder, "--out", str(out)])
+    soak.main(["--turns", "8", "--model", folder, "--out", str(out)])
     lines = read_lines(out)
-    assert [turn["turn"] for turn in lines] == list(range(12))
+    assert [turn["turn"] for turn in lines] == list(range(8))
     probes = [turn for turn in lines if turn["action"] == PROBE]
     assert [turn["turn"] for turn in probes] == [0, 6]
     for turn in probes:
@@ -33,32 +33,27 @@ def test_a_soak_of_a_dozen_turns(tmp_path, capsys, monkeypatch):
     assert "too few probes for a verdict" in capsys.readouterr().out
 
 
-def test_a_soak_in_which_nothing_grows_is_steady():
-    text, is_steady = summary([line(number) for number in range(40)])
-    assert is_steady
-    assert text.endswith("verdict: steady")
-
-
 @pytest.mark.parametrize(
-    ("name", "grown"),
-    [("rss_mb", 131.0), ("threads", 101.0), ("files", 101.0), ("first_cpu_ms", 136.0)],
+    ("figures", "verdict"),
+    [
+        ({}, "steady"),
+        ({"first_cpu_ms": lambda number: 9e3 if number % 5 == 0 else 100.0}, "steady"),
+        ({"rss_mb": lambda number: 100.0 if number < 20 else 131.0}, "rss_mb grew beyond bounds"),
+        ({"threads": lambda number: 100.0 + number // 20}, "threads grew beyond bounds"),
+        ({"files": lambda number: 100.0 + number // 20}, "files grew beyond bounds"),
+        (
+            {"first_cpu_ms": lambda number: 100.0 if number < 20 else 136.0},
+            "first_cpu_ms grew beyond bounds",
+        ),
+    ],
+    ids=["nothing", "wild now and then", "memory", "threads", "files", "time"],
 )
-def test_growth_beyond_its_bound_is_found_and_named(name, grown):
-    lines = [line(number, **{name: 100.0 if number < 20 else grown}) for number in range(40)]
-    text, is_steady = summary(lines)
-    assert not is_steady
-    assert text.endswith(f"verdict: {name} grew beyond bounds")
-
-
-def test_a_figure_that_is_wild_now_and_then_does_not_grow():
-    lines = [line(number, first_cpu_ms=9e3 if number % 5 == 0 else 100.0) for number in range(40)]
-    assert summary(lines)[1]
-
-
-def test_other_turns_than_probes_are_not_judged():
-    lines = [line(number) for number in range(40)]
-    lines += [line(40 + number, action="say", rss_mb=9e3) for number in range(40)]
-    assert summary(lines)[1]
+def test_growth_of_probes_beyond_a_bound_is_named(figures, verdict):
+    lines = [line(n, **{name: of(n) for name, of in figures.items()}) for n in range(40)]
+    others = [line(40 + n, action="say", rss_mb=9e3) for n in range(40)]  # not judged
+    text, is_steady = summary(lines + others)
+    assert text.endswith(f"verdict: {verdict}")
+    assert is_steady == (verdict == "steady")
 
 
 def test_the_slope_is_the_median_of_all_pairs():
