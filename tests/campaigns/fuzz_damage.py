@@ -1,4 +1,4 @@
-"""Ways to damage a file: cuts, flipped bits, false counts, JSON of the wrong kind.
+"""Ways to damage a file for `fuzz.py`: cuts, flipped bits, false counts, JSON of the wrong kind.
 
 All of them take their choices from a generator that is handed in, so that an input can be made
 again from its seed.
@@ -8,11 +8,19 @@ import json
 import struct
 from random import Random
 
+from mlxspec.errors import MlxspecError
+
 COUNTS = (0, 1, 2, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 """What a length, a count or an offset is overwritten with; -1 is among them, unsigned."""
 
 _NOT_UTF8 = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82")
 _DEPTH = 100_000
+
+
+class Target:
+    """Makes hostile inputs with `make(draw, folder)`, and reads them with `read(folder)`."""
+
+    refusals = (MlxspecError,)
 
 
 def damaged(data: bytes, draw: Random) -> tuple[str, bytes]:

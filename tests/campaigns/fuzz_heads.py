@@ -1,7 +1,10 @@
-"""Hostile trained drafters for `fuzz.py`: heads in every layout, and the files of mlxspec's own."""
+"""Hostile trained drafters for `fuzz.py`: heads in every layout, own files, and PyTorch's."""
 
+import io
 import json
+import pickletools
 import shutil
+import zipfile
 from pathlib import Path
 from random import Random
 
@@ -9,17 +12,36 @@ import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.heads import head_drafters
-from mlxspec.errors import MlxspecError
 from mlxspec.loading import load_head
 from mlxspec.loading.heads.file import read_drafter_file, save_head
+from mlxspec.loading.heads.torch_file import read_torch_file
 from mlxspec.loading.load import load_draft_model_file
 from mlxspec.loading.profile import tokenizer_of
 from mlxspec.models import ModelConfig, build_model
-from tests.campaigns.fuzz_damage import damaged_json, damaged_safetensors, hostile_value
+from tests.campaigns.fuzz_damage import (
+    COUNTS,
+    Target,
+    damaged,
+    damaged_json,
+    damaged_safetensors,
+    hostile_value,
+)
 from tests.loading.test_heads import CARD, own_heads
 from tests.loading.test_layouts import variants
-from tests.support.head_folders import LAYER, TOKENS, save_head_folder, tiny_target
+from tests.support.head_folders import (
+    LAYER,
+    ORDERED_DICT,
+    TOKENS,
+    number,
+    save_archive,
+    save_head_folder,
+    state_dict,
+    tensor,
+    text,
+    tiny_target,
+)
 from tests.support.model_folders import random_model, random_weights, save_folder, tiny_config
+from tests.support.paths import GOLDENS
 
 
 def build(source: Path, config: ModelConfig, target: Decoder) -> None:
@@ -29,10 +51,8 @@ def build(source: Path, config: ModelConfig, target: Decoder) -> None:
         assert drafter.name
 
 
-class HeadTarget:
+class HeadTarget(Target):
     """Folders of other projects' heads: the config or the weights are damaged."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "sound"
@@ -81,10 +101,8 @@ def _other_config(config: dict, draw: Random) -> tuple[str, bytes]:
     return f"{key} = {value!r:.60}", json.dumps(config | {key: value}).encode()
 
 
-class OwnHeadTarget:
+class OwnHeadTarget(Target):
     """Files of mlxspec's own: metadata and tensors damaged."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         self._heads = own_heads()
@@ -126,10 +144,8 @@ def _renamed(tensors: dict, draw: Random) -> dict:
     return tensors | {new: draw.choice(arrays)}
 
 
-class DraftModelTarget:
+class DraftModelTarget(Target):
     """Draft models in one file, whose tokenizer is the target's."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         config = tiny_config()
@@ -156,3 +172,109 @@ class DraftModelTarget:
         decoder = Decoder(loaded.model)
         decoder.observe([0, 1])
         mx.eval(decoder.next_logits())
+
+
+# ---- `.bin` and `.pt` files: programs, sizes and archives that do not fit -----------------------
+
+_STOLEN = "stolen"
+_CALLS = (
+    b"cos\nsystem\n(Vtouch stolen\ntR",
+    b"cbuiltins\nexec\n(Vopen('stolen','w')\ntR",
+    b"\x8c\x05posix\x8c\x06system\x93(Vtouch stolen\ntR",
+    b"cbuiltins\ngetattr\n(ccollections\nOrderedDict\nV__class__\ntR",
+    b"ctorch._utils\n_rebuild_tensor_v2\n(tR",
+    b"ctorch._utils\n_rebuild_parameter\n(NtR",
+    b"ccollections\nOrderedDict\n(](X\x01\0\0\0aX\x01\0\0\0bee)tR",
+    b"ctorch\nDoubleStorage\n",
+    b"cos\nsystem\n\x81",
+    b"ios\nsystem\n",
+    b"P1\n",
+    b"\x82\x01",
+)
+_STEPS = (
+    *(b"(", b")", b"t", b"0", b"1", b"2", b"R", b"Q", b"b", b"s", b"u", b"e", b"a", b"l", b"d"),
+    *(b"\x85", b"\x86", b"\x87", b"\x94", b"N", b"}", b"]", b".", b"h\x00", b"q\x00", b"\x93"),
+    *(b"I999999999999\n", b"\x8b" + b"\xff\xff\xff\x7f", b"j\xff\xff\xff\xff", b"p-1\n", b"gx\n"),
+    *(b"\x8d" + b"\xff" * 8, b"L" + b"9" * 5000 + b"L\n", b"V\\ud800\n", b"S'\\x'\n", b"\x80\xff"),
+    *(b"(" * 50_000, b"\x85" * 50_000, b"]" + b"2" * 20 + b"a" * 19, b"T\xff\xff\xff\x7f"),
+)
+
+
+class PickleTarget(Target):
+    """Archives whose program, records or directory are damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        golden = GOLDENS / "torch_state_dict.pt"
+        with zipfile.ZipFile(golden) as archive:
+            names = {name.partition("/")[2]: name for name in archive.namelist()}
+            self._torch = {name: archive.read(path) for name, path in names.items()}
+
+    def make(self, draw: Random, folder: Path) -> str:
+        records = dict(self._torch)
+        if draw.random() < 0.5:
+            what, program, data = _hostile_tensor(draw)
+            records = {"data.pkl": program, "data/0": data}
+        else:
+            what, records["data.pkl"] = _other_program(records["data.pkl"], draw)
+        how = draw.choice([zipfile.ZIP_STORED] * 6 + [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+        if draw.random() < 0.15:
+            name = draw.choice(list(records))
+            what, records[name] = f"{name} damaged", damaged(records[name], draw)[1]
+        path = save_archive(folder / "m.bin", records, how)
+        if draw.random() < 0.35:
+            done, data = _other_archive(path.read_bytes(), draw)
+            path.write_bytes(data)
+            what += f", archive {done}"
+        return what
+
+    def read(self, folder: Path) -> None:
+        tensors = read_torch_file(folder / "m.bin")
+        mx.eval(list(tensors.values()))
+        assert not Path(_STOLEN).exists()
+
+
+def _other_program(program: bytes, draw: Random) -> tuple[str, bytes]:
+    if draw.random() < 0.3:
+        return damaged(program, draw)
+    places = [place for _, _, place in pickletools.genops(program)]
+    start = draw.choice(places)
+    end = draw.choice([start, start, draw.choice(places)])
+    wedge = draw.choice([*_CALLS, *_STEPS, *_STEPS, number(draw.choice(COUNTS))])
+    return f"{wedge[:30]!r} at {start}", program[:start] + wedge + program[max(start, end) :]
+
+
+def _hostile_tensor(draw: Random) -> tuple[str, bytes, bytes]:
+    sizes = [0, 1, 2, 3, 6, -1, *COUNTS]
+    kind = draw.choice(["FloatStorage", "HalfStorage", "BoolStorage", "ByteStorage", "LongStorage"])
+    axes = draw.choice([0, 1, 1, 2, 2, 3, 9, 30])
+    shape = [draw.choice(sizes) for _ in range(axes)]
+    strides = [draw.choice(sizes) for _ in range(draw.choice([axes, axes, axes, axes + 1]))]
+    num_items, offset = draw.choice([6, 6, 6, *sizes]), draw.choice([0, 0, 0, *sizes])
+    value = tensor(kind, draw.choice(["0", "0", "1", "../0"]), num_items, shape, strides, offset)
+    items = {draw.choice(["w", "", "\0", "w" * 9000]): value}
+    if draw.random() < 0.2:
+        items = {f"w{place}": value for place in range(500)}
+    if draw.random() < 0.1:
+        items["x"] = draw.choice([b"N", b"]", b"}", ORDERED_DICT, text("a"), b"G" + b"\x7f" * 8])
+    what = f"{kind} {shape[:3]} by {strides[:3]} of {num_items} from {offset}"
+    return what[:150], state_dict(items), b"\1" * draw.choice([24, 24, 6, 0])
+
+
+def _other_archive(data: bytes, draw: Random) -> tuple[str, bytes]:
+    if draw.random() < 0.6:
+        tail = len(data) - draw.randint(1, 200)  # the directory is at the end
+        what, end = damaged(data[tail:], draw)
+        return what, data[:tail] + end
+    if draw.random() < 0.5:
+        return damaged(data, draw)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in records.items():
+            other = draw.choice(
+                [name, name, name, "../" + name, "/" + name, name + "/", "data.pkl"]
+            )
+            archive.writestr(other, content)
+    return "other names", made.getvalue()

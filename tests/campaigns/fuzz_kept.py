@@ -27,7 +27,13 @@ from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.events_of import events_of
 from mlxspec_app.playback.race import Track
 from mlxspec_app.playback.replay import ReplaySession
-from tests.campaigns.fuzz_damage import damaged, damaged_json, damaged_safetensors, hostile_value
+from tests.campaigns.fuzz_damage import (
+    Target,
+    damaged,
+    damaged_json,
+    damaged_safetensors,
+    hostile_value,
+)
 from tests.support.drafting import KEY, SAMPLING, assert_valid, stored_rows
 from tests.support.paths import TRACES
 
@@ -39,10 +45,8 @@ TABLE = stored_rows(
 )
 
 
-class TableTarget:
+class TableTarget(Target):
     """Tables of rows: damaged bytes, and false rows under a sum that is right."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         path = folder / "sound.safetensors"
@@ -135,10 +139,8 @@ class LearnedTarget(TableTarget):
             raise MlxspecError(said[0])
 
 
-class CostsTarget:
+class CostsTarget(Target):
     """The file of measured costs; of no use, they are measured again."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         os.environ["MLXSPEC_HOME"] = str(folder)

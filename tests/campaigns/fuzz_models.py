@@ -1,4 +1,8 @@
-"""Hostile models for `fuzz.py`: GGUF files and folders of safetensors."""
+"""Hostile models for `fuzz.py`: GGUF files, folders of safetensors, and their tokenizers.
+
+Left out are chat templates that take what they like in one expression, such as `2 ** 2 ** 70`:
+there is no line between which they could be stopped.
+"""
 
 import json
 import shutil
@@ -10,36 +14,23 @@ from random import Random
 import mlx.core as mx
 
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.errors import MlxspecError, UnsupportedOperationError
+from mlxspec.errors import UnsupportedOperationError
 from mlxspec.loading import LoadedModel, load_model
 from mlxspec.loading.fetch.models import describe_model
+from mlxspec.loading.profile import tokenizer_of
+from mlxspec.models import ModelConfig
+from mlxspec.text import chat_template
 from tests.campaigns.fuzz_damage import (
     COUNTS,
+    Target,
     damaged,
     damaged_json,
     damaged_safetensors,
     hostile_value,
 )
-from tests.campaigns.fuzz_tokenizers import TEMPLATES
-from tests.support.gguf_files import (
-    BF16,
-    F16,
-    F32,
-    Q4_0,
-    Q4_1,
-    Q5_1,
-    Q5_K,
-    Q8_0,
-    Stored,
-    Value,
-    floats,
-    gguf_bytes,
-    gguf_name,
-    tiny_config,
-    tiny_metadata,
-)
-from tests.support.gguf_files import TOKENIZER as GPT2
-from tests.support.model_folders import random_weights, save_folder
+from tests.support import gguf_files as gguf
+from tests.support.gguf_files import Stored, Value, floats, gguf_bytes, gguf_name, tiny_metadata
+from tests.support.model_folders import random_weights, save_folder, tiny_config
 
 
 def use(loaded: LoadedModel) -> None:
@@ -56,10 +47,8 @@ def use(loaded: LoadedModel) -> None:
     mx.eval(decoder.next_logits())
 
 
-class GgufTarget:
+class GgufTarget(Target):
     """Files written from hostile metadata and tensors, and sound ones damaged byte by byte."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         self._models = {}
@@ -68,7 +57,7 @@ class GgufTarget:
             tensors = {gguf_name(n): floats(array) for n, array in random_weights(config).items()}
             self._models[family] = tiny_metadata(config), tensors
         pieces = {
-            **GPT2,
+            **gguf.TOKENIZER,
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.scores": [-float(place) for place in range(24)],
             "tokenizer.ggml.unknown_token_id": 3,
@@ -175,10 +164,12 @@ def _change_tensor(metadata: dict, tensors: dict, draw: Random) -> str:
         case 0:
             tensor = Stored(_hostile_shape(tensor.shape, draw), tensor.type_id, tensor.raw)
         case 1:
-            type_id = draw.choice([F16, BF16, Q4_0, Q4_1, Q5_K, Q8_0, 255, 2**31])
+            type_id = draw.choice(
+                [gguf.F16, gguf.BF16, gguf.Q4_0, gguf.Q4_1, gguf.Q5_K, gguf.Q8_0, 255, 2**31]
+            )
             tensor = Stored(tensor.shape, type_id, tensor.raw)
         case 2:
-            tensor = Stored(tensor.shape, F32, tensor.raw[: len(tensor.raw) // 2])
+            tensor = Stored(tensor.shape, gguf.F32, tensor.raw[: len(tensor.raw) // 2])
         case 3:
             del tensors[name]
             return f"without {name}"
@@ -193,12 +184,12 @@ def _change_tensor(metadata: dict, tensors: dict, draw: Random) -> str:
             tensors[other] = draw.choice([tensor, floats([1.0] * 4), floats([0.0, 1e38, 2, -1])])
             return f"{other[:30]} as {name}"
         case 5:  # sound, and quantised
-            sizes = {Q4_0: 18, Q4_1: 20, Q5_1: 24, Q8_0: 34}
+            sizes = {gguf.Q4_0: 18, gguf.Q4_1: 20, gguf.Q5_1: 24, gguf.Q8_0: 34}
             kind = draw.choice(list(sizes))
             blocks = len(tensor.raw) // 4 // 32
             tensor = Stored(tensor.shape, kind, draw.randbytes(blocks * sizes[kind]))
         case 6:
-            tensor = Stored(tensor.shape, F32, draw.randbytes(len(tensor.raw)))
+            tensor = Stored(tensor.shape, gguf.F32, draw.randbytes(len(tensor.raw)))
     tensors[name] = tensor
     return f"{name} {tensor.shape} of type {tensor.type_id}"
 
@@ -211,10 +202,8 @@ def _hostile_shape(shape: tuple, draw: Random) -> tuple:
     )
 
 
-class FolderTarget:
+class FolderTarget(Target):
     """Folders whose config, weights or index are damaged; plain, in shards, and quantised."""
-
-    refusals = (MlxspecError,)
 
     def __init__(self, folder: Path) -> None:
         self._models = {}
@@ -299,3 +288,72 @@ def _scaling(draw: Random) -> dict:
     for name in draw.sample([*numbers, *more], draw.randrange(6)):
         scaling[name] = draw.choice([1, 4.0, 64, hostile_value(draw)])
     return scaling
+
+
+# ---- tokenizers ----------------------------------------------------------------------------------
+
+chat_template.TIME_S = 0.5  # of the many that run on
+
+
+class TokenizerTarget(Target):
+    """Folders whose tokenizer files are damaged; templates that mean harm among them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sound = save_folder(folder / "sound")
+        self._config = ModelConfig.from_dict(tiny_config())
+
+    def make(self, draw: Random, folder: Path) -> str:
+        place = folder / "model"
+        shutil.copytree(self._sound, place, ignore=shutil.ignore_patterns("*.safetensors"))
+        path = place / draw.choice(["tokenizer.json", "tokenizer.json", "tokenizer_config.json"])
+        if draw.random() < 0.25:
+            content = {"eos_token": "<|end|>", draw.choice(_TOKENIZER_KEYS): hostile_value(draw)}
+            path, what = place / "tokenizer_config.json", str(content)[:60]
+            path.write_text(json.dumps(content))
+        elif draw.random() < 0.3:
+            what = draw.choice(TEMPLATES)
+            (place / "chat_template.jinja").write_text(what)
+        else:
+            what, data = damaged_json(path.read_bytes(), draw)
+            path.write_bytes(data)
+        return f"{path.name}: {what}"
+
+    def read(self, folder: Path) -> None:
+        tokenizer = tokenizer_of(folder / "model", self._config)
+        tokens = tokenizer.encode("abq a\n")
+        tokenizer.decode([*tokens, *range(tokenizer.vocab_size + 2)], keep_special=True)
+        tokenizer.decode(tokens)
+        assert tokenizer.same_as(tokenizer)
+        assert tokenizer.fingerprint
+        if tokenizer.has_chat_template:
+            tokenizer.apply_chat_template([{"role": "user", "content": "ab"}])
+
+
+TEMPLATES = (
+    "{% for message in messages %}{{ message['content'] }}<|end|>{% endfor %}",
+    "",
+    "{{ messages.nothing.at.all }}",
+    "{{ ''.__class__.__mro__ }}",
+    "{{ messages.append(1) }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}",
+    "{{ raise_exception('no') }}",
+    "{{ 1 // 0 }}",
+    "{{ [] | first | length }}",
+    "{% if %}",
+    "{{ 'x' * (10 ** 12) }}",
+    "{{ range(10 ** 15) | list }}",
+    "{{ '%*d' | format(10 ** 12, 1) }}",
+    "{{ ('{:' ~ 10 ** 12 ~ '}').format(1) }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+    "\ufeff{{ messages }}",
+    "{{ messages | tojson(indent=10 ** 11) }}",
+    "{{ 'a' | center(10 ** 12) }}",
+    "{{ messages | map(attribute='__class__') | list }}",
+)
+_TOKENIZER_KEYS = (
+    *("chat_template", "eos_token", "bos_token", "additional_special_tokens", "model_max_length"),
+    *("tokenizer_class", "added_tokens_decoder", "auto_map", "extra_special_tokens", "pad_token"),
+    *("clean_up_tokenization_spaces", "padding_side"),
+)
