@@ -11,3 +11,9 @@ def recorder(tmp_path):
     recorder = open_recorder(tmp_path / "chats.sqlite3")
     yield recorder
     recorder.close()
+
+
+@pytest.fixture
+def writer(recorder):
+    """The writer of that store."""
+    return recorder.writer

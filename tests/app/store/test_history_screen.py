@@ -1,7 +1,5 @@
 """The list of chats: finding, opening, renaming, deleting and copying them."""
 
-import pytest
-
 from mlxspec_app.screens.history import HistoryScreen
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.widgets.chat_list import ChatList
@@ -22,14 +20,9 @@ def titles(driver):
     return [entry.title for entry in driver.app.screen.query_one(ChatList)._entries]
 
 
-def pointed(driver):
-    return driver.app.screen.query_one(ChatList).entry.title
-
-
-@pytest.mark.parametrize("size", [(60, 20), (100, 30)])
-async def test_chats_are_listed_with_age_size_and_beginning(tmp_path, size):
+async def test_chats_are_listed_with_age_size_and_beginning(tmp_path):
     fill(tmp_path, "Tides", "The sky")
-    async with chat_list(tmp_path, size) as driver:
+    async with chat_list(tmp_path, (60, 20)) as driver:
         assert titles(driver) == ["The sky", "Tides"]
         row = next(row for row in driver.shown.splitlines() if "The sky" in row)
         assert row.split() == ["\u276f", "The", "sky", "2", "messages", "·", "just", "now"]
@@ -45,7 +38,7 @@ async def test_an_empty_store_says_so(tmp_path):
         assert isinstance(driver.app.screen, HistoryScreen)
 
 
-async def test_a_chat_is_opened_by_a_key_and_by_a_click(tmp_path):
+async def test_a_chat_is_opened_by_a_key_and_by_a_click_and_left_for_a_new_one(tmp_path):
     fill(tmp_path, "One", "Two", "Three")
     async with kept_chat(tmp_path) as driver:
         await press(driver, "ctrl+l", "down", "enter")
@@ -54,6 +47,12 @@ async def test_a_chat_is_opened_by_a_key_and_by_a_click(tmp_path):
         await driver.pilot.click(ChatList, offset=(5, 4))
         await rest(driver)
         assert texts(driver) == ["One", "An answer."]
+        await press(driver, "ctrl+l", "end", "d", "escape")  # deleting it begins a new one
+        assert texts(driver) == []
+        await press(driver, "ctrl+l", "enter")
+        assert texts(driver) == ["Three", "An answer."]
+        await press(driver, "ctrl+l", "n")
+        assert texts(driver) == []
 
 
 async def test_words_are_found_while_they_are_typed(tmp_path):
@@ -77,63 +76,34 @@ async def test_a_message_is_opened_where_it_was_found_on_whatever_branch(tmp_pat
         await enter(driver, "/edit")
         await enter(driver, "Something else")
         assert texts(driver)[2] == "Something else"
-        await enter(driver, "/search then")
-        await press(driver, "enter")
+        await press(driver, "ctrl+l", "slash")
+        await driver.pilot.press(*"then", "enter")  # before the search has started
+        await rest(driver)
         assert texts(driver)[2] == "And then?"
         assert "\u276f And then?" in driver.shown
 
 
-async def test_a_chat_is_renamed_in_place(tmp_path):
+async def test_a_chat_is_renamed_copied_deleted_and_had_back_in_place(tmp_path):
     fill(tmp_path, "One", "Two")
     async with chat_list(tmp_path) as driver:
+        chats = driver.app.screen.query_one(ChatList)
         await press(driver, "down", "r")
         await type_in(driver, "again")
         await press(driver, "enter")
         assert titles(driver) == ["again", "Two"]
-        assert pointed(driver) == "again"
+        assert chats.entry.title == "again"
         await press(driver, "r", "x", "escape")
-        assert titles(driver)[0] == "again"
-        assert driver.app.focused is driver.app.screen.query_one(ChatList)
-
-
-async def test_a_deleted_chat_can_be_had_back(tmp_path):
-    fill(tmp_path, "One", "Two", "Three")
-    async with chat_list(tmp_path) as driver:
+        assert titles(driver) == ["again", "Two"]
+        assert driver.app.focused is chats
+        await press(driver, "f")
+        assert titles(driver) == ["again · fork", "again", "Two"]
         await press(driver, "down", "d")
-        assert titles(driver) == ["Three", "One"]
+        assert titles(driver) == ["again · fork", "Two"]
         assert "u restores it" in driver.shown
-        await press(driver, "u")
-        assert titles(driver) == ["Three", "Two", "One"]
-        await press(driver, "d", "d", "d")
+        await press(driver, "d", "d")
         assert "No chats yet" in driver.shown
         await press(driver, "u", "u", "u")
-        assert len(titles(driver)) == 3
-
-
-async def test_deleting_the_chat_on_the_screen_begins_a_new_one(tmp_path):
-    fill(tmp_path, "One")
-    async with kept_chat(tmp_path) as driver:
-        await enter(driver, "/continue")
-        await press(driver, "ctrl+l", "d", "escape")
-        assert texts(driver) == []
-        await enter(driver, "Two")
-        await press(driver, "ctrl+l")
-        assert titles(driver) == ["Two"]
-
-
-async def test_a_chat_is_copied(tmp_path):
-    fill(tmp_path, "One", "Two")
-    async with chat_list(tmp_path) as driver:
-        await press(driver, "down", "f")
-        assert titles(driver) == ["One · fork", "Two", "One"]
-
-
-async def test_a_new_chat_begins_from_the_list(tmp_path):
-    fill(tmp_path, "One")
-    async with kept_chat(tmp_path) as driver:
-        await enter(driver, "/continue")
-        await press(driver, "ctrl+l", "n")
-        assert texts(driver) == []
+        assert titles(driver) == ["again · fork", "again", "Two"]
 
 
 async def test_a_long_list_is_whole(tmp_path):
@@ -141,10 +111,10 @@ async def test_a_long_list_is_whole(tmp_path):
     async with chat_list(tmp_path) as driver:
         assert titles(driver) == [f"Chat {number}" for number in reversed(range(250))]
         await press(driver, "end")
-        assert pointed(driver) == "Chat 0"
+        assert driver.app.screen.query_one(ChatList).entry.title == "Chat 0"
 
 
-async def test_a_store_that_cannot_be_used_says_why(tmp_path):
+async def test_a_store_that_cannot_be_used_says_why_unless_its_list_was_left(tmp_path):
     (tmp_path / "in the way").write_text("")
     async with kept_chat(tmp_path / "in the way") as driver:
         assert "chats cannot be saved" in driver.shown
@@ -152,6 +122,11 @@ async def test_a_store_that_cannot_be_used_says_why(tmp_path):
         assert len(texts(driver)) == 2
         await press(driver, "ctrl+l")
         assert "The chats cannot be shown: chats cannot be saved" in driver.shown
+        screen = driver.app.screen
+        await screen.dismiss(None)
+        screen._show(None)
+        screen._show_instead("The chats cannot be shown")
+        assert driver.app.screen is not screen
 
 
 async def test_an_error_leaves_the_list_as_it_was(tmp_path):
@@ -165,24 +140,3 @@ async def test_an_error_leaves_the_list_as_it_was(tmp_path):
         await rest(driver)
         await appears(driver, "the disk is gone")
         assert titles(driver) == ["One"]
-
-
-async def test_what_was_read_for_a_list_that_was_left_is_shown_nowhere(tmp_path):
-    fill(tmp_path, "One")
-    async with kept_chat(tmp_path) as driver:
-        await driver.press("ctrl+l")
-        await rest(driver)
-        screen = driver.app.screen
-        await screen.dismiss(None)
-        screen._show(None)
-        screen._show_instead("The chats cannot be shown")
-        assert driver.app.screen is not screen
-
-
-async def test_words_that_were_just_typed_are_looked_for_before_one_is_opened(tmp_path):
-    fill(tmp_path, "Tides", "The sky")
-    async with kept_chat(tmp_path) as driver:
-        await press(driver, "ctrl+l", "slash")
-        await driver.pilot.press(*"tides", "enter")
-        await rest(driver)
-        assert texts(driver) == ["Tides", "An answer."]

@@ -1,8 +1,9 @@
-"""From the events of a session to the chat in the store."""
+"""From the events of a session to the chat in the store, and what the screens ask of it."""
 
 import pytest
 
 from mlxspec.trace.events import (
+    CostMeasured,
     EmittedToken,
     GenerationFailed,
     GenerationFinished,
@@ -21,10 +22,13 @@ from mlxspec_app.conversation.events import (
     SessionReady,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.store.records import COMPARISON
+from mlxspec_app.store.errors import GoneError
+from mlxspec_app.store.records import COMPARISON, Overview, Standing, Version
 from tests.support.paths import TRACES
 from tests.support.store_files import (
+    current,
     exchange,
+    open_reader,
     open_recorder,
     open_writer,
     path,
@@ -43,8 +47,18 @@ def opened(recorder, leaf, system=None):
 # ---- turns and replies ---------------------------------------------------------------------
 
 
-def test_nothing_is_kept_before_something_is_said(recorder):
-    record(recorder, SessionReady(), ChatCleared())
+def test_nothing_is_kept_before_something_is_said_nor_of_events_out_of_place(recorder):
+    record(
+        recorder,
+        SessionReady(),
+        ChatCleared(),
+        round_of("lost"),
+        GenerationFinished(1.0, "stop"),
+        GenerationFailed(1.0, "x"),
+        ReplyDiscarded(),
+        PrefillProgress(0.1, 1, 2),
+        PlainDecoded(1, 0.1, (EmittedToken(1, "", "plain"),), 1.0, 1),
+    )
     assert recorder.chat is None
     assert recorder.writer.recent() == []
 
@@ -58,40 +72,31 @@ def test_a_reply_keeps_models_settings_seed_and_figures(recorder):
     assert generation.reason == "stop"
 
 
-def test_text_held_back_to_the_end_belongs_to_the_reply(recorder):
-    record(
-        recorder,
-        TurnStarted("user", "Hello"),
-        GenerationStarted("t", "d"),
-        round_of("Hi"),
-        GenerationFinished(1.0, "length", " th"),
-    )
-    assert texts_of(path(recorder)) == ["Hello", "Hi th"]
-
-
-def test_every_round_is_in_the_store_as_soon_as_it_was_applied(recorder, tmp_path):
-    events = list(exchange("Hello", "one ", "two ", "three"))
+def test_every_round_is_on_the_disk_as_soon_as_it_was_applied(recorder, tmp_path):
     seen = []
-    for event in events[:-1]:
-        recorder.apply(event)
-        if isinstance(event, PlainDecoded):
-            seen.append((path(recorder)[-1].text, path(recorder)[-1].state))
+    with open_reader(tmp_path / "chats.sqlite3") as reader:
+        for event in list(exchange("Hello", "one ", "two ", "three"))[:-1]:
+            recorder.apply(event)
+            if isinstance(event, PlainDecoded):
+                last = reader.path(recorder.chat)[-1]  # as it would be after a crash
+                seen.append((last.text, last.state))
     assert seen == [("one ", "partial"), ("one two ", "partial"), ("one two three", "partial")]
 
 
 @pytest.mark.parametrize(
-    ("end", "state", "reason", "error"),
+    ("end", "text", "state", "reason", "error"),
     [
-        (GenerationFinished(1.0, "cancelled"), "partial", "cancelled", ""),
-        (GenerationFinished(1.0, "context"), "finished", "context", ""),
-        (GenerationFailed(1.0, "out of memory"), "failed", None, "out of memory"),
+        (GenerationFinished(1.0, "cancelled"), "Hi", "partial", "cancelled", ""),
+        (GenerationFinished(1.0, "context"), "Hi", "finished", "context", ""),
+        (GenerationFinished(1.0, "length", " th"), "Hi th", "finished", "length", ""),
+        (GenerationFailed(1.0, "out of memory"), "Hi", "failed", None, "out of memory"),
     ],
 )
-def test_the_end_of_a_reply_decides_its_state(recorder, end, state, reason, error):
+def test_the_end_of_a_reply_decides_its_state(recorder, end, text, state, reason, error):
     started = [TurnStarted("user", "Hello"), GenerationStarted("t", "d"), round_of("Hi")]
     record(recorder, started, end)
     last = path(recorder)[-1]
-    assert (last.text, last.state) == ("Hi", state)
+    assert (last.text, last.state) == (text, state)
     assert (last.generation.reason, last.generation.error) == (reason, error)
 
 
@@ -115,16 +120,11 @@ def test_a_comparison_belongs_to_the_reply_that_ended_last_and_to_none_while_ano
     assert second.generation.stats[COMPARISON]["speedup"] == 2.0
 
 
-def test_a_round_without_text_and_events_out_of_place_change_nothing(recorder):
-    record(
-        recorder,
-        round_of("lost"),
-        GenerationFinished(1.0, "stop"),
-        GenerationFailed(1.0, "x"),
-        ReplyDiscarded(),
-        PrefillProgress(0.1, 1, 2),
-        PlainDecoded(1, 0.1, (EmittedToken(1, "", "plain"),), 1.0, 1),
-    )
+def test_a_ratio_that_comes_after_the_chat_was_deleted_is_dropped(recorder):
+    record(recorder, exchange("Hello", "Hi"))
+    recorder.writer.delete(recorder.chat)
+    recorder.writer.purge()
+    record(recorder, SpeedupMeasured(2.0, 11.5, 1900, (274, 3400), 40))
     assert recorder.writer.recent() == []
 
 
@@ -141,8 +141,7 @@ def test_the_store_holds_what_the_screen_shows(recorder, name):
     events = list(read_trace(TRACES / name))
     record(recorder, events)
     shown = [message for message in fold(events).messages if message.role != "system"]
-    assert texts_of(path(recorder)) == texts_of(shown)
-    assert [message.role for message in path(recorder)] == [message.role for message in shown]
+    assert [(m.role, m.text) for m in path(recorder)] == [(m.role, m.text) for m in shown]
 
 
 # ---- branches ------------------------------------------------------------------------------
@@ -180,25 +179,16 @@ def test_a_branch_that_was_opened_goes_on(recorder):
 # ---- chats ---------------------------------------------------------------------------------
 
 
-def test_a_cleared_chat_is_followed_by_a_new_one(recorder):
+def test_a_cleared_chat_is_followed_by_a_new_one_under_the_system_prompt(recorder):
     recorder.system = "Be brief"
     record(recorder, exchange("Hello", "Hi"), ChatCleared(), exchange("Other", "Yes"))
     assert [chat.title for chat in recorder.writer.recent()] == ["Other", "Hello"]
     assert recorder.writer.chat(recorder.chat).system == "Be brief"
 
 
-def test_a_chat_that_was_opened_goes_on_with_its_system_prompt(recorder):
-    record(recorder, TurnStarted("system", "Be brief"), exchange("Hello", "Hi"))
-    there = opened(recorder, path(recorder)[-1], "Be brief")
-    record(recorder, TurnStarted("system", "Be long"), ChatCleared(), exchange("Other", "Yes"))
-    record(recorder, there, exchange("Bye", "Ciao"))
-    assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
-    assert recorder.system == "Be brief"
-
-
 def test_a_reply_ends_where_it_began_even_if_another_chat_was_opened(recorder):
     record(recorder, exchange("Other", "Yes"))
-    other = opened(recorder, path(recorder)[-1])
+    other = opened(recorder, path(recorder)[-1], "Be brief")
     recorder.new_chat()
     *begun, last, end = exchange("Hello", "Hi", " there")
     record(recorder, begun)
@@ -207,6 +197,7 @@ def test_a_reply_ends_where_it_began_even_if_another_chat_was_opened(recorder):
     assert texts_of(recorder.writer.path(here)) == ["Hello", "Hi there"]
     record(recorder, exchange("More", "Sure"))
     assert texts_of(path(recorder)) == ["Other", "Yes", "More", "Sure"]
+    assert recorder.system == "Be brief"
 
 
 def test_a_chat_that_another_window_removed_is_replaced_by_a_new_one(recorder, tmp_path):
@@ -224,9 +215,111 @@ def test_what_is_open_when_the_app_ends_is_settled(tmp_path):
     recorder = open_recorder(tmp_path / "chats.sqlite3")
     record(recorder, list(exchange("Hello", "Hi"))[:-1])
     recorder.close()
-    writer = open_writer(tmp_path / "chats.sqlite3")
-    assert writer._rows("SELECT count(*) FROM piece", ()) == [(0,)]
-    assert [hit.message for hit in writer.search("hi")] == [2]
-    reply = writer.message(2)
-    assert (reply.state, reply.generation.reason) == ("partial", "cancelled")
-    writer.close()
+    with open_reader(tmp_path / "chats.sqlite3") as reader:
+        assert reader._rows("SELECT count(*) FROM piece", ()) == [(0,)]
+        assert [hit.message for hit in reader.search("hi")] == [2]
+        reply = reader.message(2)
+        assert (reply.state, reply.generation.reason) == ("partial", "cancelled")
+
+
+# ---- what the screens ask ------------------------------------------------------------------
+
+
+def test_an_empty_store_has_neither_chats_nor_a_standing(recorder):
+    assert recorder.writer.overview() == Overview(0)
+    assert recorder.standing() == Standing()
+    assert recorder.find_last() is None
+
+
+def test_the_last_chat_is_another_one_than_that_on_the_screen(recorder):
+    record(recorder, exchange("One", "1"), ChatCleared(), exchange("Two", "2"))
+    assert recorder.find_last().chat.title == "One"
+    recorder.new_chat()
+    assert recorder.find_last().chat.title == "Two"
+    seen = recorder.writer.overview()
+    assert (seen.num_chats, seen.last.title) == (2, "Two")
+
+
+def test_the_standing_names_the_chat_and_the_versions_of_its_messages(recorder):
+    record(recorder, exchange("One", "1"), ReplyDiscarded())
+    assert recorder.standing().versions == {}  # of a reply that is about to be written again
+    record(recorder, reply_events("I"))
+    record(recorder, exchange("Two", "2"), ChatCut(1), exchange("Deux", "2"))
+    there = recorder.standing()
+    assert (there.chat, there.title) == (recorder.chat, "One")
+    assert there.versions == {1: Version(2, 2), 2: Version(2, 2)}
+
+
+def test_a_message_is_found_on_its_branch_and_one_of_this_branch_without_leaving_it(recorder):
+    record(recorder, exchange("One", "1"), exchange("Two", "2"), ChatCut(1), exchange("Zwei", "3"))
+    for words in ("two", "one"):
+        (hit,) = recorder.writer.search(words)
+        found = recorder.writer.find_chat(hit.chat, hit.message)
+        assert texts_of(found.path) == ["One", "1", "Two", "2"]
+
+
+def test_the_versions_of_a_message_are_found_one_after_another(recorder):
+    record(recorder, exchange("One", "1"), ChatCut(0), exchange("Un", "2"))
+    assert recorder.find_version(0, 1) is None
+    assert texts_of(recorder.find_version(0, -1).path) == ["One", "1"]
+
+
+def test_a_fork_is_a_chat_of_its_own_with_a_title_of_its_own(recorder):
+    record(recorder, exchange("One", "1"), exchange("Two", "2"))
+    fork = recorder.fork_at(1)
+    assert texts_of(fork.path) == ["One", "1"]
+    assert fork.chat.title == "One · fork"
+    again = recorder.writer.fork_chat(fork.chat.id)
+    assert recorder.writer.chat(again).title == "One · fork"
+    assert current(recorder.writer, recorder.chat) == ["One", "1", "Two", "2"]
+
+
+def test_what_the_store_does_not_hold_cannot_be_forked(recorder):
+    with pytest.raises(GoneError, match="not in the store"):
+        recorder.fork_at(0)
+    with pytest.raises(GoneError, match="no messages"):
+        recorder.writer.fork_chat(recorder.writer.new_chat())
+
+
+# ---- traces --------------------------------------------------------------------------------
+
+
+def traces_of(recorder, folder):
+    """The events in the trace of each reply on the screen."""
+    names = [message.generation.trace for message in path(recorder)[1::2]]
+    return [list(read_trace(folder / "traces" / name)) for name in names]
+
+
+def test_every_reply_has_a_trace_and_what_is_measured_after_it_belongs_to_that(recorder, tmp_path):
+    cost = CostMeasured(9.5, 300, (1, 2), (20.0, 21.0))
+    first, second = list(exchange("Hello", "Hi")), list(exchange("Bye", "Ciao"))
+    record(recorder, cost, first, cost, second)
+    assert traces_of(recorder, tmp_path) == [[*first, cost], second]
+
+
+def test_a_regenerated_reply_has_its_turn_in_its_trace(recorder, tmp_path):
+    record(recorder, exchange("Hello", "Hi"), ReplyDiscarded(), reply_events("Hey"))
+    said_again = [TurnStarted("user", "Hello"), *reply_events("Hey")]
+    assert traces_of(recorder, tmp_path) == [said_again]
+
+
+def test_traces_go_with_their_chat(tmp_path):
+    recorder = open_recorder(tmp_path / "chats.sqlite3")
+    record(recorder, exchange("Hello", "Hi"))
+    deleted = recorder.chat
+    record(recorder, ChatCleared(), exchange("Other", "Yes"))
+    kept = path(recorder)[-1].generation.trace
+    recorder.writer.delete(deleted)
+    recorder.close()
+    assert [trace.name for trace in (tmp_path / "traces").iterdir()] == [kept]
+
+
+def test_a_folder_that_takes_no_traces_costs_only_them(tmp_path):
+    (tmp_path / "traces").write_text("in the way")
+    notices = []
+    recorder = open_recorder(tmp_path / "chats.sqlite3", notices.append)
+    record(recorder, exchange("Hello", "Hi"), exchange("Bye", "Ciao"))
+    assert texts_of(path(recorder)) == ["Hello", "Hi", "Bye", "Ciao"]
+    (notice,) = notices
+    assert "the trace of this reply ends here" in notice
+    recorder.close()

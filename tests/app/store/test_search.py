@@ -5,14 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec_app.store.records import Generation
-from mlxspec_app.store.search_text import match_expression, snippet_parts, spaced
+from mlxspec_app.store.search_text import snippet_parts, spaced
 from tests.support.store_files import edit, open_writer, say
 
 EXAMPLES = settings(max_examples=150)
 
 
 @pytest.fixture(scope="module")
-def writer(tmp_path_factory):
+def library(tmp_path_factory):
+    """A writer on a store that no test changes."""
     writer = open_writer(tmp_path_factory.mktemp("store") / "chats.sqlite3")
     for title, *texts in (
         ("Sorting", "How do I sort a list?", "Use the sorted function; it's stable, O(n log n)."),
@@ -49,35 +50,35 @@ def found(writer, query):
         ("안녕", ["Korean"]),
         ("list coffee", []),
         ("ort", []),
+        ("list " * 5_000, ["Korean", "Sorting"]),  # more words than an expression can hold
     ],
 )
-def test_finds_words_by_their_beginning_and_phrases_as_a_whole(writer, query, titles):
-    assert found(writer, query) == titles
+def test_finds_words_by_their_beginning_and_phrases_as_a_whole(library, query, titles):
+    assert found(library, query) == titles
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["", " ", '"', '""', "'", "*", "(", "-", "🙂", "\x00", "…", '" "', ":", "^", "+", "\\", "?"],
+    "query", ["", " ", '"', '""', "'", "*", "(", "-", "🙂", "\x00", "…", '" "']
 )
-def test_a_query_without_a_word_finds_nothing(writer, query):
-    assert writer.search(query) == []
+def test_a_query_without_a_word_finds_nothing(library, query):
+    assert library.search(query) == []
 
 
 @pytest.mark.parametrize("operator", ["AND", "OR", "NOT", "NEAR(a b)", "text:", "-", "^"])
-def test_an_operator_is_a_word_like_others(writer, operator):
-    assert found(writer, f"list {operator} zzz") == []
+def test_an_operator_is_a_word_like_others(library, operator):
+    assert found(library, f"list {operator} zzz") == []
 
 
 @EXAMPLES
 @given(
     st.text(max_size=30) | st.text(alphabet="\"'*()^-+:{}\x00 aAND世é\u200b\ud800\x02", max_size=40)
 )
-def test_nothing_typed_is_an_error(writer, query):
-    writer.search(query)
+def test_nothing_typed_is_an_error(library, query):
+    library.search(query)
 
 
-def test_more_words_than_an_expression_can_hold_are_no_error(writer):
-    assert found(writer, "list " * 5_000) == ["Korean", "Sorting"]
+def test_the_better_match_comes_first(library):
+    assert [hit.title for hit in library.search("list")] == ["Korean", "Sorting"]
 
 
 @EXAMPLES
@@ -87,51 +88,33 @@ def test_a_snippet_gives_back_the_text_that_the_index_was_given(text):
     assert plain.split() == spaced(text).replace("\u200b", "").split()
 
 
-def test_the_better_match_comes_first(writer):
-    hits = writer.search("list")
-    assert [hit.title for hit in hits] == ["Korean", "Sorting"]
-
-
-def test_a_snippet_marks_what_was_found_on_one_line(tmp_path):
-    writer = open_writer(tmp_path / "chats.sqlite3")
+def test_a_snippet_marks_what_was_found_on_one_line(writer):
     (message,) = say(writer, writer.new_chat("x"), "Before\nthe 投機的 end")
     (hit,) = writer.search("the 機的")
-    assert [(part.text, part.is_match) for part in hit.snippet] == [
-        ("Before ", False),
-        ("the", True),
-        (" 投", False),
-        ("機的", True),
-        (" end", False),
-    ]
+    assert [part.text for part in hit.snippet] == ["Before ", "the", " 投", "機的", " end"]
+    assert [part.is_match for part in hit.snippet] == [False, True, False, True, False]
     assert (hit.message, hit.note) == (message, "you")
-    writer.close()
 
 
-def test_a_long_message_is_cut_around_the_match(tmp_path):
-    writer = open_writer(tmp_path / "chats.sqlite3")
+def test_a_long_message_is_cut_around_the_match(writer):
     say(writer, writer.new_chat(), "word " * 200 + "needle " + "word " * 200)
     (hit,) = writer.search("needle")
     text = "".join(part.text for part in hit.snippet)
     assert "needle" in text
     assert len(text) < 120
     assert text.startswith("…")
-    writer.close()
 
 
-def test_a_reply_is_found_once_it_has_ended(tmp_path):
-    writer = open_writer(tmp_path / "chats.sqlite3")
-    chat = writer.new_chat("Reply")
-    reply = writer.begin_reply(chat, None, Generation())
+def test_a_reply_is_found_once_it_has_ended(writer):
+    reply = writer.begin_reply(writer.new_chat("Reply"), None, Generation())
     writer.extend_reply(reply, "hay nee")
     writer.extend_reply(reply, "dle")
     assert found(writer, "needle") == []
     writer.finish_reply(reply, "finished")
     assert found(writer, "needle") == ["Reply"]
-    writer.close()
 
 
-def test_branches_that_were_left_are_found_and_deleted_chats_are_not(tmp_path):
-    writer = open_writer(tmp_path / "chats.sqlite3")
+def test_branches_that_were_left_are_found_and_deleted_chats_are_not(writer):
     chat = writer.new_chat("Chat")
     (first,) = say(writer, chat, "needle")
     edit(writer, first, "pin")
@@ -143,8 +126,3 @@ def test_branches_that_were_left_are_found_and_deleted_chats_are_not(tmp_path):
     writer.delete(chat)
     writer.purge()
     assert found(writer, "pin") == []
-    writer.close()
-
-
-def test_an_expression_quotes_every_word():
-    assert match_expression('a OR "b c" d"e') == '"a"* AND "OR"* AND "b c" AND "d"* AND "e"*'

@@ -10,19 +10,10 @@ from mlxspec_app.store.database import open_for_writing
 from mlxspec_app.store.errors import StoreError
 from mlxspec_app.store.records import Generation
 from mlxspec_app.store.thread import StoreThread
+from tests.support.app_driver import Clock
 from tests.support.store_files import exchange, open_reader, open_writer, texts_of
 
 WAIT_S = 20.0
-
-
-class Clock:
-    """Time that passes only when told."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -36,12 +27,17 @@ def notices():
 
 
 @pytest.fixture
-def make(tmp_path, notices):
+def path(tmp_path):
+    return tmp_path / "chats.sqlite3"
+
+
+@pytest.fixture
+def make(path, clock, notices):
     """Make threads that end with the test, however it ends."""
     made = []
 
-    def make_thread(path=tmp_path / "chats.sqlite3", say=notices.append, **options):
-        made.append(StoreThread(path, tmp_path / "traces", say, **options))
+    def make_thread(path=path, say=notices.append):
+        made.append(StoreThread(path, path.with_name("traces"), say, clock))
         return made[-1]
 
     yield make_thread
@@ -50,8 +46,8 @@ def make(tmp_path, notices):
 
 
 @pytest.fixture
-def thread(make, clock):
-    thread = make(clock=clock)
+def thread(make):
+    thread = make()
     thread.start()
     return thread
 
@@ -73,15 +69,10 @@ def execute(thread, sql):
     ask(thread, lambda recorder: recorder.writer._connection.execute(sql).fetchall())
 
 
-def test_keeps_what_is_recorded(thread, notices):
-    record(thread, exchange("Hello", "Hi", " there"))
-    assert kept(thread) == ["Hello", "Hi there"]
-    assert notices == []
-
-
-def test_a_question_is_answered_after_what_was_recorded_before(thread):
+def test_a_question_is_answered_after_what_was_recorded_before(thread, notices):
     record(thread, exchange("Hello", *("x",) * 100))
     assert kept(thread) == ["Hello", "x" * 100]
+    assert notices == []
 
 
 def test_an_error_is_raised_where_the_answer_is_awaited(thread):
@@ -103,18 +94,16 @@ def test_recording_never_waits_for_the_store(make):
     assert kept(thread) == ["Hello", "x" * 1_000]
 
 
-def test_closing_writes_what_is_left(make, tmp_path):
-    thread = make()
-    thread.start()
+def test_closing_writes_what_is_left(thread, path):
     record(thread, exchange("Hello", "Hi"))
     thread.close()
     thread.close()
-    with open_reader(tmp_path / "chats.sqlite3") as reader:
+    with open_reader(path) as reader:
         assert texts_of(reader.path(1)) == ["Hello", "Hi"]
 
 
-def test_a_thread_that_never_started_can_be_closed(tmp_path):
-    StoreThread(tmp_path / "chats.sqlite3", tmp_path / "traces", pytest.fail).close()
+def test_a_thread_that_never_started_can_be_closed(make, tmp_path):
+    make().close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,7 +153,7 @@ def test_a_refusing_disk_is_not_tried_every_round(thread, clock):
 
 
 def test_a_disk_that_has_room_again_needs_no_further_event(make, monkeypatch):
-    monkeypatch.setattr("mlxspec_app.store.thread.RETRY_S", 0.02)
+    monkeypatch.setattr("mlxspec_app.store.thread.RETRY_S", 0.0)
     mended = threading.Event()
 
     def tell(notice):
@@ -191,11 +180,10 @@ def test_a_place_that_cannot_hold_a_store_is_one_notice(make, tmp_path, notices)
     thread = make(tmp_path / "file" / "chats.sqlite3")
     thread.start()
     record(thread, exchange("Hello", "Hi"))
-    with pytest.raises(StoreError, match="chats cannot be saved"):
+    with pytest.raises(StoreError, match=r"chats cannot be saved in .*file"):
         ask(thread, lambda recorder: recorder.chat)
-    thread.close()
-    assert len(notices) == 1
-    assert "this chat is not saved" in notices[0]
+    (notice,) = notices
+    assert "this chat is not saved" in notice
 
 
 def test_a_mistake_of_our_own_ends_the_keeping_and_not_the_chat(thread, notices):
@@ -209,8 +197,7 @@ def test_a_mistake_of_our_own_ends_the_keeping_and_not_the_chat(thread, notices)
     assert len(notices) == 1
 
 
-def test_a_store_that_gets_damaged_is_said_to_be(make, tmp_path, notices):
-    path = tmp_path / "chats.sqlite3"
+def test_a_store_that_gets_damaged_is_said_to_be(make, path, notices):
     writer = open_writer(path)
     writer.add_message(writer.new_chat(), None, "user", "word " * 50_000)
     writer.close()
@@ -232,9 +219,9 @@ def test_a_store_that_gets_damaged_is_said_to_be(make, tmp_path, notices):
     assert "a new one was begun" in notices[-1]
 
 
-def test_another_window_that_holds_the_store_is_waited_for(thread, tmp_path, notices):
+def test_another_window_that_holds_the_store_is_waited_for(thread, path, notices):
     ask(thread, lambda recorder: None)
-    other = open_writer(tmp_path / "chats.sqlite3")
+    other = open_writer(path)
     with other.transaction():
         other.new_chat("Other")
         record(thread, exchange("Hello", "Hi"))
@@ -244,11 +231,10 @@ def test_another_window_that_holds_the_store_is_waited_for(thread, tmp_path, not
     other.close()
 
 
-def test_pieces_left_by_a_killed_process_are_text_after_the_next_start(make, tmp_path):
-    path = tmp_path / "chats.sqlite3"
+def test_pieces_left_by_a_killed_process_are_text_after_the_next_start(make, path):
     writer = open_writer(path)
-    chat = writer.new_chat("Chat")
-    writer.extend_reply(writer.begin_reply(chat, None, Generation()), "needle")
+    reply = writer.begin_reply(writer.new_chat("Chat"), None, Generation())
+    writer.extend_reply(reply, "needle")
     writer.close()
     thread = make()
     thread.start()

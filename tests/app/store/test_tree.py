@@ -1,17 +1,12 @@
 """Any sequence of changes leaves every chat a tree, its leaf at the end, and the search true."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mlxspec_app.store.records import Generation
 from tests.support.store_files import edit, messages_of, open_writer
@@ -21,21 +16,25 @@ PICK = st.integers(min_value=0, max_value=10**6)
 WORD = st.sampled_from(WORDS)
 
 
+@dataclass
 class Said:
     """What the store should hold about a message."""
 
-    def __init__(self, chat, parent, text, is_open=False):
-        self.chat = chat
-        self.parent = parent
-        self.text = text
-        self.is_open = is_open
+    chat: int
+    parent: int | None
+    text: str
+    is_open: bool = False
+
+
+def pick(number, among):
+    return among[number % len(among)]
 
 
 class StoreMachine(RuleBasedStateMachine):
     """The store against dictionaries that hold the same."""
 
-    @initialize()
-    def start(self):
+    def __init__(self):
+        super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "chats.sqlite3"
         self.writer = open_writer(self.path)
@@ -44,22 +43,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.deleted = set()
 
     def teardown(self):
-        if hasattr(self, "writer"):
-            self.writer.close()
-            self.folder.cleanup()
+        self.writer.close()
+        self.folder.cleanup()
 
     def shown(self):
         return [chat for chat in self.leaves if chat not in self.deleted]
 
-    def pick(self, number, among):
-        among = list(among)
-        return among[number % len(among)]
+    def messages(self):
+        return [m for m, said in self.said.items() if said.chat in self.shown()]
 
-    def pick_message(self, number):
-        return self.pick(number, [m for m, said in self.said.items() if said.chat in self.shown()])
-
-    def has_messages(self):
-        return any(said.chat in self.shown() for said in self.said.values())
+    def open_replies(self):
+        return [m for m, said in self.said.items() if said.is_open]
 
     def add(self, message, chat, parent, text, is_open=False):
         self.said[message] = Said(chat, parent, text, is_open)
@@ -72,53 +66,50 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.shown())
     @rule(number=PICK, text=WORD)
     def say(self, number, text):
-        chat = self.pick(number, self.shown())
+        chat = pick(number, self.shown())
         leaf = self.leaves[chat]
         self.add(self.writer.add_message(chat, leaf, "user", text), chat, leaf, text)
 
-    @precondition(lambda self: self.has_messages())
+    @precondition(lambda self: self.messages())
     @rule(number=PICK, text=WORD)
     def edit(self, number, text):
-        message = self.pick_message(number)
+        message = pick(number, self.messages())
         said = self.said[message]
         self.add(edit(self.writer, message, text), said.chat, said.parent, text)
 
-    @precondition(lambda self: self.has_messages())
+    @precondition(lambda self: self.messages())
     @rule(number=PICK)
     def begin_reply(self, number):
-        parent = self.pick_message(number)
+        parent = pick(number, self.messages())
         chat = self.said[parent].chat
         self.add(self.writer.begin_reply(chat, parent, Generation()), chat, parent, "", True)
-
-    def open_replies(self):
-        return [m for m, said in self.said.items() if said.is_open]
 
     @precondition(lambda self: self.open_replies())
     @rule(number=PICK, text=WORD)
     def extend(self, number, text):
-        message = self.pick(number, self.open_replies())
+        message = pick(number, self.open_replies())
         self.writer.extend_reply(message, text + " ")
         self.said[message].text += text + " "
 
     @precondition(lambda self: self.open_replies())
     @rule(number=PICK)
     def finish(self, number):
-        message = self.pick(number, self.open_replies())
+        message = pick(number, self.open_replies())
         self.writer.finish_reply(message, "finished")
         self.said[message].is_open = False
 
-    @precondition(lambda self: self.has_messages())
+    @precondition(lambda self: self.messages())
     @rule(number=PICK)
     def switch(self, number):
-        message = self.pick_message(number)
+        message = pick(number, self.messages())
         chat = self.said[message].chat
         self.leaves[chat] = self.writer.switch_to(message)
         assert message in self.ancestry(self.leaves[chat])
 
-    @precondition(lambda self: self.has_messages())
+    @precondition(lambda self: self.messages())
     @rule(number=PICK)
     def fork(self, number):
-        message = self.pick_message(number)
+        message = pick(number, self.messages())
         chat = self.writer.fork(message)
         parent = None
         copies = messages_of(self.writer, chat)
@@ -129,14 +120,14 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.shown())
     @rule(number=PICK)
     def delete(self, number):
-        chat = self.pick(number, self.shown())
+        chat = pick(number, self.shown())
         self.writer.delete(chat)
         self.deleted.add(chat)
 
     @precondition(lambda self: self.deleted)
     @rule(number=PICK)
     def undelete(self, number):
-        chat = self.pick(number, sorted(self.deleted))
+        chat = pick(number, sorted(self.deleted))
         self.writer.undelete(chat)
         self.deleted.discard(chat)
 
@@ -161,12 +152,9 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def every_chat_is_the_tree_it_should_be(self):
         for chat, leaf in self.leaves.items():
-            kept = {m.id: m for m in messages_of(self.writer, chat)}
-            expected = {m: said for m, said in self.said.items() if said.chat == chat}
-            assert {m: k.text for m, k in kept.items()} == {m: s.text for m, s in expected.items()}
-            assert {m: k.parent for m, k in kept.items()} == {
-                m: s.parent for m, s in expected.items()
-            }
+            kept = {m.id: (m.parent, m.text) for m in messages_of(self.writer, chat)}
+            expected = {m: (s.parent, s.text) for m, s in self.said.items() if s.chat == chat}
+            assert kept == expected
             path = [message.id for message in self.writer.path(chat)]
             assert path == ([] if leaf is None else self.ancestry(leaf))
 

@@ -1,38 +1,20 @@
 """Chats, branches, forks and deletion, read back from the file."""
 
-import sqlite3
-
 import pytest
 
 from mlxspec_app.store.errors import GoneError
 from mlxspec_app.store.records import Generation
-from tests.support.store_files import current, edit, open_writer, recent_titles, say
-
-
-@pytest.fixture
-def writer(tmp_path):
-    writer = open_writer(tmp_path / "chats.sqlite3")
-    yield writer
-    writer.close()
-
+from tests.support.store_files import (
+    current,
+    edit,
+    messages_of,
+    open_writer,
+    recent_titles,
+    say,
+    steps,
+)
 
 # ---- chats ---------------------------------------------------------------------------------
-
-
-def test_a_chat_keeps_its_system_prompt(writer):
-    chat = writer.new_chat("Plans", "Be brief")
-    kept = writer.chat(chat)
-    assert (kept.title, kept.system) == ("Plans", "Be brief")
-    writer.set_system(chat, None)
-    assert writer.chat(chat).system is None
-
-
-def test_the_chat_said_in_last_is_listed_first(writer):
-    first, _ = writer.new_chat("first"), writer.new_chat("second")
-    assert recent_titles(writer) == ["second", "first"]
-    say(writer, first, "Hello")
-    assert recent_titles(writer) == ["first", "second"]
-    assert [entry.chat for entry in writer.recent(1)] == [first]
 
 
 def test_the_end_of_a_reply_moves_its_chat_up(writer):
@@ -43,6 +25,7 @@ def test_the_end_of_a_reply_moves_its_chat_up(writer):
     assert recent_titles(writer) == ["second", "first"]
     writer.finish_reply(reply, "finished", "stop")
     assert recent_titles(writer) == ["first", "second"]
+    assert [entry.chat for entry in writer.recent(1)] == [first]
 
 
 @pytest.mark.parametrize(
@@ -85,25 +68,7 @@ def test_changes_at_one_reading_of_the_clock_keep_their_order(tmp_path):
     writer.close()
 
 
-def test_the_list_shows_a_reply_that_is_being_written(writer):
-    chat = writer.new_chat()
-    (turn,) = say(writer, chat, "Hello")
-    reply = writer.begin_reply(chat, turn, Generation())
-    writer.extend_reply(reply, "Hi")
-    writer.extend_reply(reply, " there")
-    (summary,) = writer.recent()
-    assert (summary.note, summary.snippet[0].text) == ("2 messages", "Hi there")
-
-
-# ---- branches ------------------------------------------------------------------------------
-
-
-def test_siblings_of_another_chat_do_not_count(writer):
-    for _ in range(2):
-        chat = writer.new_chat()
-        say(writer, chat, "One")
-    (message,) = writer.path(chat)
-    assert message.num_siblings == 1
+# ---- messages ------------------------------------------------------------------------------
 
 
 def test_a_message_cannot_have_a_parent_in_another_chat(writer):
@@ -115,26 +80,14 @@ def test_a_message_cannot_have_a_parent_in_another_chat(writer):
     assert current(writer, there) == []
 
 
-def test_the_schema_refuses_a_parent_younger_than_its_child(tmp_path):
-    path = tmp_path / "chats.sqlite3"
-    writer = open_writer(path)
-    chat = writer.new_chat()
-    first, second = say(writer, chat, "One", "Two")
-    connection = writer._connection
-    with pytest.raises(sqlite3.IntegrityError):
-        connection.execute("UPDATE message SET parent = ? WHERE id = ?", (second, first))
-    writer.close()
-
-
-def test_siblings_are_the_versions_of_a_message(writer):
-    chat = writer.new_chat()
+def test_siblings_are_the_versions_of_a_message_in_its_chat(writer):
+    chat, other = writer.new_chat(), writer.new_chat()
     first, _ = say(writer, chat, "One", "Good\nmorning")
+    say(writer, other, "One")
     edited = edit(writer, first, "Uno")
     assert [message.id for message in writer.siblings(first)] == [first, edited]
     assert (writer.path(chat)[-1].sibling, writer.message(first).num_siblings) == (2, 2)
-
-
-# ---- replies -------------------------------------------------------------------------------
+    assert writer.path(other)[0].num_siblings == 1
 
 
 def test_a_reply_grows_and_says_how_it_came_about(writer):
@@ -146,6 +99,8 @@ def test_a_reply_grows_and_says_how_it_came_about(writer):
         writer.extend_reply(reply, piece)
     growing = writer.message(reply)
     assert (growing.text, growing.state, growing.generation) == ("Hi there", "partial", started)
+    (summary,) = writer.recent()
+    assert (summary.note, summary.snippet[0].text) == ("2 messages", "Hi there")
     writer.finish_reply(reply, "finished", "stop", {"rounds": 3, "rate": float("nan")})
     done = writer.message(reply)
     assert (done.text, done.state) == ("Hi there", "finished")
@@ -156,10 +111,9 @@ def test_a_reply_grows_and_says_how_it_came_about(writer):
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        *(
-            (text, text)
-            for text in ("世界 🙂", "a\x00b", "tab\tand\x1b[31m", "'; DROP TABLE chat; --")
-        ),
+        ("世界 🙂", "世界 🙂"),
+        ("a\x00b", "a\x00b"),
+        ("tab\tand\x1b[31m", "tab\tand\x1b[31m"),
         ("a\ud83db", "a\\ud83db"),
     ],
 )
@@ -172,9 +126,6 @@ def test_any_text_is_kept_as_it_was(writer, text, kept):
     assert current(writer, chat) == [kept * 2]
     writer.finish_reply(reply, "finished")
     assert current(writer, chat) == [kept * 2]
-
-
-# ---- what cannot be done --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,3 +153,79 @@ def test_a_change_that_fails_in_the_middle_leaves_nothing_behind(writer):
     assert current(writer, chat) == []
     say(writer, chat, "Again")
     assert current(writer, chat) == ["Again"]
+
+
+# ---- forks and deletion --------------------------------------------------------------------
+
+
+def test_a_fork_keeps_its_chat_and_how_each_reply_ended(writer):
+    chat = writer.new_chat("Plans", "Be brief")
+    for state, reason in (("finished", "length"), ("partial", "cancelled"), ("failed", None)):
+        reply = writer.begin_reply(chat, writer.chat(chat).leaf, Generation("t", seed=3))
+        writer.finish_reply(reply, state, reason)
+    fork = writer.fork(reply)
+    copies = writer.path(fork)
+    assert [message.state for message in copies] == ["finished", "partial", "failed"]
+    assert [c.generation for c in copies] == [m.generation for m in writer.path(chat)]
+    copy = writer.chat(fork)
+    assert (copy.title, copy.system) == ("Plans · fork", "Be brief")
+
+
+def test_a_purge_removes_every_trace_of_a_chat(writer):
+    chat = writer.new_chat()
+    (turn,) = say(writer, chat, "Hello")
+    writer.extend_reply(writer.begin_reply(chat, turn, Generation(trace="a.jsonl")), "Hi")
+    writer.delete(chat)
+    assert writer.purge() == ["a.jsonl"]
+    for table in ("chat", "message", "piece", "generation", "search"):
+        assert writer._rows(f"SELECT count(*) FROM {table}", ()) == [(0,)]
+
+
+def test_a_trace_that_a_fork_refers_to_survives(writer):
+    chat = writer.new_chat()
+    writer.fork(writer.begin_reply(chat, None, Generation(trace="a.jsonl")))
+    writer.delete(chat)
+    assert writer.purge() == []
+
+
+def test_a_chat_deleted_elsewhere_is_purged_after_a_day(tmp_path):
+    path = tmp_path / "chats.sqlite3"
+    writer = open_writer(path, steps(0))
+    writer.delete(writer.new_chat())
+    writer.close()
+    for now, is_there in ((3_600, True), (90_000, False)):
+        writer = open_writer(path, steps(now))
+        writer.purge()
+        assert bool(writer._rows("SELECT 1 FROM chat", ())) == is_there
+        writer.close()
+
+
+def test_what_is_said_in_a_deleted_chat_brings_it_back(writer, tmp_path):
+    chat = writer.new_chat()
+    other = open_writer(tmp_path / "chats.sqlite3")
+    other.delete(chat)
+    say(writer, chat, "Hello")
+    assert other.purge() == []
+    other.close()
+    assert recent_titles(writer) == ["Hello"]
+
+
+def test_turns_of_a_deleted_chat_are_not_offered_again(writer):
+    kept, gone = writer.new_chat(), writer.new_chat()
+    say(writer, kept, "Hello", "Hi")
+    say(writer, gone, "Secret", "Hush")
+    say(writer, kept, "Bye", "See you", "More")
+    writer.delete(gone)
+    assert writer.recent_turns() == ["Hello", "Bye", "More"]
+    assert writer.recent_turns(2) == ["Bye", "More"]
+
+
+def test_a_very_long_chat_can_be_read_and_deleted(writer):
+    chat = writer.new_chat()
+    with writer.transaction():
+        say(writer, chat, *(f"message {number}" for number in range(1_500)))
+    assert len(current(writer, chat)) == 1_500
+    assert writer.recent()[0].note == "1500 messages"
+    writer.delete(chat)
+    writer.purge()
+    assert messages_of(writer, chat) == []
