@@ -37,7 +37,7 @@ from mlxspec_app.playback.timeline import Timeline
 from mlxspec_app.text.bars import columns
 from mlxspec_app.widgets.chat.notice_rows import NoticeRows
 from mlxspec_app.widgets.stats_panel import cost_rows, speed_rows
-from tests.support.app_driver import chat, replay, running
+from tests.support.app_driver import replay, running
 from tests.support.scripted_session import ScriptedSession
 from tests.traces import make_fake
 
@@ -182,9 +182,9 @@ def test_every_figure_of_acceptance_is_one_of_the_statistics():
 # ---- copies of earlier replies -----------------------------------------------------------------
 
 
-def written(ids, kind="accepted"):
+def written(ids, reason="stop"):
     """A greedy reply of these tokens, all in one round, at 100 tokens/s."""
-    emit = tuple(EmittedToken(token, f" {token}", kind) for token in ids)
+    emit = tuple(EmittedToken(token, f" {token}", "accepted") for token in ids)
     nodes = tuple(
         DraftNode(i, i - 1, token, " a", None, "x") for i, token in enumerate(ids[:-1], 1)
     )
@@ -192,7 +192,7 @@ def written(ids, kind="accepted"):
     yield from (TurnStarted("user", "x"), STARTED, PrefillProgress(1.0, 5, 5))
     yield DraftProposed(1, 1.0, 1, nodes, 1.0)
     yield DraftVerified(1, end, tuple(range(1, len(ids))), emit, 9.0, 0, 1931)
-    yield GenerationFinished(end, "stop")
+    yield GenerationFinished(end, reason)
 
 
 FIRST = list(range(20))
@@ -226,12 +226,18 @@ def test_another_drafter_has_seen_no_reply():
     assert not fold(written(FIRST), state).reply.is_copy
 
 
-def test_copies_are_left_out_of_the_average_of_a_recording():
-    page = render(Recording.of("t", [*written(FIRST), *written(list(range(40, 50)), "accepted")]))
-    assert "All replies<" in page
-    page = render(Recording.of("t", [*written(FIRST), *written(FIRST)]))
-    assert "All replies except copies of earlier ones" in page
-    assert "<h1>20 tokens" in page
+@pytest.mark.parametrize(
+    ("ids", "reason", "replies", "total"),
+    [
+        (range(40, 50), "stop", "All replies<", "<h1>30 tokens"),
+        (FIRST, "stop", "All replies except copies of earlier ones", "<h1>20 tokens"),
+        (range(40, 50), "repeating", "All replies except loops", "<h1>20 tokens"),
+    ],
+)
+def test_copies_and_loops_are_left_out_of_averages(ids, reason, replies, total):
+    page = render(Recording.of("t", [*written(FIRST), *written(ids, reason)]))
+    assert replies in page
+    assert total in page
 
 
 # ---- speed over time ---------------------------------------------------------------------------
@@ -306,7 +312,8 @@ def test_the_line_is_named_with_its_context_and_drawn_at_its_height():
 
 
 def test_the_line_crosses_bars_that_are_higher():
-    fast = reply_of((1.04, 4), cost=COST)  # 100 tokens/s against 50: the middle of the middle row
+    fast = reply_of((1.04, 4))  # 100 tokens/s against 50: the middle of the middle row
+    assert [p.text for p in reply_figures(fast)][:2] == ["100.0 tokens/s", "\u00d72.00 plain"]
     rows = speed_rows(fast, 20)
     assert plain(rows)[2] == "─" * 13 + "   50.0"
     assert {span.style for span in rows[2].spans} >= {"$background on $spec-accepted"}
@@ -324,46 +331,10 @@ def test_the_cost_of_the_width_in_use_is_marked():
     ]
 
 
-def test_the_footer_says_how_many_times_plain():
-    assert [p.text for p in reply_figures(reply_of((1.04, 4)))][:2] == [
-        "100.0 tokens/s",
-        "\u00d72.00 plain",
-    ]
-
-
-async def test_a_replay_shows_the_line_that_its_trace_holds():
-    async with replay([*make_fake.tree(), replace(COST, context=99)], size=(140, 45)) as driver:
-        assert "plain forward" not in driver.shown
-        await driver.press("end")
-        assert "measured @ctx 99" in driver.shown
-        assert driver.shown.count(f"{times_plain(driver.screen.state.reply)}") == 3
-
-
-async def test_a_chat_over_a_recording_passes_over_measurements():
-    events = [COST, *make_fake.chat(), COST]
-    async with chat(events, size=(140, 45)) as driver:
-        await driver.say("one")
-        await driver.say("two")
-        assert [m.text for m in driver.screen.state.messages] == [
-            "one",
-            make_fake.PROSE,
-            "two",
-            make_fake.CODE,
-        ]
-        assert driver.screen.state.baseline.cost == COST
-
-
 def test_the_time_between_replies_is_not_played():
     before = Timeline(make_fake.tree())
     after = Timeline([*make_fake.tree(), COST])
     assert (after.duration, len(after)) == (before.duration, len(before) + 1)
-
-
-def test_the_page_names_the_line_of_its_speed_ups():
-    recording = Recording.of("t", [*told((1.04, 4)), COST])
-    page = render(recording)
-    assert "\u00d72.00 plain" in page
-    assert "<p>plain forward, measured @ctx 1.9k: 50.0 tokens/s</p>" in page
 
 
 # ---- slower than plain -------------------------------------------------------------------------
@@ -399,15 +370,21 @@ def test_a_reply_that_catches_up_is_not_called_slow():
     assert slowdown(fold([spurt, *told(*rounds, (13.0, 1), (18.0, 1))])) is not None
 
 
+async def test_a_replay_shows_the_line_of_its_trace_and_does_not_offer_what_it_cannot_do():
+    events = [*told(*slow_rounds(9)), COST, *told(*slow_rounds(9))]
+    async with replay(events, size=(140, 45)) as driver:
+        assert "plain forward" not in driver.shown
+        await driver.press("end")
+        assert "measured @ctx 1.9k" in driver.shown
+        assert (
+            driver.shown.count(times_plain(driver.screen.state.reply)) == 4
+        )  # header, panel, replies
+        assert "guessing makes replies 98 % slower here" in driver.shown
+        assert "/k 0" not in driver.shown
+
+
 async def test_slowness_is_a_quiet_row_with_the_way_out():
     session = ScriptedSession(SessionReady(), *[COST, *told(*slow_rounds(9))])
     async with running(session) as driver:
         assert "guessing makes replies 98 % slower here; /k 0 turns it off" in driver.shown
         assert "!" not in driver.screen.query_one(NoticeRows).render().plain
-
-
-async def test_a_replay_does_not_offer_what_it_cannot_do():
-    async with replay([COST, *told(*slow_rounds(9))]) as driver:
-        await driver.press("end")
-        assert "guessing makes replies 98 % slower here" in driver.shown
-        assert "/k 0" not in driver.shown

@@ -1,7 +1,5 @@
 """Loading other models in the middle of a chat, and a chat that has no model at all."""
 
-import pytest
-
 from mlxspec.trace.events import DrafterFailed, GenerationFinished, GenerationStarted, TurnStarted
 from mlxspec_app.conversation.events import (
     LoadFailed,
@@ -43,18 +41,28 @@ async def tell(driver, *news):
     await driver.settle()
 
 
-@pytest.mark.parametrize(("line", "focus"), [("/model", "models"), ("/draft", "drafters")])
-async def test_without_a_name_the_picker_opens(tmp_path, line, focus):
+async def test_without_a_name_the_picker_opens(tmp_path):
     user_data = find_user_data(tmp_path)
     user_data.catalogue = FakeCatalogue()
     async with chatting(user_data=user_data) as driver:
-        await driver.say(line)
-        assert isinstance(driver.app.screen, ModelsScreen)
-        assert driver.app.focused.id == focus
+        for line, focus in (("/model", "models"), ("/draft", "drafters")):
+            await driver.say(line)
+            assert isinstance(driver.app.screen, ModelsScreen)
+            assert driver.app.focused.id == focus
+            await driver.press("escape")
 
 
-async def test_a_failed_load_is_a_row_with_a_key_until_something_is_said():
-    async with chatting(*FETCHING, *BACK, size=(120, 30)) as driver:
+async def test_a_download_shows_above_the_conversation_and_what_is_typed_waits_for_it():
+    async with chatting(*STOPPED, *FETCHING, size=(120, 30)) as driver:
+        assert "downloading org/x 45 %" in driver.shown
+        await driver.say("And then?")
+        assert "waits  And then?" in driver.shown
+        await tell(driver, SessionReady())
+        assert driver.session.orders[-1] == Say("And then?")
+        await tell(driver, *FETCHING)
+        await driver.press("escape")
+        assert driver.session.orders[-1] == Stop()
+        await tell(driver, *BACK)  # a failed load is a row with a key until something is said
         assert "org/x could not be loaded: no network: connect" in driver.shown
         assert "Ctrl+O chooses another" in driver.shown
         assert "smol ◂ pool" in driver.shown
@@ -69,22 +77,25 @@ def test_another_attempt_forgets_the_failure_before():
     assert fold(FETCHING, state).load_failure is None
 
 
-# ---- without a model -----------------------------------------------------------------------
-
-
-async def test_a_way_out_can_be_chosen_from_the_list():
-    async with running(ScriptedSession(*FAILED)) as driver:
-        await driver.press("shift+tab", "enter")
-        assert driver.session.loads == [NOW]
-
-
-async def test_a_recorded_chat_can_be_looked_at_and_left():
-    async with running(ScriptedSession(*FAILED)) as driver:
+async def test_a_chat_without_a_model_offers_ways_out():
+    async with running(ScriptedSession(*FAILED), size=(120, 30)) as driver:
+        assert "smol is not here: connect to the network" in driver.shown
+        for words in ("try again", "choose another model", "recorded chat", "quit"):
+            assert words in driver.shown
+        assert "no model" in driver.shown.splitlines()[0]
         await driver.press("f6")
         assert isinstance(driver.app.screen, DemoScreen)
         assert not driver.app.screen.recording.playhead.paused
-        await driver.press("escape")
-        assert "try again" in driver.shown
+        await driver.press("escape", "shift+tab", "enter")
+        assert driver.session.loads == [NOW]
+        await driver.press("ctrl+r")
+        assert driver.session.loads == [NOW, NOW]
+        await tell(driver, OPENING)
+        assert "smol is not here" not in driver.shown
+        assert "loading smol" in driver.shown
+        await tell(driver, SessionReady(), *STOPPED, SessionFailed("smol is broken"))
+        assert "no model is loaded: smol is broken" in driver.shown
+        assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
 
 
 async def test_a_session_that_is_over_offers_no_other_model():
@@ -96,14 +107,10 @@ async def test_a_session_that_is_over_offers_no_other_model():
         assert driver.session.loads == []
 
 
-# ---- without drafts ------------------------------------------------------------------------
-
-
 async def test_a_drafter_that_breaks_down_is_told_and_marked():
     async with chatting(DrafterFailed(1.0, "pool", "no memory")) as driver:
-        assert (
-            "the drafter pool failed, so the model continues without it: no memory" in driver.shown
-        )
+        failure = "the drafter pool failed, so the model continues without it: no memory"
+        assert failure in driver.shown
         assert "guessing off" in driver.shown.splitlines()[0]
         await tell(driver, TurnStarted("user", "hi"), GenerationStarted("smol", "pool"))
         assert "guessing off" not in driver.shown
@@ -113,31 +120,3 @@ def test_a_fault_of_the_drafter_is_told_again():
     fault = DrafterFailed(1.0, "pool", "no memory")
     state = fold([*STOPPED[:2], fault, STOPPED[2]])
     assert fold(events_of(state)).reply.drafter_fault == "no memory"
-
-
-async def test_a_chat_without_a_model_offers_ways_out():
-    async with running(ScriptedSession(*FAILED), size=(120, 30)) as driver:
-        assert "smol is not here: connect to the network" in driver.shown
-        for words in ("try again", "choose another model", "recorded chat", "quit"):
-            assert words in driver.shown
-        assert "no model" in driver.shown.splitlines()[0]
-        await driver.press("ctrl+r")
-        assert driver.session.loads == [NOW]
-        await tell(driver, OPENING)
-        assert "smol is not here" not in driver.shown
-        assert "loading smol" in driver.shown
-        await tell(driver, SessionReady(), *STOPPED, SessionFailed("smol is broken"))
-        assert "no model is loaded: smol is broken" in driver.shown
-        assert "Ctrl+R tries again, Ctrl+O chooses another" in driver.shown
-
-
-async def test_a_download_shows_above_the_conversation_and_what_is_typed_waits_for_it():
-    async with chatting(*STOPPED, *FETCHING) as driver:
-        assert "downloading org/x 45 %" in driver.shown
-        await driver.say("And then?")
-        assert "waits  And then?" in driver.shown
-        await tell(driver, SessionReady())
-        assert driver.session.orders[-1] == Say("And then?")
-        await tell(driver, *FETCHING)
-        await driver.press("escape")
-        assert driver.session.orders[-1] == Stop()

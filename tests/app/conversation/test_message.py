@@ -9,15 +9,14 @@ from textual.selection import Selection
 
 from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.messages import Span
-from mlxspec_app.conversation.views import COLOURS, INKS, XRAY
+from mlxspec_app.conversation.views import COLOURS, INKS, XRAY, ink_named
 from mlxspec_app.text.rendering.pieces import Tone
 from mlxspec_app.widgets.chat.painter import GUTTER
 from mlxspec_app.widgets.chat.token_message import MEASURE, TokenMessage
 from mlxspec_app.widgets.chat.transcript import Transcript
 from tests.traces import make_fake
 
-BY_NAME = {ink.name: ink for ink in INKS}
-PROVENANCE, EXCEPTIONS, OFF = BY_NAME["provenance"], BY_NAME["exceptions"], BY_NAME["off"]
+KINDS = ("plain", "accepted", "corrected", "bonus")
 SPANS = [
     Span("Every", "plain", 1),
     Span(" token", "accepted", 2),
@@ -84,14 +83,19 @@ def styles(widget, y=0):
     return found
 
 
-async def test_every_kind_has_its_colour(pilot):
+async def test_every_kind_has_its_colour_and_a_cue_besides(pilot):
     widget = await mounted(pilot, SPANS)
-    colours = pilot.app.theme_variables
-    found = {text.strip(): style for text, style in styles(widget)}
-    assert found["Every"].color.get_truecolor().hex == colours["spec-plain"].lower()
-    assert found["token is"].color.get_truecolor().hex == colours["spec-accepted"].lower()
-    assert found["checked"].color.get_truecolor().hex == colours["spec-corrected"].lower()
-    assert found["the"].color.get_truecolor().hex == colours["spec-bonus"].lower()
+    found = {
+        text.strip(): (style.color.get_truecolor().hex, style.bold, style.underline, style.italic)
+        for text, style in styles(widget)
+    }
+    colours = {kind: pilot.app.theme_variables[f"spec-{kind}"].lower() for kind in KINDS}
+    assert found["Every"] == (colours["plain"], None, None, None)
+    assert found["token is"] == (colours["accepted"], None, None, None)
+    assert found["checked"] == (colours["corrected"], True, True, None)
+    assert found["the"] == (colours["bonus"], None, None, True)
+    underlined = [text for text, style in styles(widget) if style.underline]
+    assert underlined == ["checked"]  # without the space before it
 
 
 @pytest.mark.parametrize("ink", INKS, ids=lambda ink: ink.name)
@@ -115,75 +119,38 @@ async def test_styles_of_one_ink_differ_without_colour(pilot, ink):
         assert not (names & quiet and names - quiet)
 
 
-async def test_every_kind_has_a_cue_besides_its_colour(pilot):
-    widget = await mounted(pilot, SPANS)
-    found = {text.strip(): style for text, style in styles(widget)}
-    cues = {text: (bool(s.bold), bool(s.underline), bool(s.italic)) for text, s in found.items()}
-    assert cues["token is"] == (False, False, False)
-    assert cues["checked"] == (True, True, False)
-    assert cues["the"] == (False, False, True)
-
-
-async def test_the_space_before_a_word_is_not_underlined(pilot):
-    widget = await mounted(pilot, SPANS)
-    pieces = [text for text, style in styles(widget) if style.underline]
-    assert pieces == ["checked"]
-
-
 async def test_rounds_have_alternating_backgrounds(pilot):
     widget = await mounted(pilot, SPANS)
     found = {text.strip(): style.bgcolor.get_truecolor().hex for text, style in styles(widget)}
     colours = pilot.app.theme_variables
     assert found["token is"] == found["checked"] == colours["spec-band-b"].lower()
     assert found["by"] == colours["spec-band-a"].lower()
-
-
-async def test_plain_rounds_have_no_background_of_their_own(pilot):
-    spans = [Span(f" {number}", "plain", number) for number in range(1, 5)]
-    widget = await mounted(pilot, spans)
-    assert len(styles(widget)) == 1
-
-
-async def test_the_exceptions_ink_colours_only_what_the_target_wrote(pilot):
-    widget = await mounted(pilot, SPANS)
-    widget.set_ink(EXCEPTIONS)
-    found = {text.strip(): style for text, style in styles(widget)}
-    assert found["token is"].color == found["Every"].color
-    assert found["checked"].color != found["Every"].color
+    plain = await mounted(pilot, [Span(f" {number}", "plain", number) for number in range(1, 5)])
+    assert len(styles(plain)) == 1
 
 
 async def test_without_ink_it_is_plain_text(pilot):
     widget = await mounted(pilot, SPANS)
-    widget.set_ink(OFF)
+    widget.set_ink(ink_named("off"))
     [(text, style)] = styles(widget)
     assert text == "Every token is checked by the"
     assert not any((style.bold, style.italic, style.underline))
 
 
-async def test_a_user_message_has_no_inks(pilot):
-    widget = await mounted(pilot, [Span("hello")], is_user=True)
-    assert drawn(widget) == ["\u276f hello"]
-
-
-async def test_rows_keep_to_the_measure(pilot):
-    await pilot.resize_terminal(160, 20)
-    widget = await mounted(pilot, [Span("word " * 100, "plain", 1)])
-    assert max(cell_len(row) for row in drawn(widget)) <= MEASURE + GUTTER
-
-
 @pytest.mark.parametrize("trace", ["chat", "wide"])
 async def test_rows_are_exactly_as_wide_as_the_widget(pilot, trace):
-    spans = [Span(t.text, t.kind, e.r) for e in make_fake.TRACES[trace]() for t in _emit(e)]
-    widget = await mounted(pilot, spans)
+    rounds = [event for event in make_fake.TRACES[trace]() if hasattr(event, "emit")]
+    widget = await mounted(pilot, [Span(t.text, t.kind, e.r) for e in rounds for t in e.emit])
     for y in range(widget.size.height):
         strip = widget.render_line(y)
         assert strip.cell_length == widget.size.width
         assert sum(cell_len(segment.text) for segment in strip) == widget.size.width
 
 
-async def test_rows_are_as_wide_as_a_widget_that_is_wider_than_its_text(pilot):
+async def test_text_keeps_to_the_measure_in_rows_as_wide_as_the_widget(pilot):
     await pilot.resize_terminal(160, 20)
     widget = await mounted(pilot, [Span("word " * 100, "plain", 1)])
+    assert max(cell_len(row) for row in drawn(widget)) <= MEASURE + GUTTER
     for width in (150, 155):
         await pilot.resize_terminal(width, 20)
         await pilot.pause()
@@ -213,6 +180,22 @@ async def test_a_block_of_code_is_set_apart_up_to_the_edge(pilot):
     assert [row.text[1] for row in rows] == [" ", "\u2502", "\u2502", "\u2502", " "]
 
 
+@pytest.mark.parametrize("ink", INKS, ids=lambda ink: ink.name)
+async def test_rows_of_reasoning_are_dim_and_have_a_bar(pilot, ink):
+    pieces = [("<think>\n", "mark"), ("hm, two\n", "reasoning"), ("</think>\n", "mark")]
+    reply = [Span(text, "plain", 1, 0.9, channel=channel) for text, channel in pieces]
+    widget = await mounted(pilot, [])
+    widget.set_ink(ink)
+    widget.extend([*reply, Span("yes", "plain", 1, 0.9)])
+    await pilot.pause()
+    rows = [widget.render_line(y) for y in range(4)]
+    assert [row.text[2:].rstrip() for row in rows] == ["<think>", "hm, two", "</think>", "yes"]
+    assert ["\u2502" in row.text[:2] for row in rows] == [True, True, True, False]
+    words = [next(s.style for s in row if s.text.strip(" \u2502")) for row in rows]
+    assert [bool(word.italic) for word in words] == [True, True, True, False]
+    assert (words[1].color, words[1].dim) != (words[3].color, words[3].dim)
+
+
 async def test_a_mark_that_completes_a_construct_repaints_the_rows_before(pilot):
     widget = await mounted(pilot, [Span("**" + "word " * 20, "accepted", 1)])
     [widget.render_line(y) for y in range(widget.size.height)]
@@ -224,50 +207,28 @@ async def test_a_mark_that_completes_a_construct_repaints_the_rows_before(pilot)
 
 async def test_what_the_user_said_is_not_read_as_markdown(pilot):
     widget = await mounted(pilot, [Span("# **one** `two`")], is_user=True)
-    [(text, style)] = styles(widget)
-    assert text.strip() == "# **one** `two`"
+    [(_, style)] = styles(widget)
+    assert drawn(widget) == ["\u276f # **one** `two`"]
     assert not style.bold
 
 
-def _emit(event):
-    return getattr(event, "emit", ())
-
-
-async def test_no_wide_character_is_torn_when_narrow(pilot):
-    await pilot.resize_terminal(30, 20)
-    widget = await mounted(
-        pilot, [Span(c, "accepted", 1) for c in "ab世界世界世界世界世界世界世界世"]
-    )
-    assert (
-        "".join(row.strip("▏▎▍▌▋▊▉█ ") for row in drawn(widget))
-        == "ab世界世界世界世界世界世界世界世"
-    )
-
-
-async def test_control_characters_are_shown_as_signs(pilot):
-    widget = await mounted(pilot, [Span("a\x1b[31mb\x9bc\a", "accepted", 1)])
-    text = widget.render_line(0).text
-    assert "a␛[31mb\ufffdc␇" in text
-    assert "\x1b" not in text
-
-
-async def test_an_escape_split_over_two_tokens_is_neutralised(pilot):
-    widget = await mounted(pilot, [Span("\x1b", "accepted", 1), Span("[2J", "accepted", 1)])
-    assert "␛[2J" in widget.render_line(0).text
-
-
-async def test_selecting_all_gives_all_lines(pilot):
-    widget = await mounted(pilot, [Span("one two\n\nthree", "accepted", 1)])
-    assert widget.get_selection(Selection(None, None)) == ("one two\n\nthree", "\n")
+async def test_control_characters_are_shown_as_signs_even_where_tokens_part_them(pilot):
+    widget = await mounted(pilot, [Span(text, "accepted", 1) for text in ("a\x1b", "[31mb\x9bc\a")])
+    assert "a␛[31mb\ufffdc␇" in widget.render_line(0).text
 
 
 @pytest.mark.parametrize(
     ("start", "end", "text"),
-    [((4, 0), (7, 0), "two"), ((4, 0), (2, 2), "two\n\nth"), ((0, 1), (0, 2), "\n")],
+    [
+        (None, None, "one two\n\nthree"),
+        (Offset(4, 0), Offset(7, 0), "two"),
+        (Offset(4, 0), Offset(2, 2), "two\n\nth"),
+        (Offset(0, 1), Offset(0, 2), "\n"),
+    ],
 )
 async def test_a_selection_is_made_of_characters(pilot, start, end, text):
     widget = await mounted(pilot, [Span("one two\n\nthree", "accepted", 1)])
-    assert widget.get_selection(Selection(Offset(*start), Offset(*end)))[0] == text
+    assert widget.get_selection(Selection(start, end)) == (text, "\n")
 
 
 async def test_dragging_selects_across_a_wrapped_row_and_wide_characters(pilot):
@@ -293,20 +254,14 @@ async def test_selected_characters_are_highlighted(pilot):
     assert chosen == ["two"]
 
 
-async def test_a_selection_survives_a_new_width(pilot):
+async def test_a_new_width_wraps_anew_and_keeps_the_selection(pilot):
     widget = await mounted(pilot, [Span("word " * 30, "accepted", 1)])
+    height = widget.size.height
     pilot.app.screen.selections = {widget: Selection(Offset(50, 0), Offset(70, 0))}
     before = pilot.app.screen.get_selected_text()
     await pilot.resize_terminal(40, 20)
     await pilot.pause()
     assert pilot.app.screen.get_selected_text() == before
-
-
-async def test_a_new_width_wraps_anew(pilot):
-    widget = await mounted(pilot, [Span("word " * 30, "accepted", 1)])
-    height = widget.size.height
-    await pilot.resize_terminal(40, 20)
-    await pilot.pause()
     assert widget.size.height > height
 
 

@@ -1,5 +1,7 @@
 """The last round as the lane and the tree panel show it."""
 
+import pytest
+
 from mlxspec.trace.events import DraftNode, DraftProposed, DraftVerified, EmittedToken, PlainDecoded
 from mlxspec_app.conversation.rounds import Round, positions
 from mlxspec_app.widgets.draft.draft_lane import outcome, token_row
@@ -14,13 +16,7 @@ def make_round(nodes, path, *emit):
 
 
 CHAIN = make_round(
-    [
-        (0, " produced", 0.71),
-        (1, " on", 0.64),
-        (2, " his", 0.33),
-        (3, " own", 0.5),
-        (4, " so", 0.4),
-    ],
+    [(0, " produced", 0.71), (1, " on", 0.64), (2, " his", 0.33), (3, " own", 0.5)],
     (1, 2),
     EmittedToken(1, " produced", "accepted", 0.93, 0.71),
     EmittedToken(1, " on", "accepted", 0.88, 0.64),
@@ -28,62 +24,48 @@ CHAIN = make_round(
 )
 TREE = make_round(
     [
-        (0, " produced", 0.7),
-        (0, " written", 0.1),
-        (1, " on", 0.6),
-        (1, " by", 0.2),
-        (3, " his", 0.3),
-        (5, " own", 0.5),
+        *((0, " produced", 0.7), (0, " written", 0.1), (1, " on", 0.6)),
+        *((1, " by", 0.2), (3, " his", 0.3), (5, " own", 0.5)),
     ],
     (1, 3),
     EmittedToken(1, " produced", "accepted"),
     EmittedToken(1, " on", "accepted"),
     EmittedToken(1, " its", "corrected", 0.88),
 )
-FULL = make_round(
-    [(0, " a", 0.9)], (1,), EmittedToken(1, " a", "accepted"), EmittedToken(1, " b", "bonus")
-)
+A = EmittedToken(1, " a", "accepted", 0.8)
+FULL = make_round([(0, " a", 0.9)], (1,), A, EmittedToken(1, " b", "bonus"))
+CUT = make_round([(0, " a", 0.9), (1, " b", 0.9)], (1, 2), A)  # the reply ends inside the path
+PLAIN = Round(None, PlainDecoded(3, 0.1, (EmittedToken(1, " a", "plain", 0.5),), 20.0, 9))
+
+
+def marks(round_):
+    return [[(token.label, token.mark) for token in position] for position in positions(round_)]
 
 
 def test_a_chain_reads_from_the_root_to_what_was_never_judged():
-    marks = [[(token.label, token.mark) for token in position] for position in positions(CHAIN)]
-    assert marks == [
+    assert marks(CHAIN) == [
         [("produced", "accepted")],
         [("on", "accepted")],
         [("his", "rejected"), ("its", "corrected")],
         [("own", "skipped")],
-        [("so", "skipped")],
     ]
-
-
-def test_a_kept_node_carries_both_probabilities():
-    first = positions(CHAIN)[0][0]
-    assert (first.target_prob, first.draft_prob) == (0.93, 0.71)
+    assert marks(CUT) == [[("a", "accepted")], [("b", "accepted")]]
 
 
 def test_siblings_stand_with_the_node_that_beat_them():
-    marks = [[(token.label, token.mark) for token in position] for position in positions(TREE)]
-    assert marks[0] == [("produced", "accepted"), ("written", "rejected")]
-    assert marks[1] == [("on", "accepted"), ("by", "rejected")]
+    assert marks(TREE)[:2] == [
+        [("produced", "accepted"), ("written", "rejected")],
+        [("on", "accepted"), ("by", "rejected")],
+    ]
 
 
-def test_a_reply_that_ends_inside_the_path_still_shows_the_path():
-    cut = make_round(
-        [(0, " a", 0.9), (1, " b", 0.9)], (1, 2), EmittedToken(1, " a", "accepted", 0.8)
-    )
-    assert [position[0].mark for position in positions(cut)] == ["accepted", "accepted"]
-    assert outcome(cut).plain == "k=2  kept 2"
-
-
-def test_the_lane_marks_every_verdict():
+def test_the_lane_marks_every_verdict_with_the_probabilities_below():
     tokens, probs = token_row(CHAIN, 100, probs=True)
-    assert tokens.plain.split() == ["✓produced", "✓on", "✗his", "→its", "·own", "·so"]
-    assert probs.plain.split() == [".71/.93", ".64/.88", ".33", "→", ".50", ".50", ".40"]
-
-
-def test_probabilities_stand_below_their_tokens():
-    tokens, probs = token_row(CHAIN, 100, probs=True)
+    assert tokens.plain.split() == ["✓produced", "✓on", "✗his", "→its", "·own"]
+    assert probs.plain.split() == [".71/.93", ".64/.88", ".33", "→", ".50", ".50"]
     assert tokens.plain.index("✗his") == probs.plain.index(".33")
+    assert token_row(FULL, 50, probs=False)[0].plain.split() == ["✓a", "✚b"]
+    assert token_row(PLAIN, 50, probs=True)[0].plain.split() == ["a"]
 
 
 def test_a_lane_too_narrow_says_that_it_leaves_out():
@@ -91,19 +73,17 @@ def test_a_lane_too_narrow_says_that_it_leaves_out():
     assert tokens.plain == "✓produced  ✓on  …"
 
 
-def test_a_bonus_token_is_marked_as_one():
-    assert token_row(FULL, 50, probs=False)[0].plain.split() == ["✓a", "✚b"]
-    assert outcome(FULL).plain == "k=1  kept 1 +1"
-
-
-def test_a_forward_without_a_draft_says_so():
-    plain = Round(None, PlainDecoded(3, 0.1, (EmittedToken(1, " a", "plain", 0.5),), 20.0, 9))
-    assert token_row(plain, 50, probs=True)[0].plain.split() == ["a"]
-    assert outcome(plain).plain == "no draft"
-
-
-def test_a_tree_says_its_size_and_depth():
-    assert outcome(TREE).plain == "6 nodes, depth 4  kept 2 +1"
+@pytest.mark.parametrize(
+    ("round_", "words"),
+    [
+        (CUT, "k=2  kept 2"),
+        (FULL, "k=1  kept 1 +1"),
+        (TREE, "6 nodes, depth 4  kept 2 +1"),
+        (PLAIN, "no draft"),
+    ],
+)
+def test_the_outcome_says_size_and_what_was_kept(round_, words):
+    assert outcome(round_).plain == words
 
 
 def test_the_tree_has_the_kept_path_on_top():
@@ -125,10 +105,7 @@ def test_a_tree_with_too_many_leaves_loses_the_least_probable_ones():
     assert "by" in text
     assert "written" not in text
     assert "his" not in text
-
-
-def test_the_kept_path_is_never_pruned():
-    rows, _ = tree_rows(TREE, 1)
+    rows, _ = tree_rows(TREE, 1)  # the kept path stays
     assert rows[0].plain.split()[1::3] == ["✓produced", "✓on", "→its"]
 
 
