@@ -132,30 +132,25 @@ def branch(draft, length):
     return path
 
 
-@pairwise(length=[0, 1, 3, 7, 8], kind=["full", "rotating"], kind_of_drafter=PLAIN)
-def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, length):
+@pairwise(
+    texts=[*((9, length) for length in (0, 1, 3, 7, 8)), (20, 16)],  # read, and kept of it
+    kind=["full", "rotating"],
+    kind_of_drafter=PLAIN,
+)
+def test_a_rollback_keeps_the_pairs_in_step(kind_of_drafter, kind, texts):
+    num_read, length = texts
     network = PLAIN[kind_of_drafter](MODELS["llama"])
     target, drafter = make(network, MODELS["llama"], kind)
     target.observe(TEXT[:6])
     drafter.start(TEXT[:7], GREEDY, KEY)
     mx.eval(drafter.propose(TEXT[6], 6).tree.tokens)
-    target.observe(TEXT[6:9])
+    target.observe(TEXT[6:num_read])
     target.rollback_to(length)
     other = [token + 1 if token < 23 else 0 for token in TEXT[length : length + 4]]
     target.observe(other)
     history = [*TEXT[:length], *other]
     assert drafter.num_read == len(history)
     assert_drafts_as(reference(network, MODELS["llama"], kind), drafter, history, 3)
-
-
-@EACH
-def test_a_rollback_of_a_wrapped_ring_keeps_the_pairs_in_step(kind_of_drafter):
-    network = PLAIN[kind_of_drafter](MODELS["llama"])
-    target, drafter = make(network, MODELS["llama"], "rotating")
-    target.observe(TEXT[:20])
-    target.rollback_to(16)
-    truth = reference(network, MODELS["llama"], "rotating")
-    assert_drafts_as(truth, drafter, TEXT[:16], 3)
 
 
 @EACH
@@ -166,10 +161,3 @@ def test_a_long_prompt_is_read_at_once_and_leaves_nothing_to_do(kind_of_drafter)
     target.observe(text)
     assert drafter.cache.offset == len(text) - 1
     assert_drafts_as(reference(network, MODELS["llama"]), drafter, text, 3, budget=4)
-
-
-@EACH
-def test_nothing_is_drafted_before_a_first_token_was_read(kind_of_drafter):
-    _, drafter = make(PLAIN[kind_of_drafter](MODELS["llama"]), MODELS["llama"])
-    drafter.start([3], GREEDY, KEY)
-    assert drafter.propose(3, 8).tree.n_nodes == 1

@@ -8,6 +8,9 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
+from mlxspec.drafters.early_exit import ExitHead
+from mlxspec.errors import UnsupportedModelError
+from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.params import GenerationParams, SamplingParams
 from tests.support.drafting import DraftSpy
 from tests.support.pairwise import each_value
@@ -48,13 +51,13 @@ def drafted(draft):
 # ---- what it says --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("layer", "target_ids"), [(1, None), (2, REDUCED)])
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("family", MODELS)
-def test_the_greedy_chain_is_what_the_exit_says_of_each_prefix(family, kind, layer, target_ids):
+@pytest.mark.parametrize(
+    "head", [{"layer": 1}, {"layer": 2, "target_ids": REDUCED}, {"num_blocks": 3}], ids=str
+)
+@pytest.mark.parametrize(("family", "kind"), [("llama", "full"), ("qwen2", "rotating")])
+def test_the_greedy_chain_is_what_the_exit_says_of_each_prefix(family, kind, head):
     model, text = MODELS[family], PROMPT + PROMPT
-    options = {"layer": layer, "target_ids": target_ids, "threshold": 1e-6}
-    drafter = drafter_after(text, model=model, kind=kind, **options)
+    drafter = drafter_after(text, model=model, kind=kind, threshold=1e-6, **head)
     truth = ExitTruth(model, drafter.head, (12, 2) if kind == "rotating" else None)
     draft = drafter.propose(text[-1], 8)
     expected, probs = list(text), []
@@ -147,17 +150,6 @@ def test_the_law_handed_over_is_that_of_the_exit_after_each_prefix(sampling, kin
     assert num_drafted > 8
 
 
-@pytest.mark.parametrize("sampling", SAMPLED)
-def test_an_exit_told_not_to_draw_proposes_the_greedy_chain_of_the_law(sampling):
-    sampling, drafts = SAMPLED[sampling], []
-    for greedy, samples in ((replace(sampling, temperature=0.0), True), (sampling, False)):
-        drafter = drafter_after(PROMPT, greedy, threshold=1e-6, samples=samples)
-        drafts.append(drafter.propose(PROMPT[-1], 4))
-    assert drafted(drafts[0]) == drafted(drafts[1])
-    assert drafts[1].sampled_from is None
-    np.testing.assert_allclose(drafts[0].node_probs, drafts[1].node_probs, rtol=1e-5)
-
-
 # ---- whole replies -------------------------------------------------------------------------
 
 
@@ -191,6 +183,23 @@ def test_drafting_waits_for_the_device_once_per_token_and_once_to_stop():
         ({"lookahead": 0}, "lookahead must be 1 or more; got 0"),
     ],
 )
-def test_refuses_a_number_out_of_range(options, message):
+def test_a_number_out_of_range_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         exit_drafter(Decoder(MODEL), **options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"rms_norm_eps": 0.0}, {"threshold": 0.0}, {"threshold": 1.5}, {"num_blocks": -1}),
+        *({"layer": 3}, {"layer": None}, {"intermediate_size": "x"}),
+    ],
+    ids=str,
+)
+def test_the_config_of_a_checkpoint_is_checked(wrong):
+    own = exit_head(MODEL)
+    config, target = {**own.config, "threshold": 0.25}, MODEL.config
+    head = HeadCheckpoint("exit", config, own.tensors, "h", {})
+    assert ExitHead.of_head(head, target, mx.float32).threshold == 0.25
+    with pytest.raises(UnsupportedModelError, match=next(iter(wrong))):
+        ExitHead.of_head(replace(head, config=config | wrong), target, mx.float32)

@@ -12,20 +12,14 @@ PRIORS = [((1.0, 0.0), (0.6, 0.0))]  # weight and bias for one estimate, and for
 ALL = (0, 1, 2)
 
 
-def test_grows_the_most_probable_paths_first():
+def test_grows_the_most_probable_paths_first_and_a_smaller_budget_their_beginning():
     # 1 (.6) -> 3 (.9), 4 (.1);  2 (.4) -> 5 (.5)
     rows = {(): {2: 0.4, 1: 0.6}, (1,): {3: 0.9, 4: 0.1}, (2,): {5: 0.5}}
-    draft = grow(9, Place("p", rows), 4)
-    assert shape_of(draft) == ([9, 1, 3, 2, 5], [-1, 0, 1, 0, 3], [0.6, 0.9, 0.4, 0.5])
-    assert draft.sources == ("p",) * 4
-
-
-def test_a_smaller_budget_gives_the_beginning_of_the_same_tree():
-    rows = {(): {2: 0.4, 1: 0.6}, (1,): {3: 0.9, 4: 0.1}, (2,): {5: 0.5}}
-    whole = shape_of(grow(9, Place("p", rows), 5))
+    tokens, parents, probs = [9, 1, 3, 2, 5, 4], [-1, 0, 1, 0, 3, 1], [0.6, 0.9, 0.4, 0.5, 0.1]
     for budget in range(6):
-        part = shape_of(grow(9, Place("p", rows), budget))
-        assert part == (whole[0][: budget + 1], whole[1][: budget + 1], whole[2][:budget])
+        draft = grow(9, Place("p", rows), budget)
+        assert shape_of(draft) == (tokens[: budget + 1], parents[: budget + 1], probs[:budget])
+        assert draft.sources == ("p",) * budget
 
 
 def test_grows_no_deeper_than_allowed():

@@ -4,13 +4,13 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import backend
 from mlxspec.drafting.heads import HEADS, head_drafters
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading.heads.file import HeadCheckpoint
 from mlxspec.params import GenerationParams
 from mlxspec.trace.events import DraftVerified
+from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import EAGLE_BIASES, eagle3_network, eagle_network, layer_config
 from tests.support.tiny_heads_exit import exit_head
@@ -65,8 +65,7 @@ def watch(drafter, seen):
     object.__setattr__(holder, method, noted)
 
 
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
-@pytest.mark.parametrize("kind", NETWORKS)
+@each_value(kind=NETWORKS, dtype=[mx.float16, mx.bfloat16])
 def test_a_head_computes_in_the_type_of_its_target_on_a_gpu(kind, dtype, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: False)
     monkeypatch.setattr(backend, "lacks_accelerate", lambda: False)
@@ -82,13 +81,6 @@ def test_a_head_computes_in_the_type_of_its_target_on_a_gpu(kind, dtype, monkeyp
     assert len(emitted(events)) == 6
     assert any(isinstance(event, DraftVerified) for event in events)
     assert seen == {dtype}
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_a_head_computes_in_float32_beside_a_float32_target(kind):
-    (drafter,) = head_drafters(head(kind), Decoder(MODEL))
-    network = NETWORKS[kind](drafter)
-    assert {array.dtype for _, array in tree_flatten(network.parameters())} == {mx.float32}
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

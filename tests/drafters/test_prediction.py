@@ -232,7 +232,7 @@ def test_tokens_of_the_other_drafter_are_not_those_of_the_prediction():
     assert stats["accepted_prediction_tokens"] == stats["rejected_prediction_tokens"] == 0
 
 
-def test_every_prompt_of_a_batch_has_its_own_prediction(forwards):
+def test_every_prompt_of_a_batch_has_its_own_prediction():
     prompts = [PROMPT, PROMPT[::-1], [2, 2, 5]]
     rights = [Target(MODEL, "full").greedy(prompt, LENGTH) for prompt in prompts]
     texts = [letters(rights[0]), None, letters(rights[0])]
@@ -243,34 +243,6 @@ def test_every_prompt_of_a_batch_has_its_own_prediction(forwards):
     counts = [reply.stats["accepted_prediction_tokens"] for reply in replies]
     assert counts[0] > 20
     assert counts[1] == 0
-
-
-def test_a_reply_beside_another_keeps_its_prediction():
-    right = Target(MODEL, "full").greedy(PROMPT, LENGTH)
-    params = GenerationParams(LENGTH, prediction=letters(right), num_draft_tokens=6)
-    engine = make_engine(MODEL, HOST_DRAFTERS["suffix"]())
-    first = engine.generate(PROMPT, params)
-    begun = [next(first) for _ in range(6)]
-    other = emitted(engine.generate(PROMPT[::-1], GenerationParams(12)))
-    assert emitted([*begun, *first]) == right
-    assert other == Target(MODEL, "full").greedy(PROMPT[::-1], 12)
-
-
-def test_a_prediction_that_is_no_text_is_refused():
-    with pytest.raises(ValueError, match="prediction must be a text; got 5"):
-        GenerationParams(prediction=5)
-
-
-def test_a_prediction_that_is_not_utf8_is_refused_before_the_reply():
-    from mlxspec.text.tokenizer import Tokenizer
-
-    class Strict:
-        encode = Tokenizer.encode
-
-    engine = make_engine(MODEL, None)
-    engine.tokenizer.encode = Strict().encode
-    with pytest.raises(ValueError, match="not UTF-8"):
-        engine.generate(PROMPT, GenerationParams(prediction="a\udcff"))
 
 
 def test_a_second_reply_begins_at_the_first_predicted_token_again():

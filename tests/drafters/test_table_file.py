@@ -66,12 +66,6 @@ def test_says_how_many_bytes_a_row_takes(tmp_path, vocab_size):
     assert sizes[1] - sizes[0] == pytest.approx(expected, abs=160)  # longer numbers in the header
 
 
-def test_writes_the_same_rows_to_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
-        save_table(tmp_path / name, TABLE, VOCAB, card={"tokens": 3, "data": "own"})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 def test_says_what_it_is_in_the_metadata_of_every_trained_drafter(table_file):
     with safe_open(table_file, framework="np") as file:
         metadata = file.metadata()
@@ -97,24 +91,26 @@ def table_file(tmp_path):
     return path
 
 
-def test_refuses_the_table_of_another_vocabulary(table_file):
-    with pytest.raises(VocabularyMismatchError, match=r"rows.safetensors.* 100 tokens.* 101"):
-        TableDrafter.load(table_file, VOCAB + 1)
-
-
-def test_refuses_the_table_of_another_tokenizer_of_the_same_size(table_file):
-    with pytest.raises(VocabularyMismatchError, match="use the table of this target"):
-        TableDrafter.load(table_file, VOCAB, tokenizer="abd")
+@pytest.mark.parametrize(
+    ("vocab_size", "tokenizer", "message"),
+    [
+        (VOCAB + 1, "", r"rows.safetensors.* 100 tokens.* 101"),
+        (VOCAB, "abd", "use the table of this target"),
+    ],
+)
+def test_refuses_the_table_of_another_tokenizer(table_file, vocab_size, tokenizer, message):
+    with pytest.raises(VocabularyMismatchError, match=message):
+        TableDrafter.load(table_file, vocab_size, tokenizer=tokenizer)
     assert load_table(table_file, VOCAB, tokenizer="abc")[0].get(extend(0, 9))
 
 
 @EXAMPLES
-@given(st.integers(0, 10_000), st.integers(1, 255))
-def test_refuses_a_file_with_any_byte_changed(tmp_path_factory, place, change):
+@given(st.integers(0, 10_000), st.integers(0, 7))
+def test_refuses_a_file_with_any_bit_flipped(tmp_path_factory, place, bit):
     path = tmp_path_factory.mktemp("table") / "rows.safetensors"
     save_table(path, TABLE, VOCAB, card={"tokens": 3})
     content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= change
+    content[place % len(content)] ^= 1 << bit
     path.write_bytes(content)
     with pytest.raises(MlxspecError, match=r"rows\.safetensors"):
         TableDrafter.load(path, VOCAB)
@@ -163,11 +159,6 @@ def rewritten(path, arrays):
         value = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), value)
         value = zlib.crc32(array.tobytes(), value)
     save_file(whole, path, metadata | {"config": json.dumps(config | {"crc32": value})})
-
-
-def test_the_sum_of_a_rewritten_table_is_right(table_file):
-    rewritten(table_file, {"1.counts": np.array([4, 5], np.uint8)})
-    assert load_table(table_file, VOCAB)[0].get(extend(0, 9)).occurrences == 5
 
 
 @pytest.mark.parametrize(

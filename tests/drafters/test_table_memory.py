@@ -81,16 +81,11 @@ def test_what_came_up_lately_stays_when_there_is_no_room(monkeypatch):
     left = add_up(kept, new, 1)  # 1, 2, 3 occurrences are halved once: 0, 1, 1; and again
     counts = {context - 1: left.get(context).occurrences for context in left}
     assert counts == {8: 9, 20: 1, 21: 1}
-    both = add_up(kept, LearnedRows(9, 1.0), 1)
-    assert len(both) == 4
-
-
-def test_no_more_rows_are_kept_than_there_is_room_for_when_all_are_new(monkeypatch):
-    monkeypatch.setattr(table_memory, "MAX_ROWS", (2, 2, 2))
-    new = LearnedRows(9, 1.0)
-    for token in (1, 2, 2, 3, 3):
+    assert len(add_up(kept, LearnedRows(9, 1.0), 1)) == 4
+    for token in (30, 30, 31):
         new.learn(extend(0, token), [1], [0.25])
-    assert list(add_up(EMPTY, new, 1)) == [extend(0, 2), extend(0, 3)]
+    assert set(add_up(EMPTY, new, 1)) >= {extend(0, 30)}  # seen twice
+    assert len(add_up(EMPTY, new, 1)) == 4
 
 
 # ---- the file ------------------------------------------------------------------------------
@@ -113,15 +108,6 @@ def test_saving_twice_counts_nothing_twice(tmp_path):
     memory.save()
     assert path.read_bytes() == written
     assert row_of(memory, 9).occurrences == 1
-
-
-def test_runs_side_by_side_lose_nothing(tmp_path):
-    path = tmp_path / "t.safetensors"
-    first, second = taught(path, {1: 0.5}), taught(path, {1: 0.5}, {2: 0.5})
-    first.save()
-    second.save()
-    assert row_of(memory_at(path), 7, 8, 9).occurrences == 3
-    assert row_of(second, 7, 8, 9).occurrences == 3
 
 
 def _learn_and_save(path, token):
@@ -196,9 +182,7 @@ def test_a_file_of_no_use_costs_one_line(tmp_path, spoil, word):
 def test_a_file_of_no_use_is_replaced(tmp_path):
     path = tmp_path / "t.safetensors"
     _damaged(path)
-    memory = memory_at(path)
-    memory.learn([ONE], [[1]], [[0.5]])
-    memory.save()
+    taught(path, {1: 0.5}).save()
     assert row_of(memory_at(path, say=pytest.fail), 9).occurrences == 1
 
 
