@@ -216,10 +216,6 @@ def stored(tmp_path, monkeypatch):
     return auto.Choice("pool", "measured", key="here")
 
 
-def test_a_stored_verdict_is_read_as_it_was_written(stored):
-    assert auto.stored_verdict("here") == SETTLED
-
-
 def test_replies_are_stored_and_contradict_until_it_is_measured_again(stored):
     said = [auto.note_reply(stored, 0.8, is_sampled=False) for _ in range(6)]
     words = "drafter pool: its last {} replies ran at 0.80 times plain, where 1.60 was measured"
@@ -246,9 +242,4 @@ def test_replies_of_a_drafter_that_was_asked_for_are_not_stored(stored):
 )
 def test_what_is_no_verdict_is_measured_again(stored, kept):
     measured.store("here", kept)
-    assert auto.stored_verdict("here") is None
-
-
-def test_a_forgotten_verdict_is_measured_at_the_next_load(stored):
-    measured.store("here", {})
     assert auto.stored_verdict("here") is None

@@ -8,6 +8,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec import api
+from mlxspec.budget import CostCurve
 from mlxspec.device import backend
 from mlxspec.drafting import auto, catalogue
 from mlxspec.drafting.catalogue import DrafterFinder, find_model, list_models
@@ -38,7 +39,9 @@ BIG = tiny_config(num_hidden_layers=4)
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
+    monkeypatch.setattr(
+        "mlxspec.engine.engine.quick_costs", lambda *_: CostCurve({1: 1.0, 32: 2.0})
+    )
     return use_hub_cache(tmp_path, monkeypatch)
 
 
@@ -47,6 +50,14 @@ def quantised(config):
     model = random_model(config)
     nn.quantize(model, group_size=32, bits=4)
     return dict(tree_flatten(model.parameters()))
+
+
+PACKED = {**tiny_config(), "quantization": {"group_size": 32, "bits": 4}}
+
+
+def in_bfloat16():
+    weights = random_weights(tiny_config())
+    return {name: mx.array(array).astype(mx.bfloat16) for name, array in weights.items()}
 
 
 def chat_folder(hub, repository="org/tiny", config=None, **options):
@@ -102,7 +113,7 @@ def test_the_memory_is_that_of_weights_and_cache_in_float32_on_a_cpu(hub, monkey
 def test_a_gpu_takes_the_weights_as_they_are_stored(hub, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: False)
     weights = quantised(tiny_config())
-    chat_folder(hub, weights=weights, config={**tiny_config(), "quantization": {"bits": 4}})
+    chat_folder(hub, weights=weights, config=PACKED)
     stored = sum(array.nbytes for array in weights.values())
     rows = 128 * 2 * 2 * 2 * 8 * 4  # in the type of the scales, float32
     assert entry_of("org/tiny").memory_gb == pytest.approx((stored + rows) / 1e9)
@@ -112,25 +123,8 @@ def test_a_gpu_takes_the_weights_as_they_are_stored(hub, monkeypatch):
     ("write", "packing"),
     [
         (lambda folder: save_folder(folder), "float32"),
-        (
-            lambda folder: save_folder(
-                folder,
-                {**tiny_config(), "quantization": {"group_size": 32, "bits": 4}},
-                quantised(tiny_config()),
-            ),
-            "4-bit",
-        ),
-        (
-            lambda folder: save_folder(
-                folder,
-                weights={
-                    name: mx.array(array).astype(mx.bfloat16)
-                    for name, array in random_weights(tiny_config()).items()
-                },
-                shards=2,
-            ),
-            "bfloat16",
-        ),
+        (lambda folder: save_folder(folder, PACKED, quantised(tiny_config())), "4-bit"),
+        (lambda folder: save_folder(folder, weights=in_bfloat16(), shards=2), "bfloat16"),
         (lambda folder: save_gguf(folder.with_suffix(".gguf")), "float32"),
     ],
     ids=["plain", "quantised", "shards", "gguf"],
@@ -145,31 +139,23 @@ def test_the_weight_type_is_what_loading_will_call_it(tmp_path, write, packing):
 def test_a_model_that_cannot_be_run_or_cannot_chat_says_why(hub):
     save_json(cached_folder(hub, "org/other") / "config.json", {"model_type": "gemma3"})
     save_folder(cached_folder(hub, "org/base"))
+    (chat_folder(hub, "org/head") / "tokenizer.json").unlink()
     torn = chat_folder(hub, "org/torn") / "model.safetensors"
     torn.write_bytes(torn.read_bytes()[:-8])
     file = save_gguf(cached_folder(hub, "org/files") / "x.gguf", **{"tokenizer.ggml.pre": "odd"})
     assert "gemma3" in entry_of("org/other").problem
     assert "no chat template" in entry_of("org/base").problem
+    assert "may be a drafter" in entry_of("org/head").problem
     assert "cut short" in entry_of("org/torn").problem
     assert "'odd'" in entry_of(str(file)).problem
 
 
-def test_a_head_is_no_model(hub):
-    folder = chat_folder(hub, "org/head")
-    (folder / "tokenizer.json").unlink()
-    assert "may be a drafter" in entry_of("org/head").problem
-
-
-def test_the_default_model_comes_first_and_is_fetched_where_it_is_missing(hub):
+def test_the_default_model_comes_first_and_each_is_found_by_its_name(hub):
     chat_folder(hub)
     first = list_models()[0]
     assert (first.source, first.is_here) == ("default", False)
     assert first.size_gb == pytest.approx(0.093, abs=0.001)
     assert find_model("default") == first
-
-
-def test_one_model_is_told_of_as_in_the_list_and_one_elsewhere_not_at_all(hub):
-    chat_folder(hub)
     assert find_model("org/tiny") == entry_of("org/tiny")
     assert find_model("org/elsewhere") is None
 
@@ -195,21 +181,18 @@ def test_trained_drafters_are_there_or_say_how_to_make_them(hub, tmp_path):
     assert set(names[-3:]) == {"model", "eagle3", "exit"}
 
 
-def test_a_smaller_model_with_the_same_tokenizer_can_draft(hub):
+def test_a_model_or_a_head_that_cannot_draft_says_why(hub):
     chat_folder(hub, "org/big", BIG)
     chat_folder(hub, "org/small")
+    head = chat_folder(hub, "org/head", tiny_config(hidden_size=64))
+    (head / "tokenizer.json").unlink()
+    tokens = [*"abcdefghijklmnopqrst", "xy", "\u0120", "\u010a", "z", "<|end|>"]
+    changes = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * 24 + [3]}
+    save_gguf(cached_folder(hub, "org/files") / "other.gguf", tiny_config(vocab_size=25), **changes)
     assert drafter("org/big", "org/small").problem == ""
     assert drafter("org/small", "org/big").problem == "it is no smaller than the target"
-
-
-def test_a_model_with_another_vocabulary_says_both(hub):
-    chat_folder(hub, "org/big", BIG)
-    folder = cached_folder(hub, "org/files")
-    tokens = [*"abcdefghijklmnopqrst", "xy", "\u0120", "\u010a", "z", "<|end|>"]
-    kinds = [1] * 24 + [3]
-    changes = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
-    save_gguf(folder / "other.gguf", tiny_config(vocab_size=25), **changes)
     assert drafter("org/big", "other").problem == "vocabulary of 25, the target's has 24"
+    assert drafter("org/big", "org/head").problem == "made for a width of 64, the target's is 32"
 
 
 def test_the_default_model_drafts_by_its_path(hub):
@@ -218,13 +201,6 @@ def test_the_default_model_drafts_by_its_path(hub):
     path.parent.mkdir(parents=True)
     save_gguf(path)
     assert drafter("org/big", "SmolLM2-135M-Instruct").drafter == str(path)
-
-
-def test_a_head_of_another_width_is_refused(hub):
-    chat_folder(hub)
-    head = chat_folder(hub, "org/head", tiny_config(hidden_size=64))
-    (head / "tokenizer.json").unlink()
-    assert drafter("org/tiny", "org/head").problem == "made for a width of 64, the target's is 32"
 
 
 @pytest.fixture
@@ -241,25 +217,18 @@ def entries_of(source, options=None):
     return {entry.name: entry for entry in DrafterFinder().find(source, options)}
 
 
-def test_speeds_are_those_that_the_choice_measured(hub, timed):
-    folder = chat_folder(hub)
+def test_speeds_are_those_that_the_choice_measured_with_the_cache_in_use(hub, timed):
+    folder, rotating = chat_folder(hub), Options(max_kv_size=32, depth=3)
     assert drafter("org/tiny", "pool").tokens_per_s is None
-    speeds = api.prepare(folder).choice.speeds
-    entries = entries_of("org/tiny")
-    assert {name: entries[name].tokens_per_s for name in speeds} == speeds == timed
+    speeds = dict(api.prepare(folder).choice.speeds)
+    timed["pool"] = 5
+    api.prepare(folder, rotating)
+    entries, others = entries_of("org/tiny"), entries_of("org/tiny", rotating)
+    assert {name: entries[name].tokens_per_s for name in speeds} == {"none": 10, "pool": 20}
+    assert {name: others[name].tokens_per_s for name in speeds} == {"none": 10, "pool": 5}
     assert entries["pool"].is_fastest
     assert entries["auto"].meaning == "the fastest here: pool"
-
-
-def test_speeds_are_those_with_the_cache_in_use(hub, timed):
-    folder = chat_folder(hub)
-    api.prepare(folder)
-    timed["pool"] = 5
-    rotating = Options(max_kv_size=32, depth=3)
-    api.prepare(folder, rotating)
-    assert entries_of("org/tiny", rotating)["pool"].tokens_per_s == 5
-    assert entries_of("org/tiny", rotating)["none"].is_fastest
-    assert entries_of("org/tiny")["pool"].tokens_per_s == 20
+    assert others["none"].is_fastest
 
 
 def test_an_open_verdict_names_no_fastest_drafter_and_says_what_it_lacks(hub, monkeypatch):
@@ -300,10 +269,6 @@ def test_the_command_lists_models_and_drafters(hub, capsys):
     assert main(["models", "org/tiny"]) == 0
     assert "none is trained for this model" in capsys.readouterr().out
     assert main(["models", "org/elsewhere"]) == 2
-
-
-def test_the_command_prints_json(hub, capsys):
-    chat_folder(hub)
     assert main(["models", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["models"][1]["packing"] == "float32"
     assert main(["models", "org/tiny", "--json"]) == 0

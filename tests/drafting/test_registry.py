@@ -10,18 +10,18 @@ from mlx.utils import tree_flatten
 
 from mlxspec import api
 from mlxspec.api import prepare
+from mlxspec.budget import CostCurve
 from mlxspec.drafters.table.file import save_table as save
 from mlxspec.drafters.table.rows import pack
 from mlxspec.drafting import auto, engines, heads, registry
 from mlxspec.drafting.auto import candidates, note_reply
 from mlxspec.drafting.heads import Probe
-from mlxspec.drafting.measured import store
 from mlxspec.errors import MlxspecError, VocabularyMismatchError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.sources import Source
 from mlxspec.loading.heads.file import HeadCheckpoint, fingerprint
 from mlxspec.params import GenerationParams, Options, SamplingParams
-from mlxspec.trace.events import PrefillProgress, text_of
+from mlxspec.trace.events import PrefillProgress
 from mlxspec.train.methods.table import Occurrences, build_table
 from tests.support.drafter_files import medusa_parts, nonsense_parts, save_drafter
 from tests.support.machine import trial_of
@@ -29,6 +29,7 @@ from tests.support.model_folders import random_model, save_folder, tiny_config
 from tests.support.tiny import emitted
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
+SAMPLED = SamplingParams(temperature=0.7)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,12 @@ def target_name(folder):
 def home(tmp_path, monkeypatch):
     """A cache folder of the test's own: nothing trained, nothing measured. Short trials."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(
+        "mlxspec.engine.engine.quick_costs", lambda *_: CostCurve({1: 1.0, 32: 2.0})
+    )
     monkeypatch.setattr(heads, "_TOKENS_PER_PROMPT", 12)
     monkeypatch.setattr(auto, "_TOKENS_PER_PROMPT", 4)
+    monkeypatch.setattr(auto, "PROMPTS", ("abcab",) * 8)
     return tmp_path / "home"
 
 
@@ -98,17 +103,13 @@ def test_a_word_for_a_trained_drafter_finds_the_one_of_this_target(folder, own_m
     assert drafter.heads.heads[1].blocks[0].weight.tolist() == stored.tolist()
 
 
-def test_table_and_pool_begin_with_the_table_of_this_target(folder, home, target_name):
-    save_table(home / "drafters" / "table.safetensors", target_name)
-    alone = drafter_of(folder, "table")
-    pool = drafter_of(folder, "pool")
-    for table in (alone, pool.drafters[1]):
+def test_table_and_pool_begin_with_the_table_of_this_target_alone(folder, home, target_name):
+    path = home / "drafters" / "table.safetensors"
+    save_table(path, target_name)
+    for table in (drafter_of(folder, "table"), drafter_of(folder, "pool").drafters[1]):
         probs = table.cursor(3).next_probs()
         assert probs[9] > probs[11] > 0
-
-
-def test_without_a_table_of_this_target_they_begin_with_nothing(folder, home):
-    save_table(home / "drafters" / "table.safetensors", "of another target")
+    save_table(path, "of another target")
     assert drafter_of(folder, "table").cursor(3).next_probs() == {}
 
 
@@ -119,30 +120,22 @@ def test_the_word_model_finds_the_draft_model_trained_for_this_target(folder, ho
     assert drafter.decoder.model.config.model_type == "qwen2"
 
 
-def test_a_draft_model_that_is_given_drafts(folder, home):
-    prepared = prepare(folder, Options(draft_model=save_folder(home.parent / "small")))
-    assert prepared.choice.drafter == "model"
-    assert prepared.engine.drafter.name == "model"
-
-
-def test_a_draft_model_has_a_cache_like_its_target(folder):
-    drafter = drafter_of(folder, "model", draft_model=folder, max_kv_size=32, keep=2)
+def test_a_draft_model_that_is_given_drafts_with_a_cache_like_that_of_its_target(folder):
+    prepared = prepare(folder, Options(draft_model=folder, max_kv_size=32, keep=2))
+    drafter = prepared.engine.drafter
+    assert prepared.choice.drafter == drafter.name == "model"
     assert (drafter.decoder.cache.max_size, drafter.decoder.cache.keep) == (32, 2)
 
 
 # ---- places ----------------------------------------------------------------------------------
 
 
-def test_a_file_is_what_its_metadata_says(folder, tmp_path):
+def test_a_place_is_what_its_metadata_or_its_files_say(folder, tmp_path):
     medusa = save_drafter(tmp_path / "a.safetensors", "medusa", *medusa_parts())
     small = save_draft_model(tmp_path / "b.safetensors")
     table = save_table(tmp_path / "c.safetensors")
-    found = [drafter_of(folder, str(path)).name for path in (medusa, small, table)]
-    assert found == ["medusa", "model", "table"]
-
-
-def test_a_folder_with_a_tokenizer_is_a_draft_model(folder):
-    assert drafter_of(folder, folder).name == "model"
+    found = [drafter_of(folder, str(path)).name for path in (medusa, small, table, folder)]
+    assert found == ["medusa", "model", "table", "model"]
 
 
 def test_a_hub_id_of_a_whole_model_is_a_draft_model(folder, monkeypatch):
@@ -162,23 +155,18 @@ def test_a_folder_that_another_tool_saved_heads_in_is_a_head(folder, tmp_path):
     assert drafter_of(folder, str(tmp_path)).name == "medusa"
 
 
-def test_a_head_that_drafts_nonsense_is_said_to(folder, tmp_path):
-    said = []
-    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
-    prepare(folder, Options(str(path)), say=said.append)
-    assert len(said) == 1
-    assert "odd.safetensors fits tiny badly (" in said[0]
-    assert "first draft tokens accepted" in said[0]
-
-
-def test_a_head_is_tried_once_however_often_it_is_built(folder, tmp_path):
+def test_a_head_that_drafts_nonsense_is_said_to_once_however_often_it_is_built(folder, tmp_path):
     said = []
     path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
     prepared = prepare(folder, Options(str(path)), say=said.append)
     another = prepared.make_drafter()
     assert another is not prepared.engine.drafter
     assert another.name == "medusa"
-    assert len(said) == 1
+    (line,) = said
+    assert "odd.safetensors fits tiny badly (" in line
+    assert "first draft tokens accepted" in line
+    with pytest.warns(UserWarning, match="fits tiny badly"):  # where nobody listens
+        api.load(folder, drafter=path)
 
 
 def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(folder, tmp_path):
@@ -190,21 +178,6 @@ def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(folder, t
         patch.setattr(heads, "probe", lambda engine, drafter, _: Probe(rates[drafter], 9))
         for ways in (["wrong", "right"], ["right", "wrong"]):
             assert ways[heads.best_way("h", head, ways, engine, print)] == "right"
-
-
-def test_without_a_listener_it_becomes_a_warning(folder, tmp_path):
-    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *nonsense_parts())
-    with pytest.warns(UserWarning, match="fits tiny badly"):
-        api.load(folder, drafter=path)
-
-
-def test_a_drafter_of_the_users_own_leaves_nothing_of_its_probe(folder, tmp_path):
-    path = save_drafter(tmp_path / "odd.safetensors", "medusa", *medusa_parts())
-    engine = prepare(folder, Options(str(path)), say=lambda line: None).engine
-    assert len(engine.target) == 0
-    params = GenerationParams(max_tokens=12)
-    plain = api.load(folder, drafter="none")
-    assert emitted(engine.generate(PROMPT, params)) == emitted(plain.generate(PROMPT, params))
 
 
 # ---- lists -----------------------------------------------------------------------------------
@@ -262,35 +235,19 @@ def test_a_draft_model_of_another_tokenizer_is_refused(folder, tmp_path):
 # ---- another drafter for the same engine ----------------------------------------------------
 
 
-def reused_and_text(engine):
-    events = list(engine.generate([3, 7, 1, 5], GenerationParams(max_tokens=6)))
-    return (
-        next(event for event in events if isinstance(event, PrefillProgress)).reused,
-        "".join(map(text_of, events)),
-    )
-
-
 def test_another_drafter_goes_on_with_the_cache_of_the_target(folder):
-    before = prepare(folder, Options("suffix"))
-    reused, text = reused_and_text(before.engine)
-    after = engines.change_drafter(before, Options("table"))
-    assert after.engine is before.engine
-    assert (reused, after.engine.drafter.name, after.choice.drafter) == (0, "table", "table")
-    assert reused_and_text(after.engine) == (3, text)  # all but the root, which is always read
-
-
-def test_ten_changes_of_the_drafter_read_no_row_of_the_chat_twice(folder):
     prepared, text, read = prepare(folder, Options("none")), [*PROMPT], []
-    for drafter in ["suffix", "table", "pool", "none", "suffix,table"] * 2:
+    engine = prepared.engine
+    for drafter in ("suffix", "table", "pool", "none", "suffix,table"):
         prepared = engines.change_drafter(prepared, Options(drafter))
-        events = list(prepared.engine.generate(text, GenerationParams(max_tokens=4)))
+        assert prepared.engine is engine
+        assert prepared.choice.drafter == drafter
+        events = list(engine.generate(text, GenerationParams(max_tokens=4)))
         prefill = [event for event in events if isinstance(event, PrefillProgress)][-1]
         read.append(prefill.total - prefill.reused)
         text += [*emitted(events), 5]  # the next turn of the user is one token
     assert read[0] == len(PROMPT)
-    assert set(read[1:]) == {
-        2
-    }  # the last token of the reply, which is the pending root, and that turn
+    assert set(read[1:]) == {2}  # the pending last token of the reply, and that turn
 
 
 def test_a_drafter_that_cannot_be_leaves_the_one_before(folder):
@@ -310,10 +267,13 @@ def test_drafters_that_follow_each_other_share_what_tables_learn(folder, tmp_pat
     assert engines.change_drafter(after, replace(options, drafter="none")).memory is before.memory
 
 
-def test_auto_measures_for_a_loaded_engine_too(folder, trials):
+def test_auto_measures_for_a_loaded_engine_as_its_chat_draws_and_leaves_its_rows(folder, trials):
     prepared = prepare(folder, Options("suffix"))
-    assert engines.change_drafter(prepared, Options("auto")).engine.drafter.name == "pool"
-    assert trials["noted"]
+    prepared.engine.target.observe(PROMPT)
+    after = engines.change_drafter(prepared, Options("auto"), sampling=SAMPLED)
+    assert after.engine.drafter.name == "pool"
+    assert SAMPLED in trials["samplings"]
+    assert after.engine.target.history == tuple(PROMPT)
 
 
 # ---- auto ------------------------------------------------------------------------------------
@@ -335,7 +295,9 @@ def trials(monkeypatch):
     return {"speeds": speeds, "noted": noted, "samplings": samplings}
 
 
-def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa, trials):
+def test_auto_takes_the_fastest_of_what_is_here_says_why_and_measures_once(
+    folder, own_medusa, trials
+):
     said = []
     prepared = prepare(folder, say=said.append)
     assert prepared.engine.drafter.name == prepared.choice.drafter == "medusa"
@@ -345,16 +307,11 @@ def test_auto_takes_the_fastest_of_what_is_here_and_says_why(folder, own_medusa,
         "none 1.00; spread 0%)"
     )
     assert said == ["measuring which drafter is fastest here: none, pool, medusa ..."]
-
-
-def test_auto_measures_once(folder, own_medusa, trials):
-    first = prepare(folder).choice
     trials["noted"].clear()
-    said = []
     again = prepare(folder, say=said.append).choice
-    assert trials["noted"] == said == []
-    assert (again.drafter, again.speeds) == (first.drafter, first.speeds)
-    assert again.reason == f"{first.reason}, measured before"
+    assert (trials["noted"], len(said)) == ([], 1)
+    assert (again.drafter, again.speeds) == ("medusa", prepared.choice.speeds)
+    assert again.reason == f"{prepared.choice.reason}, measured before"
 
 
 def test_a_damaged_table_stops_only_what_reads_it(folder, home, trials, target_name):
@@ -370,15 +327,7 @@ def test_a_damaged_table_stops_only_what_reads_it(folder, home, trials, target_n
         drafter_of(folder, "pool")
 
 
-@pytest.mark.parametrize("speeds", [3, {"pool": "fast"}, {"oracle": 9.0}, {}])
-def test_auto_measures_anew_when_what_was_kept_makes_no_sense(
-    folder, own_medusa, trials, speeds, monkeypatch
-):
-    monkeypatch.setattr(auto, "load", lambda key: {"speeds": speeds})
-    assert prepare(folder).choice.drafter == "medusa"
-
-
-@pytest.mark.parametrize("change", ["drafter", "cache", "machine", "weights"])
+@pytest.mark.parametrize("change", ["drafter", "cache", "limits", "machine", "weights"])
 def test_auto_measures_anew_when_something_it_depends_on_has_changed(
     folder, own_medusa, trials, change, monkeypatch, target_name
 ):
@@ -389,6 +338,8 @@ def test_auto_measures_anew_when_something_it_depends_on_has_changed(
         save_drafter(own_medusa, "medusa", *medusa_parts(), target_name, tokens_seen=7)
     elif change == "cache":
         options = Options(max_kv_size=64)
+    elif change == "limits":
+        options = Options(depth=3)
     elif change == "machine":
         monkeypatch.setattr(auto, "machine_key", lambda: "another")
     else:
@@ -404,26 +355,21 @@ def test_auto_measures_anew_when_something_it_depends_on_has_changed(
     assert set(trials["noted"]) == {"none", "pool", "medusa"}
 
 
-def test_auto_leaves_out_a_drafter_that_cannot_be_built_and_says_so(
-    folder, home, trials, target_name
-):
-    config, tensors = medusa_parts()
-    del tensors["heads.0.blocks.0.weight"]
-    save_drafter(home / "drafters" / "m.safetensors", "medusa", config, tensors, target_name)
-    said = []
-    assert prepare(folder, say=said.append).choice.drafter == "pool"
-    assert "the drafter 'medusa' is skipped" in said[1]
-
-
-def test_auto_leaves_an_engine_that_replies_as_new(folder, own_medusa):
-    engine = prepare(folder).engine
+@pytest.mark.parametrize("asked", ["auto", "medusa.safetensors"])
+def test_trials_leave_an_engine_and_a_chat_as_they_were(folder, own_medusa, asked):
+    asked = asked if asked == "auto" else str(own_medusa)
+    prepared, plain = prepare(folder, Options(asked)), api.load(folder, drafter="none")
+    engine, params = prepared.engine, GenerationParams(max_tokens=12)
     assert len(engine.target) == 0
-    params = GenerationParams(max_tokens=12)
-    plain = api.load(folder, drafter="none")
-    assert emitted(engine.generate(PROMPT, params)) == emitted(plain.generate(PROMPT, params))
-
-
-SAMPLED = SamplingParams(temperature=0.7)
+    first = emitted(engine.generate(PROMPT, params))
+    assert first == emitted(plain.generate(PROMPT, params))
+    prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
+    assert engines.measure_again(prepared, SAMPLED, lambda: False) is not None
+    longer = [*PROMPT, *first, 5]
+    events = list(engine.generate(longer, params))
+    read = next(event for event in events if isinstance(event, PrefillProgress))
+    assert read.reused == len(PROMPT) + len(first) - 1
+    assert emitted(events) == emitted(plain.generate(longer, params))
 
 
 def contradict(prepared):
@@ -452,43 +398,6 @@ def test_a_measurement_that_was_stopped_decides_nothing(folder, own_medusa, tria
     assert engines.measure_again(prepared, SAMPLED, lambda: len(trials["noted"]) > 4) is None
     assert len(trials["noted"]) <= 6
     assert note_reply(prepared.choice, 0.2, is_sampled=True)
-
-
-def test_a_measurement_in_use_leaves_an_engine_that_replies_as_before(folder, own_medusa):
-    prepared = prepare(folder, Options("medusa"))
-    prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
-    params = GenerationParams(max_tokens=12)
-    first = emitted(prepared.engine.generate(PROMPT, params))
-    assert engines.measure_again(prepared, SAMPLED, lambda: False) is not None
-    plain = api.load(folder, drafter="none")
-    assert first == emitted(plain.generate(PROMPT, params))
-    longer = [*PROMPT, *first, 5]
-    assert emitted(prepared.engine.generate(longer, params)) == emitted(
-        plain.generate(longer, params)
-    )
-
-
-def test_a_chat_need_not_be_read_again_after_a_measurement(folder, own_medusa):
-    prepared = prepare(folder, Options("medusa"))
-    prepared = replace(prepared, choice=replace(prepared.choice, key="here"))
-    engine, params = prepared.engine, GenerationParams(max_tokens=4)
-    said = emitted(engine.generate(PROMPT, params))
-    assert engines.measure_again(prepared, SAMPLED, lambda: False) is not None
-    text = [*PROMPT, *said, 5]
-    read = next(e for e in engine.generate(text, params) if isinstance(e, PrefillProgress))
-    assert read.reused == len(PROMPT) + len(said) - 1
-
-
-def test_measured_again_on_request_a_chat_keeps_its_rows_and_its_settings(
-    folder, own_medusa, trials
-):
-    prepared = prepare(folder)
-    prepared.engine.target.observe(PROMPT)
-    trials["samplings"].clear()
-    store(prepared.choice.key, {})
-    engines.change_drafter(prepared, Options(), sampling=SAMPLED)
-    assert SAMPLED in trials["samplings"]
-    assert prepared.engine.target.history == tuple(PROMPT)
 
 
 def test_with_an_eagle3_head_its_pool_is_measured_too():

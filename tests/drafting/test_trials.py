@@ -68,13 +68,9 @@ def short(monkeypatch):
     monkeypatch.setattr("mlxspec.drafting.heads._TOKENS_PER_PROMPT", 8)
 
 
-def test_the_probe_tells_a_sound_head_from_a_badly_wired_one(short):
+def test_the_probe_tells_a_sound_head_from_a_badly_wired_one_and_keeps_its_time(short):
     engine, text = engine_and_text()
     right, wrong = probe(engine, AlwaysRight(text)), probe(engine, AlwaysWrong(text))
     assert right == (1.0, 2 * 4)  # two prompts, two tokens a round
     assert wrong == (0.0, 2 * 7)
-
-
-def test_the_probe_drafts_one_token_a_round_and_keeps_its_time():
-    engine, text = engine_and_text()
     assert probe(engine, AlwaysRight(text), max_seconds=0.0).rounds == 2  # one for each prompt

@@ -27,20 +27,22 @@ def test_its_tree_is_as_large_as_the_tokens_are_many():
 
 
 @pytest.mark.parametrize(
-    ("budget", "depth", "widths"),
+    ("budget", "depth", "branching", "widths"),
     [
-        (1, 5, (1,)),
-        (4, 5, (1, 1, 1, 1)),
-        (9, 5, (1, 1, 1, 1, 1)),
-        (10, 5, (2, 1, 1, 1, 1)),
-        (15, 5, (3, 1, 1, 1, 1)),
-        (60, 5, (3, 1, 1, 1, 1)),
-        (15, 4, (3, 1, 1, 1)),
-        (3, 1, (3,)),
+        (1, 5, None, (1,)),
+        (4, 5, None, (1, 1, 1, 1)),
+        (9, 5, None, (1, 1, 1, 1, 1)),
+        (10, 5, None, (2, 1, 1, 1, 1)),
+        (15, 5, None, (3, 1, 1, 1, 1)),
+        (60, 5, None, (3, 1, 1, 1, 1)),
+        (3, 1, None, (3,)),
+        (12, 2, None, (3, 1)),
+        (12, 2, 5, (5, 1)),
+        (12, 4, 1, (1, 1, 1, 1)),
     ],
 )
-def test_a_budget_is_spent_on_length_first_and_then_on_width(budget, depth, widths):
-    shape = TreeShape.for_budget(budget, depth)
+def test_a_budget_is_spent_on_length_first_and_then_on_width(budget, depth, branching, widths):
+    shape = TreeShape.for_budget(budget, depth, branching)
     assert shape.widths == widths
     assert len(shape.parents) - 1 <= budget
     assert shape.is_chain == (set(widths) == {1})

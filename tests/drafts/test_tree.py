@@ -24,14 +24,11 @@ def walk_up(parents, node):
         node = parents[node]
 
 
-def test_depths_of_the_drawing():
+def test_the_drawing():
     tree = DraftTree.from_lists(TOKENS, PARENTS)
-    assert tree.depths.tolist() == [0, 1, 1, 2, 2]
-    assert tree.depths.dtype == mx.int32
-
-
-def test_ancestors_of_the_drawing():
-    tree = DraftTree.from_lists(TOKENS, PARENTS)
+    assert (tree.tokens.tolist(), tree.parents.tolist()) == (TOKENS, PARENTS)
+    assert (tree.n_nodes, tree.depths.tolist()) == (5, [0, 1, 1, 2, 2])
+    assert {array.dtype for array in (tree.tokens, tree.parents, tree.depths)} == {mx.int32}
     assert tree.ancestors.dtype == mx.bool_
     assert tree.ancestors.astype(mx.int32).tolist() == [
         [1, 0, 0, 0, 0],
@@ -40,13 +37,6 @@ def test_ancestors_of_the_drawing():
         [1, 1, 0, 1, 0],
         [1, 1, 0, 0, 1],
     ]
-
-
-def test_tokens_and_parents_are_kept_as_int32():
-    tree = DraftTree.from_lists(TOKENS, PARENTS)
-    assert (tree.tokens.tolist(), tree.parents.tolist()) == (TOKENS, PARENTS)
-    assert (tree.tokens.dtype, tree.parents.dtype) == (mx.int32, mx.int32)
-    assert tree.n_nodes == 5
 
 
 @settings(max_examples=60)
@@ -58,17 +48,12 @@ def test_ancestors_and_depths_are_what_a_walk_up_the_parents_meets(parents):
     assert tree.depths.tolist() == [len(walk) - 1 for walk in walks]
 
 
-@pytest.mark.parametrize("n_nodes", [1, 2, 3, 4, 5, 8, 9, 17, 64, 65])
+@pytest.mark.parametrize("n_nodes", [1, 2, 5, 9, 64, 65])
 def test_a_chain_has_every_earlier_node_above(n_nodes):
     tree = DraftTree.chain(mx.arange(n_nodes, dtype=mx.int32))
     assert tree.parents.tolist() == list(range(-1, n_nodes - 1))
     assert tree.depths.tolist() == list(range(n_nodes))
     assert tree.ancestors.tolist() == [[j <= i for j in range(n_nodes)] for i in range(n_nodes)]
-
-
-def test_a_root_alone_is_a_tree():
-    tree = DraftTree.from_lists([3], [-1])
-    assert (tree.n_nodes, tree.depths.tolist(), tree.ancestors.tolist()) == (1, [0], [[True]])
 
 
 def test_a_tree_of_lazy_parents_is_the_same():
