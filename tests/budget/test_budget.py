@@ -2,17 +2,18 @@
 
 import itertools
 import random
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxspec.bench.mac import CURVES
 from mlxspec.budget import CostBook, CostCurve, FixedBudget, MeasuredBudget, best_count
 from mlxspec.budget.acceptance import IndexRates, PathRates
 from mlxspec.budget.curve import DraftCost
 from mlxspec.drafts.draft import Draft
 from mlxspec.drafts.round import Round
-from tests.support.chip_table import table
 from tests.support.pairwise import pairwise
 
 EDGE = {1: 50.0, 2: 58.0, 4: 78.0, 8: 82.0, 12: 130.0, 16: 78.0, 24: 140.0, 32: 122.0}
@@ -80,15 +81,13 @@ def test_a_fixed_budget_takes_what_is_allowed():
     assert (budget.ask(7), budget.cut(draft), budget.rows(6)) == (7, draft, 6)
 
 
-def test_on_the_chips_of_apple_widths_are_small_and_grow_with_the_generation():
-    rows = {chip[:2]: {text: n for text, (n, _) in row.items()} for chip, row in table().items()}
-    assert set(rows["M1"].values()) == {1}
-    assert 4 <= rows["M3"]["chain 80 %"] <= 8
-    assert 3 <= rows["M4"]["chain 80 %"] <= 8
-    assert 3 <= rows["M5"]["chain 80 %"] <= 8
-    assert rows["M5"]["copy 98 %"] > rows["M5"]["chain 80 %"] > rows["M5"]["tree 50/15/8"] > 1
-    speedups = [up for row in table().values() for _, up in row.values()]
-    assert min(speedups) >= 1
+@pytest.mark.parametrize(
+    ("generation", "least", "most"), [("M1", 1, 1), ("M3", 4, 8), ("M4", 3, 8), ("M5", 3, 8)]
+)
+def test_on_the_chips_of_apple_widths_are_small(generation, least, most):
+    curves = [curve for chip, curve in CURVES.items() if chip.startswith(generation)]
+    rows = [begun(curve).cut(chain(0.8, max(curve) - 1)).tree.n_nodes for curve in curves]
+    assert least <= min(rows) <= max(rows) <= most
 
 
 # ---- the cost curve --------------------------------------------------------------------------
@@ -136,13 +135,7 @@ def test_a_computer_that_falls_asleep_in_its_first_rounds_changes_little():
     for _ in range(200):
         for width, ms in ((1, 10.0), (4, 20.0)):
             curve.observe(width, ms)
-    assert curve.ms[3] < 2 * curve.ms[4]
-
-
-def test_a_width_that_real_rounds_have_is_known_from_then_on():
-    curve = CostCurve({1: 10.0, 8: 80.0})
-    curve.observe(4, 40.0)
-    assert list(curve.ms) == [1, 4, 8]
+    assert curve.ms[3] < 2 * curve.ms[4]  # a width that real rounds had is known from then on
 
 
 @pytest.mark.parametrize("bad", [{}, {2: 1.0}, {1: 0.0}, {1: 1.0, 2: -1.0}])
@@ -167,13 +160,6 @@ def test_what_was_measured_at_leisure_takes_the_place_of_what_was_known():
     budget = begun({1: 10.0, 2: 90.0, 3: 30.0})
     budget.record(0, CostCurve({1: 20.0, 2: 21.0}))
     assert budget.costs.at(0).ms == {1: 20.0, 2: 21.0, 3: 30.0}
-
-
-@pytest.mark.parametrize("junk", [{"x": {"1": 2}}, {"0": 3}, {"0": {"a": 1}}, {"0": {"2": 1.0}}])
-def test_what_cannot_be_read_is_measured_again(junk):
-    costs = CostBook()
-    costs.read(junk)
-    assert costs.at(0) is None
 
 
 # ---- what is learned -------------------------------------------------------------------------
@@ -308,9 +294,9 @@ def test_a_drafter_that_gets_better_is_found_out(world):
 
 @pytest.mark.parametrize("world", ["lazy", "host"])
 def test_a_program_that_was_stopped_in_a_round_drafts_as_before(world):
-    before, budget = (budget_of(EDGE) for _ in range(2))
-    play(before, EDGE, 0.7, **WORLDS[world])
+    budget = budget_of(EDGE)
     play(budget, EDGE, 0.7, **WORLDS[world])
+    before = deepcopy(budget)
     num_allowed = budget.ask(15)
     if "claimed" in WORLDS[world]:
         budget.cut(chain(WORLDS[world]["claimed"], num_allowed))
