@@ -1,4 +1,4 @@
-"""Acceptance of drafters whose figures follow from their construction."""
+"""Acceptance of drafters: figures that follow from their construction, and chains by hand."""
 
 import json
 
@@ -7,11 +7,14 @@ import pytest
 
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafts.draft import Draft
+from mlxspec.errors import MlxspecError
 from mlxspec.measure.tables import as_json
 from mlxspec.train.data.corpus import Conversation
 from mlxspec.train.evaluate import Acceptance, as_table, evaluate, heldout_prompts
+from mlxspec.train.objective import chain_figures, chain_matches, runs
 from tests.support.adversaries import AlwaysRight, AlwaysWrong
 from tests.support.tiny import make_engine, tiny_model
+from tests.support.training import mean_chain
 from tests.support.truth import Target
 
 MODEL = tiny_model()
@@ -20,33 +23,8 @@ REPLY = Target(MODEL).greedy(PROMPT, 60)
 FULL = PROMPT + REPLY
 
 
-def measured(make_drafter, num_draft_tokens, max_tokens):
-    return evaluate(
-        make_engine(MODEL, None),
-        make_drafter,
-        [PROMPT],
-        num_draft_tokens=[num_draft_tokens],
-        temperatures=[0.0],
-        max_tokens=max_tokens,
-    )
-
-
-def test_a_drafter_that_is_always_right_has_all_its_nodes_accepted():
-    (found,) = measured(lambda: AlwaysRight(FULL), 4, 20)
-    assert found.tokens_per_forward == 5
-    assert found.acceptance_by_depth == [1, 1, 1, 1]
-    assert (found.num_tokens, found.forwards, found.drafted) == (20, 4, 16)
-
-
-def test_a_drafter_that_is_always_wrong_leaves_one_token_per_forward():
-    (found,) = measured(lambda: AlwaysWrong(FULL), 4, 20)
-    assert found.tokens_per_forward == 1
-    assert found.acceptance_by_depth == []
-    assert (found.num_tokens, found.forwards, found.drafted) == (20, 20, 80)
-
-
 class EverySecondTime(AlwaysRight):
-    """Right, wrong, silent, and so on."""
+    """Right, wrong, silent, and so on: three forwards emit 3 + 1 + 1 tokens."""
 
     def start(self, prompt, sampling, key):
         super().start(prompt, sampling, key)
@@ -60,22 +38,35 @@ class EverySecondTime(AlwaysRight):
         return (AlwaysRight if kind == 1 else AlwaysWrong).propose(self, root, budget)
 
 
-def test_forwards_without_a_draft_count():
-    # A turn of three forwards emits 3 + 1 + 1 tokens.
-    (found,) = measured(lambda: EverySecondTime(FULL), 2, 20)
-    assert found.tokens_per_forward == pytest.approx(5 / 3)
-    assert found.acceptance_by_depth == pytest.approx([1 / 3, 1 / 3])
-    assert found.forwards == 12
-
-
-def test_no_draft_is_cut_short_by_the_end_of_the_measurement():
-    (found,) = measured(lambda: AlwaysRight(FULL), 4, 11)
-    assert (found.tokens_per_forward, found.num_tokens) == (5, 15)
+@pytest.mark.parametrize(
+    ("drafter", "nodes", "asked", "per_forward", "by_depth", "tokens", "forwards"),
+    [
+        (AlwaysRight, 4, 20, 5, [1, 1, 1, 1], 20, 4),
+        (AlwaysWrong, 4, 20, 1, [], 20, 20),
+        (AlwaysRight, 4, 11, 5, [1, 1, 1, 1], 15, 3),  # no draft is cut short by the end
+        (EverySecondTime, 2, 20, 5 / 3, [1 / 3, 1 / 3], 20, 12),  # those without a draft count
+    ],
+)
+def test_figures_are_those_of_the_rounds(
+    drafter, nodes, asked, per_forward, by_depth, tokens, forwards
+):
+    (found,) = evaluate(
+        make_engine(MODEL, None),
+        lambda: drafter(FULL),
+        [PROMPT],
+        num_draft_tokens=[nodes],
+        temperatures=[0.0],
+        max_tokens=asked,
+    )
+    assert found.tokens_per_forward == pytest.approx(per_forward)
+    assert found.acceptance_by_depth == pytest.approx(by_depth)
+    assert (found.num_tokens, found.forwards) == (tokens, forwards)
 
 
 def test_measures_every_combination_on_every_prompt():
     told = []
-    engine = make_engine(MODEL, None)
+    own = SuffixDrafter()
+    engine = make_engine(MODEL, own)
     found = evaluate(
         engine,
         SuffixDrafter,
@@ -89,13 +80,6 @@ def test_measures_every_combination_on_every_prompt():
     assert combinations == [(0.0, 1), (0.0, 3), (1.0, 1), (1.0, 3)]
     assert all(one.num_answers == 2 for one in found)
     assert told == [(done, 8) for done in range(1, 9)]
-
-
-def test_the_engine_keeps_its_drafter():
-    own = SuffixDrafter()
-    engine = make_engine(MODEL, own)
-    given = {"num_draft_tokens": (2,), "temperatures": (0.0,), "max_tokens": 2}
-    evaluate(engine, lambda: AlwaysRight(FULL), [PROMPT], **given)
     assert engine.drafter is own
 
 
@@ -126,3 +110,41 @@ def test_figures_are_ready_for_json_and_for_people():
         *("1.00", "0.50", "0.50", "-", "-", "10", "2.00"),
     ]
     assert len(head) == len(line)
+
+
+# ---- acceptance along a stored text ----------------------------------------------------------
+
+
+def bools(*rows):
+    return np.array([[mark == "x" for mark in row] for row in rows])
+
+
+def test_runs_start_at_positions_with_enough_others_before_a_gap():
+    places = np.array([3, 4, 5, 9, 10, 12])
+    assert runs(places, 0).tolist() == [0, 1, 2, 3, 4, 5]
+    assert runs(places, 1).tolist() == [0, 1, 3]
+    assert runs(places, 2).tolist() == [0]
+    assert runs(places, 9).tolist() == []
+
+
+def test_a_chain_of_the_last_tokens_of_an_answer_does_not_go_on_in_the_next():
+    places = np.array([3, 4, 5, 9, 10])
+    hits = list(bools("xxx.x", "x.xx.", "xxxxx"))
+    assert chain_matches(places, hits[:2]).tolist() == bools("xx.", ".x.").tolist()
+    assert chain_matches(places, hits).tolist() == bools("x", ".", "x").tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_mean_is_that_of_all_chains_one_by_one(seed):
+    draw = np.random.default_rng(seed)
+    right = draw.random((3, 80)) < 0.7
+    places = np.flatnonzero(draw.random(80) < 0.8)
+    matches = chain_matches(places, [row[places] for row in right])
+    figures = chain_figures([matches])
+    assert figures["mean_acceptance_length"] == pytest.approx(mean_chain(right, places.tolist()))
+
+
+def test_without_a_chain_the_error_says_what_to_make():
+    for matches in ([], [np.zeros((4, 0), bool)]):
+        with pytest.raises(MlxspecError, match="mlxspec train data"):
+            chain_figures(matches)

@@ -37,7 +37,8 @@ def test_top_tokens_are_those_of_the_target_inside_answers(model):
     assert not got.top_probs[outside].any()
 
 
-def test_shards_hold_what_was_computed(model, tmp_path):
+def test_shards_hold_what_was_computed(tmp_path):
+    model = tiny_model()
     corpus = [conversation(length, seed=length) for length in (9, 14)]
     write_shards(model, corpus, [("train-00000", [1, 0])], tmp_path, LAYERS, lambda tokens: None)
     for read, length in zip(read_shard(tmp_path / "train-00000.safetensors"), (14, 9), strict=True):

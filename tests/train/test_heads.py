@@ -68,20 +68,20 @@ def begin(loaded, shards, recipe):
 def trained(kind, loaded, shards, folder, **changes):
     recipe, out = recipe_for(kind, **changes), folder / f"{kind}.safetensors"
     objective = build_objective(loaded, shards, recipe, folder / "run")
-    progress = train_head(loaded, objective, shards, recipe, folder / "run", out)
-    return out, objective, progress
+    train_head(loaded, objective, shards, recipe, folder / "run", out)
+    return out, objective
 
 
 @pytest.fixture(scope="module")
 def made(loaded, shards, tmp_path_factory):
-    """File, objective and progress of each kind, trained once."""
+    """File and objective of each kind, trained once."""
     folder = tmp_path_factory.mktemp("made")
     return {kind: trained(kind, loaded, shards, folder / kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, made):
-    out, _, _ = made[kind]
+    out, _ = made[kind]
     engine = make_engine(loaded.model, None)
     if kind == "draft-model":
         small = load_draft_model_file(out, loaded.tokenizer)
@@ -92,32 +92,22 @@ def test_a_trained_drafter_drafts_and_changes_nothing(kind, loaded, made):
     events = list(engine.generate(PROMPT, params, drafter=drafter))
     assert emitted(events) == Target(loaded.model).greedy(PROMPT, 20)
     assert any(event.t == "draft" for event in events)
+    card = read_drafter_file(out).card
+    assert card["tokens_seen"] == card["curve"][-1]["tokens"] >= card["recipe"]["tokens"] == 120
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_without_an_answer_teaches_and_counts_nothing(kind, loaded, made):
-    _, objective, _ = made[kind]
+    _, objective = made[kind]
     texts = [conversation(30, seed=5), conversation(6, prompt=6)]
     answered, silent = (compute_features(loaded.model, text, LAYERS) for text in texts)
     assert objective.loss(silent).item() == 0
     assert objective.evaluate([answered, silent]) == objective.evaluate([answered])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_file_names_its_target_and_how_it_was_made(kind, made):
-    out, _, progress = made[kind]
-    file = read_drafter_file(out)
-    assert (file.kind, file.card["target"]["name"]) == (kind, "tiny")
-    assert file.card["recipe"]["tokens"] == 120
-    assert file.card["tokens_seen"] == progress.tokens
-    assert [look["tokens"] for look in file.card["curve"]] == [
-        look["tokens"] for look in progress.curve
-    ]
-
-
 @pytest.mark.parametrize("kind", ["medusa", "eagle3", "exit"])
 def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, made):
-    out, before, _ = made[kind]
+    out, before = made[kind]
     after = begin(loaded, shards, recipe_for(kind, start=str(out)))
     weights = flat(after.network.parameters())
     for name, array in flat(before.network.parameters()).items():
@@ -126,8 +116,8 @@ def test_training_can_begin_with_the_weights_of_a_file(kind, loaded, shards, mad
 
 
 def test_a_file_names_its_start_and_no_folder(loaded, shards, made, tmp_path):
-    first, _, _ = made["exit"]
-    then, _, _ = trained("exit", loaded, shards, tmp_path / "then", start=str(first))
+    first, _ = made["exit"]
+    then, _ = trained("exit", loaded, shards, tmp_path / "then", start=str(first))
     card = read_drafter_file(then).card
     assert card["recipe"]["start"] == "exit.safetensors"
     assert card["begun_with"] == read_drafter_file(first).card
@@ -189,11 +179,6 @@ def test_features_without_answers_are_refused(loaded, tmp_path):
         begin(loaded, tmp_path, recipe_for("medusa"))
 
 
-def test_an_unknown_kind_is_refused(loaded, shards):
-    with pytest.raises(MlxspecError, match="choose from medusa, eagle3, exit, draft-model"):
-        begin(loaded, shards, replace(recipe_for("exit"), kind="oracle"))
-
-
 def test_memory_counts_what_is_trained(loaded, shards):
     recipe = recipe_for("medusa")
     small, large = (
@@ -207,7 +192,7 @@ def test_memory_counts_what_is_trained(loaded, shards):
 def test_a_run_keeps_to_the_shards_that_were_there_when_it_began(loaded, shards, tmp_path):
     features = shutil.copytree(shards, tmp_path / "features")
     (features / "run" / "shards.txt").unlink(missing_ok=True)
-    _, whole, _ = trained("eagle3", loaded, features, tmp_path / "whole")
+    _, whole = trained("eagle3", loaded, features, tmp_path / "whole")
     recipe, folder = recipe_for("eagle3"), tmp_path / "grown" / "run"
     build_objective(loaded, features, recipe, folder)
     write_shards(
@@ -218,7 +203,7 @@ def test_a_run_keeps_to_the_shards_that_were_there_when_it_began(loaded, shards,
         LAYERS,
         lambda tokens: None,
     )
-    _, grown, _ = trained("eagle3", loaded, features, tmp_path / "grown")
+    _, grown = trained("eagle3", loaded, features, tmp_path / "grown")
     expected = flat(whole.network.parameters())
     for name, array in flat(grown.network.parameters()).items():
         assert mx.array_equal(array, expected[name]), name

@@ -125,20 +125,6 @@ def test_a_damaged_checkpoint_is_named(shards, tmp_path, content):
         train(Regression(), shards, RECIPE, tmp_path)
 
 
-def test_a_damaged_shard_is_named(shards, tmp_path):
-    for path in shards.iterdir():
-        content = path.read_bytes()
-        cut = content[:-1000] if path.name.startswith("train") else content
-        (tmp_path / path.name).write_bytes(cut)
-    with pytest.raises(MlxspecError, match=r"train-00000.*damaged or cut short"):
-        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
-
-
-def test_says_what_to_do_where_there_are_no_features(tmp_path):
-    with pytest.raises(MlxspecError, match="mlxspec train features"):
-        train(Regression(), tmp_path, RECIPE, tmp_path / "run")
-
-
 @pytest.mark.parametrize("settings", [{"kind": 2}, {"num_heldout": 0}])
 def test_training_needs_held_out_greedy_answers(settings, tmp_path):
     write_features(tmp_path, **settings)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from mlxspec.train.data.corpus import Conversation, DataSettings
-from mlxspec.train.data.dialogue import DialogueWriter
+from mlxspec.train.data.dialogue import (
+    DialogueWriter,
+    DroppedError,
+    check_reply,
+    has_periodic_tail,
+)
 from tests.support.toy_chat import ToyChat
 
 
@@ -65,6 +70,7 @@ def test_an_answer_that_was_cut_is_kept_and_ends_the_conversation():
     ("replies", "fault"),
     [
         (["abcdef"], "unfinished"),
+        (["a" * 20 + "v"], "loop"),
         (["abx"], "special token"),
         (["abw"], "special token"),
         (["v"], "empty"),
@@ -74,11 +80,7 @@ def test_an_answer_that_was_cut_is_kept_and_ends_the_conversation():
     ],
 )
 def test_a_faulty_conversation_is_dropped_with_its_fault(replies, fault):
-    assert play(replies)[1] == fault
-
-
-def test_a_turn_that_loops_is_dropped():
-    assert play(["a" * 20 + "v"], max_prompt_tokens=30)[1] == "loop"
+    assert play(replies, max_prompt_tokens=30)[1] == fault
 
 
 @pytest.mark.parametrize("replies", [["cdx"], ["cdv", "x"]])
@@ -124,6 +126,7 @@ def test_a_turn_may_end_with_text():
     encode = ToyChat().encode
     assert [asks.is_over(encode(reply)) for reply in ("abs", "abst", "t")] == [False, True, False]
     assert text(answers.prompt) == "uabstw"
+    assert play(["abcdef"], tokenizer=TextFooter())[1] == "unfinished"
 
 
 def test_text_before_the_end_token_of_a_template_is_not_its_end():
@@ -137,10 +140,6 @@ def test_text_before_the_end_token_of_a_template_is_not_its_end():
 
     (_, answers), _ = play(["abtv", "dev"], tokenizer=Spaced())
     assert text(answers.prompt) == "uabtvw"
-
-
-def test_a_turn_that_should_end_with_text_and_does_not_is_dropped():
-    assert play(["abcdef"], tokenizer=TextFooter())[1] == "unfinished"
 
 
 def test_a_reply_is_over_with_a_special_token_or_in_a_loop():
@@ -179,3 +178,49 @@ def test_second_turns_are_as_frequent_as_asked():
             return len(stop.value.spans()) == 2
 
     assert sum(map(has_second, range(300))) / 300 == pytest.approx(0.3, abs=0.08)
+
+
+# ---- the filters, each at its limit ----------------------------------------------------------
+
+
+def cycle(period, length):
+    return [index % period for index in range(length)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_loop"),
+    [
+        *((([50, 51, 52, *cycle(period, 64)]), True) for period in (1, 7, 24)),
+        (cycle(25, 200), False),
+        (cycle(3, 63), False),
+        ([*cycle(3, 100), 50], False),
+        ([*cycle(3, 30), 50, *cycle(3, 63)], False),
+        ([], False),
+    ],
+)
+def test_the_last_64_tokens_are_a_loop_with_a_period_of_24_or_less(tokens, is_loop):
+    assert has_periodic_tail(tokens) == is_loop
+
+
+def repetitive(num_distinct, num_grams=20):
+    """Tokens of which so many 4-grams are distinct: a run of new ones behind a run of one."""
+    return [0] * (num_grams - num_distinct + 4) + list(range(1, num_distinct))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fault"),
+    [
+        (repetitive(11), None),
+        (repetitive(10), "loop"),  # of 4-grams 55 percent have to be distinct
+        ([*range(100, 200), *cycle(24, 64)], "loop"),
+        ([1, 2, 3], None),
+        ([1, 99, 3], "special token"),
+        ([], "empty"),
+    ],
+)
+def test_a_reply_is_kept_or_dropped_with_its_fault(tokens, fault):
+    if fault is None:
+        check_reply(tokens, frozenset({99}))
+    else:
+        with pytest.raises(DroppedError, match=fault):
+            check_reply(tokens, frozenset({99}))

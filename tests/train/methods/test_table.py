@@ -77,14 +77,7 @@ def test_rows_of_samples_are_the_shares_of_what_followed():
     stored = build_table(observe(corpus), VOCAB, max_bytes=MANY)
     assert_rows_are(stored, means)
     assert set(stored[0]) == {extend(0, *context) for context in means[1]}
-    assert all(len(rows) > 50 for rows in stored[1:])
-
-
-def test_contexts_of_several_tokens_seen_once_are_left_out():
-    corpus = random_corpus(60)
-    means = slow_means(sampled_rows(corpus))
-    stored = build_table(observe(corpus), VOCAB, max_bytes=MANY)
-    for order in (2, 3):
+    for order in (2, 3):  # contexts of several tokens that were seen once are left out
         again = {extend(0, *c) for c, (count, _) in means[order].items() if count > 1}
         assert set(stored[order - 1]) <= again
         assert len(stored[order - 1]) > 0.9 * len(again)  # the others say nothing new
