@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
+from mlx_lm.utils import MODEL_REMAPPING
 from mlx_lm.utils import load_model as load_module
 
 import mlxspec
@@ -13,10 +14,11 @@ from mlxspec.errors import UnsupportedModelError
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.models import describe_model
 from mlxspec.loading.folder import read_config
-from mlxspec.loading.ports import is_ours, stated_config
+from mlxspec.loading.ports import is_ours, is_runnable, stated_config
 from mlxspec.models import ModelConfig
 from tests.loading.test_mlx_lm import PROMPT, greedy, text_of
 from tests.support.model_folders import save_folder, save_json, tiny_config
+from tests.support.qwen3_folder import QWEN3
 from tests.support.qwen3_folder import save_qwen3 as save
 from tests.support.tiny import text_logits
 
@@ -130,3 +132,28 @@ def test_a_part_that_is_missing_is_named_whose_code_ever_runs(tmp_path):
     (folder / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(UnsupportedModelError, match="lacks model-00002-of-00003"):
         load_model(folder)
+
+
+# ---- which types there are --------------------------------------------------------------------
+
+
+def test_types_of_mlx_lm_are_runnable_and_other_words_are_not():
+    assert MODEL_REMAPPING
+    assert all(map(is_runnable, ["llama", "qwen3", "solar_open", "gemma3_text", *MODEL_REMAPPING]))
+    words = ["cache", "base", "../models/qwen3", "no_such", "", 7, None]
+    assert not any(map(is_runnable, words))
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"draft_vocab_size": 5}, "may be a drafter"),
+        ({"eagle_config": 5}, "may be a drafter"),
+        ({"medusa_num_heads": 5}, "may be a drafter"),
+        ({"model_type": "odd"}, "mlx-lm has no such type"),
+    ],
+)
+def test_a_folder_that_is_no_model_of_mlx_lm_says_so_in_the_list(tmp_path, setting, words):
+    path = save(tmp_path / "m")
+    save_json(path / "config.json", QWEN3 | setting)
+    assert words in describe_model(path, "m", "m").problem

@@ -1,19 +1,35 @@
-"""The memory of a model is computed before it is loaded; a model that does not fit is refused."""
+"""The memory of a model is told from headers before it is loaded; what does not fit is refused.
+
+The model may be of a port of ours or run by mlx-lm, in a folder or in a GGUF file.
+"""
+
+from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from mlx import nn
 from mlx.utils import tree_flatten
 
 from mlxspec import api
+from mlxspec.adapted.config import Admission
+from mlxspec.adapted.model import AdaptedModel
+from mlxspec.decoder.decoder import Decoder
 from mlxspec.device import memory
 from mlxspec.device.packed import Quantization
 from mlxspec.drafting.catalogue import model_entry
 from mlxspec.errors import UnsupportedModelError
 from mlxspec.kv.cache import Cache
-from mlxspec.loading import LocalModel, Room, load_model
-from mlxspec.loading.profile import read_profile, row_bytes
+from mlxspec.loading import LocalModel, Room, load, load_model, mlx_lm, room
+from mlxspec.loading.fetch.models import describe_model
+from mlxspec.loading.ports import stated_config
+from mlxspec.loading.profile import cache_bytes, read_profile, row_bytes
+from mlxspec_cli.commands import models
+from tests.support import zoo
 from tests.support.gguf_files import Q4_0, Q4_1, Q5_1, Q8_0, Stored, gguf_name
+from tests.support.gguf_models import BASE, write
+from tests.support.gguf_models import random_model as gguf_model
 from tests.support.model_folders import (
     random_model,
     random_weights,
@@ -21,18 +37,27 @@ from tests.support.model_folders import (
     save_gguf,
     tiny_config,
 )
+from tests.support.pairwise import pairwise
+from tests.support.qwen3_folder import QWEN3, save_foreign
 
 GB = 1e9
+IO = Path("/proc/self/io")
+
+
+@pytest.fixture(autouse=True)
+def is_not_examined(home, monkeypatch):
+    """Sizes are of interest here, and exactness is not."""
+    monkeypatch.setattr(mlx_lm, "examine", lambda *_: Admission("tree", "", 0.0, 0.0, True))
 
 
 def plain(dtype):
-    def write(folder):
+    def save(folder):
         arrays = random_weights(tiny_config()).items()
         weights = {name: mx.array(array).astype(dtype) for name, array in arrays}
         weights["model.norm.weight"] = weights["model.norm.weight"].astype(mx.float32)
         return save_folder(folder, weights=weights)
 
-    return write
+    return save
 
 
 def packed(folder, **options):
@@ -47,7 +72,7 @@ def packed(folder, **options):
 
 
 def gguf(type_id, block_bytes):
-    def write(path):
+    def save(path):
         tensors = {
             gguf_name(name): Stored(array.shape, type_id, bytes(array.size // 32 * block_bytes))
             for name, array in random_weights(tiny_config()).items()
@@ -55,13 +80,28 @@ def gguf(type_id, block_bytes):
         }
         return save_gguf(path.with_suffix(".gguf"), tensors=tensors)
 
-    return write
+    return save
 
 
 def tied(folder):
     """A head beside an embedding that is used in its place."""
     weights = {name: mx.array(array) for name, array in random_weights(tiny_config()).items()}
     return save_folder(folder, tiny_config(tie_word_embeddings=True), weights)
+
+
+def foreign(**options):
+    return lambda folder: save_foreign(folder, **options)
+
+
+def foreign_gguf(kind):
+    def save(path):
+        config = BASE | {"model_type": "qwen3", "intermediate_size": 256}
+        items, n_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+        raw = np.zeros((32, 256 // items * n_bytes), np.uint8), GGMLQuantizationType[kind]
+        blocks = {f"model.layers.{layer}.mlp.down_proj.weight": raw for layer in range(2)}
+        return write(path.with_suffix(".gguf"), config, gguf_model(config), {}, packed=blocks)
+
+    return save
 
 
 WRITERS = {
@@ -74,20 +114,31 @@ WRITERS = {
     "Q4_1": gguf(Q4_1, 20),
     "Q5_1": gguf(Q5_1, 24),
     "Q8_0": gguf(Q8_0, 34),
+    "qwen3": foreign(),
+    "qwen3, bfloat16": foreign(dtype=mx.bfloat16),
+    "qwen3, 4-bit": foreign(bits=4, dtype=mx.float16),
+    "qwen3, 8-bit, tied": foreign(bits=8, dtype=mx.bfloat16, tie_word_embeddings=True),
+    "qwen3, Q8_0": foreign_gguf("Q8_0"),
+    "qwen3, Q6_K": foreign_gguf("Q6_K"),
 }
 
 
-@pytest.mark.parametrize("working_set", [GB, 0], ids=["gpu", "cpu"])
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [*((kind, "auto") for kind in WRITERS), ("4-bit", "float16"), ("Q5_1", "float32")],
-)
+@pairwise(kind=list(WRITERS), dtype=["auto", "float16"], is_gpu=[True, False])
 def test_what_headers_promise_is_what_the_loaded_weights_take(
-    kind, working_set, dtype, machine, tmp_path
+    kind, dtype, is_gpu, machine, tmp_path
 ):
-    machine(working_set)
+    machine(GB if is_gpu else 0)
     path = WRITERS[kind](tmp_path / "tiny")
     assert read_profile(path).weight_bytes(dtype) == load_model(path, dtype=dtype).model.nbytes
+
+
+def test_a_head_that_is_tied_and_eyes_need_no_memory(machine, tmp_path):
+    machine(GB)
+    names = ["lm_head.weight", "vision_tower.patches.weight", "rotary_emb.inv_freq"]
+    tied = {"tie_word_embeddings": True}
+    plain = save_foreign(tmp_path / "plain", **tied)
+    more = save_foreign(tmp_path / "more", extra={n: mx.zeros((24, 32)) for n in names}, **tied)
+    assert read_profile(more).weight_bytes() == read_profile(plain).weight_bytes()
 
 
 @pytest.mark.parametrize("kv_bits", [None, 8, 4])
@@ -103,6 +154,32 @@ def test_a_token_needs_the_memory_of_its_rows_in_the_cache(kv_bits, machine, tmp
     assert row_bytes(model.config, model.dtype.size, kv_bits) * 256 == cache.nbytes
 
 
+@pytest.mark.parametrize("kind", ["nanbeige", "mimo_v2_flash", "gemma4_text", "qwen3_5"])
+def test_keys_of_layers_of_two_kinds_and_of_loops_stay_within_what_the_config_says(kind):
+    stated = stated_config({**zoo.SETTINGS[kind], "model_type": kind})
+    assert stated.kv_numbers >= AdaptedModel.of(zoo.build(kind)).config.kv_numbers > 0
+
+
+def test_recurrent_layers_have_no_keys_and_compressed_ones_are_not_known():
+    kinds = ["linear_attention", "full_attention"]
+    assert stated_config(QWEN3 | {"layer_types": kinds}).kv_numbers == 2 * 2 * 8
+    assert stated_config(QWEN3 | {"kv_lora_rank": 16}).kv_numbers == 0
+    inner = {"model_type": "gemma3", "text_config": QWEN3 | {"model_type": "gemma3_text"}}
+    assert stated_config(inner).kv_numbers == 2 * 2 * 2 * 8
+
+
+def test_a_longer_text_fits_where_layers_hold_a_window_of_it(machine):
+    model = AdaptedModel(zoo.build("gpt_oss"))
+    decoder = Decoder(model)
+    decoder.observe(zoo.text_of(1024))
+    taken = cache_bytes(model.config, 1024, 4)
+    assert decoder.cache.nbytes <= taken < 0.8 * 1024 * row_bytes(model.config, 4)
+    assert cache_bytes(model.config, 100, 4) == 100 * row_bytes(model.config, 4)
+    for spare, fits in ((taken, 1024), (taken - 1, 1023), (0, 0)):
+        machine(model.nbytes + spare)
+        assert room.context_that_fits(model) == fits
+
+
 # ---- refusals ------------------------------------------------------------------------------
 
 
@@ -113,12 +190,14 @@ def refusal(*args, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_gpu"), [("float32", True), ("4-bit", False), ("Q4_0", True), ("Q4_0", False)]
+    ("kind", "is_gpu"),
+    [("float32", True), ("4-bit", False), ("Q4_0", True), ("qwen3, 4-bit", True), ("qwen3", False)],
 )
 def test_load_refuses_what_models_calls_too_large_and_nothing_else(kind, is_gpu, machine, tmp_path):
     path = WRITERS[kind](tmp_path / "tiny")
     machine(GB if is_gpu else 0)
-    needed = read_profile(path).memory_bytes(128)
+    profile = read_profile(path)
+    needed = profile.memory_bytes(min(512, profile.config.max_position_embeddings))
     for spare, fit in ((-8, "too large"), (0, "tight")):
         usable = needed + spare
         machine(usable if is_gpu else 0, 64 * GB if is_gpu else usable)
@@ -149,11 +228,21 @@ def test_a_refusal_on_a_cpu_names_the_type_it_computes_in(machine, tmp_path):
     assert "as bfloat16, which a CPU computes in, and" in refusal(path, dtype="bfloat16")
 
 
-def test_nothing_is_read_of_what_does_not_fit(machine, tmp_path, monkeypatch):
-    path = packed(tmp_path / "tiny")
+@pytest.mark.parametrize("reader", ["read_folder", "import_module"])
+def test_nothing_is_read_of_what_does_not_fit(reader, machine, tmp_path, monkeypatch):
+    path = packed(tmp_path / "tiny") if reader == "read_folder" else save_foreign(tmp_path / "tiny")
     machine(1e4)
-    monkeypatch.setattr("mlxspec.loading.load.read_folder", lambda path: pytest.fail("it was read"))
-    refusal(path)
+    monkeypatch.setattr(load, reader, lambda name: pytest.fail("it was read"))
+    assert "choose a smaller model" in refusal(path)
+
+
+def test_keys_that_no_config_tells_of_are_named_in_a_refusal(machine, tmp_path):
+    path = save_foreign(tmp_path / "tiny", kv_lora_rank=8)
+    machine(1e4)
+    assert "keys and values, whose size is known once it is built; " in refusal(path)
+    entry = model_entry(describe_model(path, "tiny", "tiny"))
+    assert (entry.memory_tokens, entry.is_bound) == (0, True)
+    assert "takes at most 0.0 of 0.0 GB memory without keys and values" in models._model_text(entry)
 
 
 def test_a_large_ring_and_a_model_beside_count(machine, tmp_path):
@@ -179,7 +268,17 @@ def test_a_draft_model_has_to_fit_beside_its_target(machine, tmp_path):
     assert api.load(path, draft_model=path).drafter.name == "model"
 
 
-# ---- the context ---------------------------------------------------------------------------
+# ---- what fits -----------------------------------------------------------------------------
+
+
+def test_a_large_model_is_announced_with_what_it_takes(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "_SAID_FROM", 1)
+    machine(2 * GB)
+    lines = []
+    load_model(save_foreign(tmp_path / "tiny", bits=4), say=lines.append)
+    assert lines[0] == (
+        "tiny takes at most 0.0 GB and 0.0 GB for keys and values of 512 tokens, of 2.0 GB"
+    )
 
 
 def test_a_context_ends_where_its_rows_no_longer_fit_on_a_gpu(machine, tmp_path):
@@ -200,3 +299,18 @@ def test_a_context_that_fits_is_the_model_s(working_set, machine, tmp_path):
     machine(working_set)
     engine = api.load(packed(tmp_path / "tiny"), drafter="none", say=pytest.fail)
     assert engine.context_length == 128
+
+
+@pytest.mark.skipif(not IO.exists(), reason="the bytes that a process reads are counted by Linux")
+def test_weights_are_read_once(machine, tmp_path):
+    machine(0)
+    path = save_foreign(tmp_path / "tiny", intermediate_size=9_216)
+    size = (path / "model.safetensors").stat().st_size
+    load_model(save_foreign(tmp_path / "other"))  # whatever is imported is read before
+    before = _bytes_read()
+    load_model(path)
+    assert size <= _bytes_read() - before < 1.2 * size
+
+
+def _bytes_read():
+    return int(IO.read_text().split()[1])  # rchar
