@@ -33,7 +33,6 @@ def test_its_tensors_are_those_that_mlx_reads():
     ("text", "tokens"),
     [
         ("<|endoftext|><|im_start|><|im_end|>", [0, 1, 2]),
-        ("Hello, how are you?", [19556, 28, 638, 359, 346, 47]),
         ("The capital of France is", [504, 3575, 282, 4649, 314]),
     ],
 )
@@ -41,15 +40,8 @@ def test_known_texts_have_the_ids_published_for_them(loaded, text, tokens):
     assert loaded.tokenizer.encode(text) == tokens
 
 
-def test_digits_stand_alone(loaded):
-    pieces = [loaded.tokenizer.decode([token]) for token in loaded.tokenizer.encode("in 2024")]
-    assert pieces == ["in", " ", *"2024"]
-
-
-@pytest.mark.parametrize(
-    "text", ["naïve 漢字 🙂👍🏽\n\n\tx  y", " leading", "trailing \n", "١٢٣ ½"]
-)
-def test_text_comes_back_as_it_was(loaded, text):
+def test_text_comes_back_as_it_was(loaded):
+    text = " naïve 漢字 🙂👍🏽\n\n\tx  y ١٢٣ ½ \n"
     assert loaded.tokenizer.decode(loaded.tokenizer.encode(text)) == text
 
 

@@ -122,10 +122,6 @@ def test_end_tokens_may_be_one_or_several_or_none(value, tokens):
     assert read(LLAMA, eos_token_id=value).eos_token_ids == tokens
 
 
-def test_a_missing_end_token_is_not_guessed():
-    assert read(LLAMA).eos_token_ids == ()
-
-
 WINDOWS = [
     (LLAMA, {"sliding_window": 5}, (None, None, None)),
     (MISTRAL, {"sliding_window": 5}, (5, 5, 5)),
@@ -139,7 +135,6 @@ WINDOWS = [
         (None, 5, None),
     ),
     (QWEN2, {"sliding_window": 5}, (None, None, None)),
-    (QWEN2, {"sliding_window": None, "use_sliding_window": False}, (None, None, None)),
     (QWEN2, {"sliding_window": 5, "use_sliding_window": True}, (None, None, None)),
     (
         QWEN2,
@@ -179,60 +174,39 @@ def test_rope_settings_may_be_spelled_in_either_way(section, key):
     assert config.rope_theta == 500.0
 
 
-def test_other_keys_do_not_matter():
-    assert read(LLAMA, quantization={"bits": 4}, torch_dtype="bfloat16") == read(LLAMA)
-
-
 LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
 REFUSED = [
     ({"model_type": "phi3"}, r"'phi3' is not supported; supported are llama, mistral, qwen2"),
     ({"model_type": None}, "no 'model_type'"),
     ({"model_type": 3}, "'model_type' is 3; it must be a string"),
     ({"hidden_act": "gelu"}, "'hidden_act' is 'gelu'; it must be 'silu'"),
-    ({"rope_traditional": True}, "'rope_traditional' is True"),
     ({"hidden_size": None}, "no 'hidden_size'"),
-    ({"vocab_size": None}, "no 'vocab_size'"),
-    ({"vocab_size": -64}, "'vocab_size' is -64; it must be a whole number from 1 to 2147483647"),
     ({"vocab_size": 2**31}, "'vocab_size' is 2147483648; it must be a whole number from 1 to"),
     ({"num_hidden_layers": 10**10}, "'num_hidden_layers' is 10000000000; .* from 1 to 16384"),
     ({"num_attention_heads": 2**20, "head_dim": 2**20}, r"times head_dim \(1048576\) must be"),
     ({"rms_norm_eps": 10**400}, "'rms_norm_eps' is 1000000.*; it must be a finite number"),
     ({"hidden_act": "x" * 10**6}, "'hidden_act' is 'x{50,250}; it must be 'silu'"),
     ({"intermediate_size": 48.0}, "'intermediate_size' is 48.0"),
-    ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0"),
     ({"num_hidden_layers": True}, "'num_hidden_layers' is True"),
-    ({"num_attention_heads": "4"}, "'num_attention_heads' is '4'"),
     ({"num_attention_heads": 5}, r"'num_attention_heads' is 5; .* divisor of hidden_size \(32\)"),
     ({"num_key_value_heads": 3}, r"num_key_value_heads \(3\) must divide .* \(4\)"),
-    ({"num_key_value_heads": 8}, r"num_key_value_heads \(8\) must divide .* \(4\)"),
-    ({"head_dim": 0}, "'head_dim' is 0"),
     ({"head_dim": 7}, r"head_dim \(7\) must be even"),
     ({"rms_norm_eps": math.nan}, "'rms_norm_eps' is nan; it must be a finite number"),
     ({"rms_norm_eps": -1e-5}, "'rms_norm_eps' is -1e-05; .* greater than 0"),
-    ({"rms_norm_eps": "1e-5"}, "'rms_norm_eps' is '1e-5'; it must be a finite number"),
-    ({"rope_theta": math.inf}, "'rope_theta' is inf"),
     ({"rope_theta": 1}, "'rope_theta' is 1; it must be a finite number greater than 1"),
     ({"tie_word_embeddings": "yes"}, "'tie_word_embeddings' is 'yes'; it must be true or false"),
-    ({"attention_bias": 1}, "'attention_bias' is 1"),
     ({"eos_token_id": "</s>"}, "'eos_token_id' is '</s>'; it must be a token id"),
-    ({"eos_token_id": [2, -1]}, r"'eos_token_id' is \[2, -1\]"),
     ({"eos_token_id": [True]}, r"'eos_token_id' is \[True\]"),
     ({"rope_scaling": [4]}, r"'rope_scaling' is \[4\]; it must be a JSON object"),
     (
         {"rope_scaling": {"type": "dynamic", "factor": 2}},
         "rope type 'dynamic' is not supported; supported are default, linear, llama3, yarn",
     ),
-    (
-        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [4.0]}},
-        "rope type 'longrope' is not supported; supported are default, linear, llama3, yarn",
-    ),
     ({"rope_scaling": {"type": "linear"}}, "rope_scaling has no 'factor'"),
-    ({"rope_scaling": {"type": "linear", "factor": -2}}, "rope_scaling: 'factor' is -2"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "has no 'low_freq_factor'"),
     ({"rope_scaling": {**LLAMA3, "high_freq_factor": 1}}, "'high_freq_factor' is 1; .* than 1"),
     ({"rope_parameters": {"rope_theta": 0}}, "rope_parameters: 'rope_theta' is 0"),
     ({"partial_rotary_factor": 0.5}, "whole heads are rotated"),
-    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "whole heads are rotated"),
     ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "share one rotary embedding"),
     (
         {"sliding_window": 4, "layer_types": ["sliding_attention"] * 3},
@@ -252,7 +226,6 @@ REFUSED_WINDOWS = [
     (MISTRAL, {"layer_types": ["full_attention"]}, "'layer_types' is .* a list of 3 strings"),
     (MISTRAL, {"layer_types": ["chunked_attention"] * 3}, "'layer_types' is .*'full_attention'"),
     (QWEN2, {"layer_types": ["sliding_attention"] * 3}, "where layer_types has"),
-    (QWEN2, {"layer_types": [None] * 3}, "'layer_types' is"),
     (QWEN2, {"layer_types": [["full_attention"]] * 3}, "'layer_types' is"),
     (QWEN2, {"use_sliding_window": True, "max_window_layers": -1}, "'max_window_layers' is -1"),
 ]
@@ -262,12 +235,6 @@ REFUSED_WINDOWS = [
 def test_refuses_impossible_windows(base, changes, message):
     with pytest.raises(UnsupportedModelError, match=message):
         read(base, **changes)
-
-
-@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_attention_heads"])
-def test_names_a_required_key_that_is_missing(key):
-    with pytest.raises(UnsupportedModelError, match=f"config.json has no '{key}'"):
-        ModelConfig.from_dict({name: value for name, value in LLAMA.items() if name != key})
 
 
 REFUSED_BY_HAND = [

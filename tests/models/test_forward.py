@@ -1,4 +1,9 @@
-"""Trees, batches, captured states and quantised weights through the one forward path."""
+"""Texts, trees, batches, captured states and quantised weights through the one forward path.
+
+The truth is what Hugging Face computed on the same weights in float32.
+"""
+
+from itertools import pairwise
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -7,21 +12,33 @@ import pytest
 
 from mlxspec.device import backend
 from mlxspec.models import build_model
-from tests.support.golden import load_golden
+from tests.support.golden import NAMES, load_golden
 from tests.support.pairwise import each_value
 from tests.support.reference import ConcatCache, causal_masks, path_to, reference_logits, tree_masks
 
-PLAIN_ROPE = [
-    "llama_bias",
-    "llama_gqa_tied",
-    "llama_head_dim",
-    "llama_mha",
-    "mistral_layer_types",
-    "mistral_window",
-    "qwen2_layer_types",
-    "qwen2_untied",
-    "qwen2_windows",
-]
+CONTIGUOUS = [name for name in NAMES if load_golden(name).positions[-1] == 23]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cuts", [(), (9, 10, 11)], ids=["whole", "in parts"])
+def test_a_text_has_the_logits_of_hugging_face_whole_or_in_parts(name, cuts):
+    golden = load_golden(name)
+    model, cache, parts = golden.model(), ConcatCache(), []
+    for start, stop in pairwise([0, *cuts, len(golden.tokens)]):
+        masks = causal_masks(model, range(start, stop), range(stop))  # windows count tokens
+        positions = mx.array(golden.positions[start:stop], mx.int32)
+        placed = start if cuts and name in CONTIGUOUS else positions
+        tokens = mx.array([golden.tokens[start:stop]])
+        hidden, _ = model.hidden_states(tokens, cache, placed, masks)
+        parts.append(np.array(model.logits(hidden)[0]))
+    np.testing.assert_allclose(np.concatenate(parts), golden.logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_the_reference_in_numpy_equals_hugging_face(name):
+    golden = load_golden(name)
+    logits = reference_logits(golden.model(), golden.tokens)
+    np.testing.assert_allclose(logits, golden.logits, atol=1e-4)
 
 
 def run(model, tokens, capture=()):
@@ -31,7 +48,7 @@ def run(model, tokens, capture=()):
     return model.hidden_states(tokens, ConcatCache(), 0, masks, capture=capture)
 
 
-@each_value(name=PLAIN_ROPE, is_cpu=[True, False])
+@each_value(name=CONTIGUOUS, is_cpu=[True, False])
 def test_each_node_of_a_tree_gets_the_logits_of_its_path(name, is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     golden = load_golden(name)

@@ -3,17 +3,116 @@
 The text is read in chunks, its last rows are looked at, then a tree that reaches over the border of
 4,096 or 32,768 tokens, then what follows a branch that was committed. Far into a text only a ring
 is quick enough to be filled in a test, but for one small model; its kept tokens stand as far back
-as any row of a full cache.
+as any row of a full cache. In half precision the truth is float64 on the rounded weights; what
+Hugging Face and MLX-LM say in it shows how far from the truth one may be, row by row. The logits
+are those of `tests/goldens/make_long_goldens.py`.
 """
 
+import dataclasses
+import json
+from functools import cache
+
 import mlx.core as mx
+import mlx_lm.models.llama
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
 
+from mlxspec.decoder.decoder import PREFILL_CHUNK, Decoder
+from mlxspec.device.packed import Quantization
 from mlxspec.drafts.tree import DraftTree
-from tests.support.long_golden import NUM_ROWS, TREE, load_long_golden, read_to_the_end, tree_says
+from mlxspec.kv.cache import Cache
+from mlxspec.models import ModelConfig, build_model
+from tests.support.halves import assert_as_near, errors
+from tests.support.paths import GOLDENS
 from tests.support.reference import tree_masks
 from tests.support.truth import QuantisedConcatCache
+
+FOLDER = GOLDENS / "long"
+CASES, CONFIGS = mx.load(str(FOLDER / "cases.safetensors"), return_metadata=True)
+BASE = mx.load(str(FOLDER / "base.safetensors"))
+TREE = DraftTree.from_lists(BASE["tree_tokens"].tolist(), BASE["tree_parents"].tolist())
+NUM_ROWS = 4
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+
+
+@dataclasses.dataclass(frozen=True)
+class LongGolden:
+    """A text, a model, and logits at the end of the text and of a tree behind it.
+
+    Attributes:
+        raw_config: Content of the config.json.
+        text: All tokens before the tree.
+        ring: Size and attention sinks of the rotating cache of the logits, or None.
+        dtype: Type of the weights.
+        rows: (NUM_ROWS, V) logits of the last tokens of the text.
+        nodes: (n_nodes, V) logits of the nodes of `TREE`.
+        half: Rows and nodes, concatenated, as Hugging Face computes them in half precision.
+    """
+
+    raw_config: dict
+    text: list[int]
+    ring: dict | None
+    dtype: mx.Dtype
+    rows: np.ndarray
+    nodes: np.ndarray
+    half: np.ndarray | None
+
+    @property
+    def said(self):
+        """The logits of the rows above those of the nodes."""
+        return np.concatenate([self.rows, self.nodes])
+
+    def decoder(self, bits=None, **ring):
+        """A decoder with the ring of the golden, or another."""
+        model = self.model()
+        config = model.config
+        packing = Quantization.for_head_dim(bits, config.head_dim) if bits else None
+        rows = Cache(config.num_hidden_layers, quantization=packing, **(self.ring or ring))
+        return Decoder(model, rows)
+
+    def model(self):
+        """The model with those rows of the weights that its config has."""
+        model = build_model(ModelConfig.from_dict(self.raw_config))
+        model.load_weights(
+            [
+                (name, BASE[name][tuple(slice(size) for size in array.shape)].astype(self.dtype))
+                for name, array in tree_flatten(model.parameters())
+            ]
+        )
+        return model
+
+
+@cache
+def load_long_golden(name):
+    case = json.loads(CONFIGS[name])
+    logits, half = np.array(CASES[name]), CASES.get(f"{name}.half")
+    return LongGolden(
+        raw_config=case["config"],
+        text=BASE["text"].tolist()[: case["length"]],
+        ring=case["ring"],
+        dtype=DTYPES[case["dtype"]],
+        rows=logits[:NUM_ROWS],
+        nodes=logits[NUM_ROWS:],
+        half=None if half is None else np.array(half),
+    )
+
+
+def read_to_the_end(decoder, text):
+    """(NUM_ROWS, V) float32 logits of the last tokens of a text, which is read in chunks."""
+    decoder.observe(text[:-NUM_ROWS])
+    end = text[-NUM_ROWS:]
+    logits = decoder.logits(decoder.extend_chain(mx.array(end, mx.int32)))
+    mx.eval(logits)
+    decoder.commit_chain(end)
+    return np.array(logits.astype(mx.float32))
+
+
+def tree_says(decoder):
+    """(n_nodes, V) float32 logits of `TREE`; nothing is committed."""
+    return np.array(decoder.tree_logits(TREE).astype(mx.float32))
+
 
 BRANCH, BEHIND = [0, 1, 3, 6], [7, 8, 9, 11]  # nodes of one path; the first do not lie in a row
 # Angles are float32, and Hugging Face's frequencies too: a rounding of one turns a row by 2e-4 at
@@ -88,3 +187,36 @@ def test_a_quantised_cache_says_what_rows_say_that_were_quantised_one_by_one(bit
     masks = tree_masks(model, length, TREE.parents.tolist())
     hidden, _ = model.hidden_states(TREE.tokens[None], plain, length + TREE.depths, masks)
     assert_close(tree_says(decoder), np.array(model.logits(hidden[0])), "quantised")
+
+
+# ---- half precision ------------------------------------------------------------------------
+
+
+@cache
+def our_errors(name):
+    """Of the last rows of the text, then of the nodes of the tree."""
+    golden = load_long_golden(name)
+    decoder = golden.decoder()
+    said = np.concatenate([read_to_the_end(decoder, golden.text), tree_says(decoder)])
+    return errors(said, golden.said)
+
+
+@pytest.mark.parametrize("name", ["near_bfloat16", "near_float16", "far_bfloat16_sinks"])
+def test_is_as_near_to_the_truth_as_hugging_face(name):
+    golden = load_long_golden(name)
+    assert_as_near(our_errors(name), errors(golden.half, golden.said))
+
+
+def test_is_as_near_to_the_truth_as_mlx_lm():
+    golden = load_long_golden("near_bfloat16")
+    model = golden.model()
+    args = mlx_lm.models.llama.ModelArgs.from_dict(dataclasses.asdict(model.config))
+    theirs = mlx_lm.models.llama.Model(args)
+    theirs.load_weights(tree_flatten(model.parameters()), strict=True)
+    cache, text = make_prompt_cache(theirs), golden.text
+    for start in range(0, len(text), PREFILL_CHUNK):
+        logits = theirs(mx.array([text[start : start + PREFILL_CHUNK]]), cache=cache)
+    assert logits.dtype == golden.dtype
+    their_rows = np.array(logits[0, -NUM_ROWS:].astype(mx.float32))
+    our_rows = our_errors("near_bfloat16")[:NUM_ROWS]
+    assert_as_near(our_rows, errors(their_rows, golden.rows))

@@ -7,7 +7,6 @@ import mlx_lm.models.llama
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from mlx_lm.models.cache import make_prompt_cache
 
 from mlxspec.loading import load_model
 from mlxspec.loading.fetch.default_model import has_default_model
@@ -51,16 +50,6 @@ def test_a_prompt_gives_the_logits_of_mlx_lm(loaded, theirs, tokens):
     hidden, _ = loaded.model.hidden_states(prompt, ConcatCache(), 0, {None: "causal"})
     logits = np.array(loaded.model.logits(hidden))
     np.testing.assert_allclose(logits, np.array(theirs(prompt)), atol=1e-4)
-
-
-def test_token_by_token_gives_the_logits_of_mlx_lm(loaded, theirs, tokens):
-    cache, their_cache = ConcatCache(), make_prompt_cache(theirs)
-    for index, token in enumerate(tokens):
-        step = mx.array([[token]])
-        hidden, _ = loaded.model.hidden_states(step, cache, index, {None: None})
-        logits = np.array(loaded.model.logits(hidden))
-        expected = np.array(theirs(step, cache=their_cache))
-        np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 def test_a_tree_gives_each_node_the_logits_of_mlx_lm_on_its_path(loaded, theirs, tokens):
