@@ -30,12 +30,6 @@ def hub(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def on_a_cpu(monkeypatch):
-    """There, weights are decoded to float32; a GPU keeps some of them packed."""
-    monkeypatch.setattr(backend, "keeps_weights_as_stored", lambda: False)
-
-
-@pytest.fixture
 def machine(monkeypatch):
     """Sets what the GPU of a machine recommends, in bytes; 0 for a CPU with so much memory."""
 

@@ -104,9 +104,3 @@ def test_a_template_that_cannot_be_read_is_refused_by_its_rendering_alone(templa
     assert tokenizer.chat_template.arguments() == []
     with pytest.raises(UnsupportedOperationError, match="refuses messages of the roles user"):
         tokenizer.render_chat([USER])
-
-
-def test_a_template_that_raises_still_names_the_roles():
-    tokenizer = byte_tokenizer("{{ raise_exception('no tools here') }}")
-    with pytest.raises(UnsupportedOperationError, match="roles user, tool: no tools here"):
-        tokenizer.render_chat([USER, {"role": "tool", "content": "1"}], tools=[SCHEMA])

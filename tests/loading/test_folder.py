@@ -21,6 +21,7 @@ from tests.support.model_folders import (
     save_json,
     tiny_config,
 )
+from tests.support.pairwise import each_value
 from tests.support.tiny import text_logits
 
 TOKENS = [1, 5, 3, 20, 0, 7]
@@ -71,8 +72,10 @@ def save_without_head(folder, config):
     return save_folder(folder, config, weights)
 
 
-@pytest.mark.parametrize("stated", [{}, {"tie_word_embeddings": None}], ids=["missing", "null"])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+@each_value(
+    family=["llama", "qwen2", "mistral"],
+    stated=[pytest.param({}, id="missing"), pytest.param({"tie_word_embeddings": None}, id="null")],
+)
 def test_a_checkpoint_without_a_head_is_tied_unless_its_config_states_otherwise(
     tmp_path, family, stated
 ):
@@ -100,12 +103,6 @@ def test_a_head_that_the_config_promises_is_missed(tmp_path):
     assert "lacks lm_head.weight" in refusal_of(save_without_head(tmp_path / "none", config))
 
 
-def test_shards_hold_what_one_file_holds(tmp_path):
-    whole = load_model(save_folder(tmp_path / "whole")).model
-    parts = load_model(save_folder(tmp_path / "parts", shards=3)).model
-    assert mx.array_equal(logits_of(whole), logits_of(parts))
-
-
 @pytest.mark.parametrize(
     ("own", "generation", "expected"),
     [(23, [22, 23], (22, 23)), ([21], 20, (20, 21, 23)), (None, None, (23,)), (5, None, (5, 23))],
@@ -117,13 +114,6 @@ def test_end_tokens_of_all_files_count(tmp_path, own, generation, expected):
         generation_config={"eos_token_id": generation},
     )
     assert load_model(folder).tokenizer.eos_token_ids == expected
-
-
-def test_a_template_of_its_own_file_is_found(tmp_path):
-    folder = save_folder(tmp_path / "m")
-    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
-    tokenizer = load_model(folder).tokenizer
-    assert tokenizer.render_chat([{"role": "user", "content": "hi"}]) == "hi"
 
 
 # ---- what does no harm --------------------------------------------------------------------
@@ -184,7 +174,6 @@ PART, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
 @pytest.mark.parametrize(
     ("shards", "changes"),
     [
-        (1, [index_of(2)]),
         (1, [index_of(2), written("model-00001-of-00002.safetensors", "cut short")]),
         (2, [index_of(3)]),
         (2, [removed(INDEX), another_model]),
@@ -192,7 +181,7 @@ PART, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
         (1, [edited("config.json", "{", "\ufeff{")]),
         (1, [written("tokenizer_config.json", '{"eos_token":"<|end|>","model_max_length":"a"}')]),
     ],
-    ids=["index", "a part", "another index", "other weights", "name", "byte order", "length"],
+    ids=["a part", "another index", "other weights", "name", "byte order", "length"],
 )
 def test_what_another_program_left_behind_does_not_matter(tmp_path, shards, changes):
     folder = save_folder(tmp_path / "m", shards=shards)
@@ -203,10 +192,9 @@ def test_what_another_program_left_behind_does_not_matter(tmp_path, shards, chan
 
 # ---- broken folders ----------------------------------------------------------------------------
 
-DAMAGED = ["", '{"a": ', "[1]", "\0\0", '{"eos_token_id": 2,}', "// none\n{}"]
+DAMAGED = ["", "[1]", "\0\0", '{"eos_token_id": 2,}']
 FOREIGN = {"quant_method": "gptq", "bits": 4}
 HUGE = 2**32 - 1
-PREFIX = '"continuing_subword_prefix":'
 NO_TOKENIZER = "the tokenizer of"
 
 
@@ -219,20 +207,15 @@ NO_TOKENIZER = "the tokenizer of"
         (3, removed("model-00002-of-00003.safetensors"), "lacks model-00002-of-00003"),
         (2, indexed({"model.norm.weight": "../other.safetensors"}), "files of its own folder"),
         (2, indexed(None), "does not list files of its own folder"),
-        (2, indexed([]), "does not list files of its own folder"),
-        (2, indexed({"a": 1}), "does not list files of its own folder"),
         (2, indexed({"a": []}), "does not list files of its own folder"),
         *((1, written("config.json", content), "config.json") for content in DAMAGED),
         *((1, written("tokenizer.json", content), "tokenizer.json") for content in DAMAGED),
         (1, stated(quantization_config=FOREIGN), "quantised by the method 'gptq'"),
         (1, stated(model_type="gemma3"), "'gemma3'"),
-        (1, stated(model_type=["llama"]), "'model_type' is ['llama']"),
         (1, stated(vocab_size=2**31 - 1), "weights, and its files hold"),
-        (1, stated(hidden_size=2**20), "weights, and its files hold"),
         (1, stated(num_hidden_layers=9000), "weights, and its files hold"),
         (1, edited("tokenizer.json", '"a":0', '"a":[0]'), NO_TOKENIZER),  # a bare Exception
         (1, edited("tokenizer.json", '"single_word":false', '"single_word":[]'), NO_TOKENIZER),
-        (1, edited("tokenizer.json", f"{PREFIX}null", f'{PREFIX}"[]"'), NO_TOKENIZER),
         (1, edited("tokenizer_config.json", "{", '{"added_tokens_decoder":[1],'), NO_TOKENIZER),
         (1, edited("tokenizer.json", '"a":0', f'"a":{HUGE}'), f"of the number {HUGE}"),
         (1, edited("tokenizer.json", '"id":23', f'"id":{HUGE}'), f"of the number {HUGE}"),
@@ -244,15 +227,17 @@ def test_a_broken_folder_is_refused_by_what_is_broken(tmp_path, shards, change, 
     assert named in refusal_of(folder)
 
 
-def test_parts_that_are_not_complete_and_have_long_names_are_missing(tmp_path):
+def test_a_part_that_is_missing_is_named_and_no_name_fills_the_screen(tmp_path):
     folder = save_folder(tmp_path / "m", shards=2)
     (folder / PART).unlink()
-    index_of(3)(folder)
-    assert "lacks model-00001-of-00003.safetensors" in refusal_of(folder)
-    indexed({"a": "x" * 10_000})(folder)
-    message = refusal_of(folder)
-    assert "lacks xxx" in message
-    assert len(message) < 1000
+    for change, lost in (
+        (index_of(3), "model-00001-of-00003"),
+        (indexed({"a": "x" * 10_000}), "x"),
+    ):
+        change(folder)
+        message = refusal_of(folder)
+        assert f"lacks {lost}" in message
+        assert len(message) < 1000
 
 
 @pytest.mark.parametrize(("shards", "name"), [(1, "model.safetensors"), (2, PART)])
@@ -285,7 +270,7 @@ def test_a_generation_config_that_cannot_be_read_is_left_out_and_named(tmp_path,
     assert is_model_folder(folder)
 
 
-@pytest.mark.parametrize("wrong", ["</s>", [[2]], [None], True, {"a": 1}, 2.0])
+@pytest.mark.parametrize("wrong", ["</s>", [[2]], True, {"a": 1}, 2.0])
 def test_end_tokens_of_a_generation_config_that_are_no_ids_are_left_out(tmp_path, wrong):
     config = {"eos_token_id": wrong}
     folder = save_folder(tmp_path / "m", tiny_config(eos_token_id=3), generation_config=config)

@@ -137,22 +137,6 @@ def test_every_architecture_is_compared():
     assert {architecture.model_type for architecture in ARCHITECTURES.values()} == compared
 
 
-@pytest.mark.usefixtures("on_a_cpu")
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XXS"])
-def test_a_file_of_k_quants_gives_the_logits_of_its_decoded_weights(tmp_path, kind):
-    config = {**BASE, "model_type": "qwen3", "hidden_size": 256, "num_hidden_layers": 1}
-    original = random_model(config)
-    name, raw_type = "model.layers.0.mlp.up_proj.weight", GGMLQuantizationType[kind]
-    n_bytes = gguf.GGML_QUANT_SIZES[raw_type][1]
-    raw = np.random.default_rng(3).integers(0, 40, (64, n_bytes), dtype=np.uint8)
-    weights = mx.array(dequantize(raw, raw_type))
-    original.load_weights([(name, weights)], strict=False)
-    path = write(tmp_path / "m.gguf", config, original, {}, packed={name: (raw, raw_type)})
-    checkpoint = read_gguf(path)
-    assert mx.array_equal(checkpoint.tensors[name], weights)
-    assert mx.allclose(rebuilt(checkpoint)(TOKENS), original(TOKENS), atol=1e-4)
-
-
 def test_experts_of_gpt_oss_in_mxfp4_give_the_logits_of_their_numbers(tmp_path):
     changes, settings = MODELS["gpt_oss"]
     config = {**BASE, "model_type": "gpt_oss", **changes}

@@ -9,7 +9,7 @@ from gguf.quants import dequantize
 from mlxspec.device import backend
 from mlxspec.loading.gguf import file as tensors
 from mlxspec.loading.gguf.file import read_tensors
-from mlxspec.loading.gguf.header import read_header, supported_types
+from mlxspec.loading.gguf.header import read_header
 from tests.support.gguf_files import BF16, F16, Q4_0, Q4_1, Q8_0, Stored, gguf_bytes, random_blocks
 
 
@@ -65,11 +65,7 @@ def random_tensor(kind, rows=3, blocks=2):
     return (rows, blocks * items), raw
 
 
-def test_all_types_of_the_package_are_supported():
-    assert {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", *DECODED} <= set(supported_types())
-
-
-@pytest.mark.usefixtures("on_a_cpu")
+@pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("name", DECODED)
 def test_a_decoded_type_has_the_numbers_of_llama_cpp_in_any_chunks(tmp_path, monkeypatch, name):
     kind = GGMLQuantizationType[name]

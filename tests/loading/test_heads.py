@@ -4,7 +4,6 @@ import json
 
 import mlx.core as mx
 import pytest
-from huggingface_hub import snapshot_download
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.heads import head_drafters
@@ -22,13 +21,12 @@ from tests.support.head_folders import (
     eagle,
     eagle3,
     load_checked,
-    maps,
     medusa,
-    renamed,
     save_head_folder,
     save_json,
     tiny_target,
 )
+from tests.support.hub_cache import cached_folder
 
 MEDUSA = {"hidden_size": D, "vocab_size": V, "num_heads": 2, "num_layers": 1}
 EAGLE = {**LAYER, "num_layers": 1, "input_norm": False}
@@ -127,34 +125,18 @@ def test_quantised_tensors_are_checked_and_kept(tmp_path, own_bits):
         ("eagle3", {"capture": [1, 2]}, "fc.weight (8, 24), not (8, 16)"),
         ("exit", {"layer": 8}, "layer"),
         ("exit", {"num_blocks": 2}, "lacks blocks.1.down_proj.weight"),
-        ("exit", {"num_blocks": 0}, "'num_blocks' is 0; it must be a whole number from 1"),
         ("medusa", {"num_heads": 3}, "states 3 as 'num_heads', and its tensors are those of 2"),
-        ("medusa", {"num_layers": 2}, "states 2 as 'num_layers', and its tensors are those of 1"),
-        ("medusa", {"num_heads": 10**12}, "num_heads"),
         ("medusa", {"num_layers": 10**12}, "num_layers"),
-        ("eagle", {"num_layers": 10**12}, "num_layers"),
         ("eagle", {"head_dim": 10**9}, "'head_dim' is 1000000000; it must be a whole number from"),
         ("exit", {"quantization": 4}, "quantization"),
-        ("exit", {"intermediate_size": 2**40}, "'intermediate_size' is 1099511627776; it must be"),
-        ("medusa", {"hidden_size": 10**12}, "hidden_size"),
         ("medusa", {"hidden_size": D + 1}, f"'hidden_size' is {D + 1}; it must be {D}"),
-        ("medusa", {"hidden_size": None}, "hidden_size"),
         ("medusa", {"accuracies": 0.5}, "'accuracies' is 0.5; it must be a list of shares"),
-        ("medusa", {"accuracies": [["a"]]}, "accuracies"),
         ("medusa", {"accuracies": [[0.5], [2]]}, "accuracies"),
         ("eagle3", {"target_hidden_size": [D]}, "target_hidden_size"),
-        ("eagle3", {"target_hidden_size": 0}, "target_hidden_size"),
         ("eagle3", {"capture": [[1], 4, 8]}, "capture"),
         ("eagle3", {"capture": []}, "'capture' is []; it must be layers 0 to 8"),
-        ("eagle3", {"capture": [1] * 10}, "capture"),
         ("eagle3", {"hidden_size": None}, "config has no 'hidden_size'"),
-        (
-            "eagle3",
-            {"hidden_size": 0},
-            "'hidden_size' is 0; it must be a whole number from 1 to 24",
-        ),
-        ("eagle3", {"hidden_size": 2**31 - 1}, "'hidden_size' is 2147483647; it must be"),
-        ("eagle3", {"capture_alternatives": [-1]}, "capture_alternatives"),
+        ("eagle3", {"hidden_size": 0}, "'hidden_size' is 0; it must be a whole number from 1"),
         ("eagle3", {"capture_alternatives": [[1, 2]]}, "capture_alternatives"),
         ("eagle3", {"capture_alternatives": [[1, 2, 9]]}, "capture_alternatives"),
         ("exit", {"rms_norm_eps": "a"}, "rms_norm_eps"),
@@ -175,13 +157,7 @@ def test_modules_are_counted_where_the_config_is_silent(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("exit", "num_blocks"),
-        ("exit", "rms_norm_eps"),
-        ("exit", "threshold"),
-        ("eagle", "num_layers"),
-    ],
+    ("kind", "name"), [("exit", "num_blocks"), ("exit", "threshold"), ("eagle", "num_layers")]
 )
 def test_a_null_stands_for_the_usual_number(tmp_path, kind, name):
     config, tensors = own_heads()[kind]
@@ -189,17 +165,18 @@ def test_a_null_stands_for_the_usual_number(tmp_path, kind, name):
     load_checked(tmp_path / "x", tiny_target())
 
 
-@pytest.mark.parametrize("kind", ["exit", "eagle3"])
-def test_weights_of_whole_numbers_are_refused(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "more", "named"),
+    [
+        ("exit", {"norm.weight": mx.ones(D, mx.int32)}, "norm.weight as mlx.core.int32, which"),
+        ("eagle3", {"norm.weight": mx.ones(D, mx.int32)}, "norm.weight as mlx.core.int32, which"),
+        ("exit", {"target_ids": mx.array([1, V])}, f"'target_ids' leads to token {V}"),
+    ],
+)
+def test_a_tensor_that_cannot_be_used_is_refused(tmp_path, kind, more, named):
     config, tensors = own_heads()[kind]
-    save_head(tmp_path / "x", kind, config, tensors | {"norm.weight": mx.ones(D, mx.int32)}, {})
-    assert "norm.weight as mlx.core.int32, which must be" in refusal_of(tmp_path / "x")
-
-
-def test_a_token_that_the_target_does_not_have_is_refused(tmp_path):
-    config, tensors = own_heads()["exit"]
-    save_head(tmp_path / "x", "exit", config, tensors | {"target_ids": mx.array([1, V])}, {})
-    assert f"'target_ids' leads to token {V}" in refusal_of(tmp_path / "x")
+    save_head(tmp_path / "x", kind, config, tensors | more, {})
+    assert named in refusal_of(tmp_path / "x")
 
 
 def test_no_other_way_to_read_a_head_may_be_stated_as_null(tmp_path):
@@ -279,10 +256,8 @@ def test_a_file_finds_its_config_beside_it_and_may_have_none(tmp_path):
             '{"weight_map": {"fc.weight": "a.bin", "norm.weight": "b.bin"}}',
             "lacks a.bin, b.bin (2 of 2 weight files)",
         ),
-        *(
-            ("pytorch_model.bin.index.json", index, "pytorch_model.bin.index.json")
-            for index in ("{", "[]", "{}", '{"weight_map": {"a": 1}}')
-        ),
+        ("pytorch_model.bin.index.json", "{", "pytorch_model.bin.index.json"),
+        ("pytorch_model.bin.index.json", '{"weight_map": {"a": 1}}', "model.bin.index.json"),
     ],
 )
 def test_a_folder_without_its_weights_is_refused(tmp_path, name, content, named):
@@ -298,57 +273,28 @@ def test_a_cut_file_is_an_error_of_ours(tmp_path):
         assert "is damaged or cut short" in refusal_of(path)
 
 
-def test_a_model_is_no_head(tmp_path):
-    save_head_folder(tmp_path, draw({"model.norm.weight": (D,)}), LAYER)
-    message = refusal_of(tmp_path)
-    assert "it holds model.norm.weight" in message
-    assert "Medusa, EAGLE and EAGLE-3" in message
-
-
 # ---- the hub -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A hub whose files appear in the cache when they are asked for; and what was asked for."""
-    asked, cache = [], tmp_path / "hub"
-    folder = cache / "models--org--head" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
-    files = {}
+def asked(hub, monkeypatch):
+    """What is asked of the hub for a head of which the cache has the config; the last brings it."""
+    folder, asked = cached_folder(hub, "org/head"), []
 
-    def download(repository, *, local_files_only=False, dry_run=False, allow_patterns=(), **kwargs):
-        if dry_run:
-            return []
-        if not local_files_only:
-            asked.append(sorted(allow_patterns))
-            for name, write in files.items():
-                if any(name.endswith(pattern.lstrip("*")) for pattern in allow_patterns):
-                    write(folder / name)
-        return snapshot_download(repository, cache_dir=cache, local_files_only=True)
+    def download(repository, *, allow_patterns, **kwargs):
+        asked.extend(allow_patterns)
+        save_head_folder(folder, authors_medusa(medusa(2)), {}, "medusa_lm_head.pt")
 
-    folder.mkdir(parents=True)
-    (cache / "models--org--head" / "refs").mkdir()
-    (cache / "models--org--head" / "refs" / "main").write_text(folder.name)
-    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
-    monkeypatch.setattr("mlxspec.loading.heads.load.snapshot_download", download)
-    return folder, files, asked
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_cached_head_needs_no_network(hub, file):
-    folder, _, asked = hub
-    save_head_folder(folder, {**renamed(eagle3(), ("layer.", "midlayer.")), **maps()}, LAYER, file)
-    assert load_head("org/head", tiny_target()).name == "org/head"
-    assert asked == []
-
-
-def test_pickles_are_fetched_where_there_is_nothing_better(hub):
-    folder, files, asked = hub
     save_json(folder / "config.json", {})
-    files["medusa_lm_head.pt"] = lambda path: save_head_folder(
-        path.parent, authors_medusa(medusa(2)), {}, path.name
-    )
-    assert load_head("org/head", tiny_target()).kind == "medusa"
-    assert asked == [["*.jinja", "*.json", "*.safetensors"], ["*.bin", "*.json", "*.pt", "*.pth"]]
+    monkeypatch.setattr("mlxspec.loading.heads.load.snapshot_download", download)
+    return asked
+
+
+def test_pickles_are_fetched_where_there_is_nothing_better_and_only_once(asked):
+    for _ in range(2):
+        head = load_head("org/head", tiny_target())
+        assert (head.kind, head.name) == ("medusa", "org/head")
+        assert asked == ["*.json", "*.bin", "*.pt", "*.pth"]
 
 
 def test_a_head_that_cannot_be_downloaded_says_so(hub):

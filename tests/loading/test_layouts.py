@@ -190,8 +190,6 @@ def test_every_layout_has_its_names_its_numbers_and_a_network(tmp_path, variant)
     ("stored", "file"),
     [
         (authors_medusa(medusa(2)), "medusa_lm_head.pt"),
-        (authors_medusa(medusa(2)), "medusa_lm_head.safetensors"),
-        (eagle(), "pytorch_model.bin"),
         (mid(eagle3()), "pytorch_model.bin"),
     ],
 )
@@ -240,7 +238,6 @@ CAPTURE = "eagle_aux_hidden_state_layer_ids"
         ({"eagle_config": {CAPTURE: [1, 3, 6]}}, [2, 4, 7], [[1, 3, 6]]),
         ({"eagle_config": {CAPTURE: [-1, 3, 6]}}, [0, 4, 7], None),
         ({CAPTURE: [1, 3, 8]}, [1, 3, 8], None),
-        ({"eagle_config": {CAPTURE: [1, 3, 8]}}, [1, 3, 8], None),
         ({"eagle_config": {"use_aux_hidden_state": True}}, [2, 4, 5], None),
     ],
 )
@@ -338,12 +335,9 @@ PARTS = {
     [
         ("medusa", "2.1.weight", "heads.2.out.weight"),
         ("medusa", "1.", "a Medusa head 2, but no Medusa head 1"),
-        ("eagle", "layers.0.mlp.up_proj.weight", "layers.0.mlp.up_proj.weight"),
         ("eagle", "layers.0.post_attention", "layers.0.post_attention_layernorm.weight"),
         ("eagle", "layers.0.self_attn.k_proj.bias", "layers.0.self_attn.k_proj.bias"),
         ("eagle3", "fc.weight", "fc.weight"),
-        ("eagle3", "norm.weight", "norm.weight"),
-        ("eagle3", "midlayer.self_attn.o_proj.weight", "layer.self_attn.o_proj.weight"),
         ("eagle3", "midlayer.mlp.up_proj.weight", "layer.mlp.up_proj.weight"),
         ("eagle3", "d2t", "target_ids"),
     ],
@@ -356,27 +350,11 @@ def test_a_missing_tensor_is_named(tmp_path, kind, stored, named):
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "named"),
-    [
-        ("medusa", {"hidden_size": 16}, "heads.0.blocks.0.weight (8, 8), not (16, 16)"),
-        ("medusa", {"vocab_size": 21}, "heads.0.out.weight (20, 8), not (21, 8)"),
-        ("eagle", {"hidden_size": 16}, "'hidden_size' is 8; it must be 16, the width of the"),
-        ("eagle", {"vocab_size": 30}, "embed_tokens.weight (20, 8), not (30, 8)"),
-        ("eagle3", {"hidden_size": 16}, "lacks embed_tokens"),
-    ],
-)
-def test_a_head_of_another_target_is_refused_by_its_tensor(tmp_path, kind, changes, named):
-    assert named in refusal_of(tmp_path, *PARTS[kind], **changes)
-
-
-@pytest.mark.parametrize(
     ("kind", "more", "named"),
     [
         ("eagle3", {"layers.1.mlp.up_proj.weight": mx.ones((12, D))}, "several layers"),
         ("eagle3", {"d2t": mx.array([0, 0, 0, 0, 0, V - 5])}, f"'d2t' leads to token {V};"),
-        ("eagle3", {"d2t": mx.zeros(6)}, "'d2t' is mlx.core.float32"),
         ("eagle3", maps(TOKENS[:5]), "the checkpoint has 5 target_ids, not 6"),
-        ("eagle", {"token_map": mx.array([1, V])}, f"'token_map' leads to token {V}"),
         ("eagle3", {"d2t": mx.array([1, 0, 0, 0, 0, 0])}, "'d2t' leads to a token twice"),
         ("eagle", {"token_map": mx.array([1, 1])}, "'token_map' leads to a token twice"),
     ],
@@ -390,16 +368,12 @@ def test_a_tensor_that_cannot_be_used_is_named(tmp_path, kind, more, named):
     ("kind", "config", "named"),
     [
         ("eagle", {**FLAT, "num_key_value_heads": 4}, "k_proj.weight (12, 8), not (24, 8)"),
-        ("eagle", {**FLAT, "num_attention_heads": "4"}, "num_attention_heads"),
         ("eagle", {**FLAT, "rope_scaling": {"rope_type": "magic"}}, "'magic'"),
         ("eagle", {**FLAT, "hidden_act": "gelu"}, "hidden_act"),
         ("eagle", {"model": [1]}, "'model'"),
-        ("eagle", {**FLAT, "max_position_embeddings": 0}, "max_position_embeddings"),
         ("eagle", {}, "num_attention_heads"),
-        *(
-            ("eagle3", {**SPECULATORS, CAPTURE: layers}, "layers")
-            for layers in ([1, 3, 99], "all", [1, 2.5, 3], [True, 2, 3])
-        ),
+        ("eagle3", {**SPECULATORS, CAPTURE: [1, 3, 99]}, "layers"),
+        ("eagle3", {**SPECULATORS, CAPTURE: [True, 2, 3]}, "layers"),
     ],
 )
 def test_a_config_that_cannot_be_used_is_refused_by_its_key(tmp_path, kind, config, named):

@@ -45,12 +45,19 @@ def names():
     return [(place.name, place.source) for place in local_places()]
 
 
-def test_folders_and_files_of_lm_studio_are_found(home):
+def test_folders_and_files_of_lm_studio_are_found_behind_the_hub_and_the_default_model(home):
+    gguf(home.parent / "home" / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    save_folder(cached_folder(home.parent / "hub"))
     root = home / ".lmstudio/models/org"
     mlx = save_folder(folder(root / "tiny-4bit"))
     file = gguf(root / "tiny-gguf" / "tiny-Q4_K_M.gguf")
     gguf(root / "tiny-gguf" / "mmproj-tiny.gguf")
-    assert names() == [("tiny-4bit", str(mlx)), ("tiny-Q4_K_M", str(file))]
+    assert names() == [
+        ("SmolLM2-135M-Instruct", "default"),
+        ("org/tiny", "org/tiny"),
+        ("tiny-4bit", str(mlx)),
+        ("tiny-Q4_K_M", str(file)),
+    ]
 
 
 def test_names_of_ollama_stand_for_the_files_of_their_manifests(home):
@@ -109,13 +116,6 @@ def test_the_name_in_the_header_of_a_chat_is_accepted_everywhere(home, capsys):
     assert "pool" in capsys.readouterr().out
 
 
-def test_the_name_of_the_default_model_is_a_name_for_it(home):
-    assert find_local("SmolLM2-135M-Instruct") is None  # it is not here
-    path = gguf(home.parent / "home" / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    assert names() == [("SmolLM2-135M-Instruct", "default")]
-    assert path.exists()
-
-
 def test_a_name_that_several_models_have_is_refused_with_their_sources(home, capsys):
     first, second = (gguf(home / "models" / owner / "tiny.gguf") for owner in "ab")
     with pytest.raises(ModelNotFoundError, match=f"give one of {first}, {second}"):
@@ -124,9 +124,3 @@ def test_a_name_that_several_models_have_is_refused_with_their_sources(home, cap
     assert "is the name of several models here" in capsys.readouterr().err
     assert main(["models", "nobody"]) == 2
     assert "is not here" in capsys.readouterr().err
-
-
-def test_models_of_the_hub_come_first(home, tmp_path):
-    save_folder(cached_folder(tmp_path / "hub"))
-    gguf(home / "models" / "one.gguf")
-    assert [name for name, _ in names()] == ["org/tiny", "one"]

@@ -30,7 +30,7 @@ def test_a_folder_and_a_file_are_found_by_their_paths(tmp_path):
     "name",
     [
         *("no/such/place", "./here", "a b", "", "org/model.gguf", "/no/such/place"),
-        *("../up", "org/..", "org/../../up", "..\\..\\up", "org/..\\up", "C:\\up"),
+        *("org/..", "org/../../up", "org/..\\up", "C:\\up"),
     ],
 )
 def test_anything_else_is_refused_with_what_is_allowed(name):
@@ -61,23 +61,6 @@ def test_a_hub_model_needs_no_network_once_it_is_cached(hub):
     assert (loaded.name, loaded.revision) == ("org/tiny", COMMIT)
 
 
-def test_a_cached_model_without_weights_is_fetched_again(hub, monkeypatch):
-    folder = save_folder(cached_folder(hub))
-    (folder / "model.safetensors").unlink()
-    with_network = []
-
-    def download(repository, *, local_files_only=False, dry_run=False, **kwargs):
-        if dry_run:
-            return []
-        if not local_files_only:
-            with_network.append(kwargs["allow_patterns"])
-        return str(folder)
-
-    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
-    assert find_source("org/tiny").path == folder
-    assert with_network == [["*.json", "*.jinja", "*.safetensors"]]
-
-
 class Response:
     """As much of an HTTP response as the hub's errors look at."""
 
@@ -105,28 +88,6 @@ def test_each_error_of_the_hub_has_its_own_message(hub, monkeypatch, error, part
     monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
     with pytest.raises(ModelNotFoundError, match=part):
         find_source("org/tiny", revision="v3")
-
-
-def test_a_hub_download_reports_its_bytes_and_draws_nothing(hub, monkeypatch, capsys):
-    folder = save_folder(hub / "elsewhere")
-
-    def download(repository, *, local_files_only=False, dry_run=False, tqdm_class=None, **kwargs):
-        if local_files_only:
-            raise LocalEntryNotFoundError("not here")
-        if dry_run:
-            return []
-        with tqdm_class(total=3, unit="it"), tqdm_class(total=100, unit="B") as bar:
-            for _ in range(4):
-                bar.update(25)
-                bar.refresh()
-        return str(folder)
-
-    monkeypatch.setattr("mlxspec.loading.fetch.hub.snapshot_download", download)
-    seen = []
-    find_source("org/tiny", lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (100, 100)
-    assert seen == sorted(set(seen))
-    assert capsys.readouterr().err == ""
 
 
 # ---- what is here ------------------------------------------------------------------------------

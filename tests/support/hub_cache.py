@@ -11,7 +11,9 @@ def use_hub_cache(tmp_path, monkeypatch):
     """Let the loader use a cache below `tmp_path` only; return its folder."""
     cache = tmp_path / "hub"
 
-    def download(repository, *, revision=None, local_files_only=False, **kwargs):
+    def download(repository, *, revision=None, dry_run=False, **kwargs):
+        if dry_run:
+            return []
         return snapshot_download(
             repository, revision=revision, cache_dir=cache, local_files_only=True
         )
