@@ -1,7 +1,6 @@
 """An examination refuses drafts of a model whose adapter is broken, and admits a sound one."""
 
 from dataclasses import replace
-from importlib import import_module
 
 import mlx.core as mx
 import pytest
@@ -10,99 +9,48 @@ from mlxspec.adapted import admission
 from mlxspec.adapted.admission import examine
 from mlxspec.adapted.current import Current
 from mlxspec.adapted.leaves import RowsLeaf
-from mlxspec.adapted.model import AdaptedModel
 from mlxspec.adapted.override import override
 from mlxspec.kv.states import States
+from tests.support.tiny_adapted import adapted
 
-WINDOWED = {
-    "model_type": "gemma3_text",
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "rms_norm_eps": 1e-6,
-    "vocab_size": 97,
-    "sliding_window": 6,
-    "sliding_window_pattern": 2,
-}
-HYBRID = {
-    "model_type": "lfm2",
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "norm_eps": 1e-5,
-    "conv_bias": False,
-    "conv_L_cache": 3,
-    "block_dim": 32,
-    "block_ff_dim": 64,
-    "block_multiple_of": 8,
-    "block_ffn_dim_multiplier": 1.0,
-    "block_auto_adjust_ff_dim": False,
-    "full_attn_idxs": [1],
-    "rope_theta": 10000.0,
-}
+WINDOWS, STATES = "gemma3_text", "lfm2"
 
 
-def adapted(settings) -> AdaptedModel:
-    module = import_module(f"mlx_lm.models.{settings['model_type']}")
-    mx.random.seed(7)
-    model = module.Model(module.ModelArgs.from_dict(settings))
-    model.eval()
-    mx.eval(model.parameters())
-    return AdaptedModel.of(model)
+def change_positions(monkeypatch, change):
+    """Let forwards stand elsewhere; `change` gets a forward and its positions if these are many."""
+    run = Current.run
+
+    def wrong(self, forward):
+        if not isinstance(forward.positions, int):
+            forward = replace(forward, positions=change(forward, forward.positions))
+        return run(self, forward)
+
+    monkeypatch.setattr(Current, "run", wrong)
 
 
-@pytest.mark.parametrize("settings", [WINDOWED, HYBRID], ids=["windows", "hybrid"])
-def test_a_sound_model_is_admitted_with_trees(settings):
-    verdict = examine(adapted(settings))
+@pytest.mark.parametrize("kind", [WINDOWS, STATES])
+def test_a_sound_model_is_admitted_with_trees(kind):
+    verdict = examine(adapted(kind))
     assert (verdict.support, verdict.reason) == ("tree", "")
     assert verdict.error < 1e-5
     assert verdict.batches
 
 
+def begun_together(forward, positions):
+    return mx.broadcast_to(positions[:1], positions.shape) if positions.ndim == 2 else positions
+
+
 def test_a_model_whose_batches_differ_runs_sequences_one_by_one(monkeypatch):
-    model = adapted(HYBRID)
-    run = Current.run
-
-    def wrong(self, forward):
-        positions = forward.positions
-        if not isinstance(positions, int) and positions.ndim == 2:
-            positions = mx.broadcast_to(positions[:1], positions.shape)  # as if all began together
-        return run(self, replace(forward, positions=positions))
-
-    monkeypatch.setattr(Current, "run", wrong)
-    verdict = examine(model)
+    change_positions(monkeypatch, begun_together)
+    verdict = examine(adapted(STATES))
     assert (verdict.support, verdict.batches) == ("tree", False)
 
 
-def depth_off(monkeypatch, model):
-    run = Current.run
-
-    def wrong(self, forward):
-        positions = forward.positions
-        if not isinstance(positions, int):
-            positions = positions + (mx.arange(positions.shape[-1]) == 2)
-        return run(self, replace(forward, positions=positions))
-
-    monkeypatch.setattr(Current, "run", wrong)
+def depth_off(monkeypatch):
+    change_positions(monkeypatch, lambda _, at: at + (mx.arange(at.shape[-1]) == 2))
 
 
-def mask_off_by_one(monkeypatch, model):
-    make_mask = RowsLeaf.make_mask
-
-    def wrong(self, *args, **kwargs):
-        mask = make_mask(self, *args, **kwargs)
-        return mx.roll(mask, 1, axis=-1) if isinstance(mask, mx.array) else mask
-
-    monkeypatch.setattr(RowsLeaf, "make_mask", wrong)
-
-
-def window_ignored(monkeypatch, model):
+def window_ignored(monkeypatch):
     make_mask = RowsLeaf.make_mask
 
     def wrong(self, *args, **kwargs):
@@ -112,11 +60,11 @@ def window_ignored(monkeypatch, model):
     monkeypatch.setattr(RowsLeaf, "make_mask", wrong)
 
 
-def state_not_restored(monkeypatch, model):
+def state_not_restored(monkeypatch):
     monkeypatch.setattr(States, "restore", lambda self, snapshot: self.forget())
 
 
-def state_of_the_last_row(monkeypatch, model):
+def state_of_the_last_row(monkeypatch):
     commit = States.commit
     monkeypatch.setattr(
         States,
@@ -125,19 +73,7 @@ def state_of_the_last_row(monkeypatch, model):
     )
 
 
-def rope_base_changed(monkeypatch, model):
-    rope = model.source.layers[1].self_attn.rope
-    base = rope.base
-
-    def wrong(call, x, offset):
-        is_tree = model._hooked._current.positions is not None
-        rope.base = base * 3 if is_tree else base
-        return call(x, offset=offset)
-
-    override(rope, wrong)
-
-
-def mask_for_trees_by_level(monkeypatch, model):
+def mask_for_trees_by_level(monkeypatch):
     make_mask = RowsLeaf.make_mask
 
     def wrong(self, N, **named):
@@ -151,72 +87,47 @@ def mask_for_trees_by_level(monkeypatch, model):
     monkeypatch.setattr(RowsLeaf, "make_mask", wrong)
 
 
-BREAKS = [
-    (WINDOWED, depth_off),
-    (WINDOWED, mask_off_by_one),
-    (WINDOWED, window_ignored),
-    (WINDOWED, mask_for_trees_by_level),
-    (HYBRID, state_not_restored),
-    (HYBRID, state_of_the_last_row),
-    (HYBRID, rope_base_changed),
-]
-
-
 @pytest.mark.parametrize(
-    ("settings", "broken"), BREAKS, ids=[broken.__name__ for _, broken in BREAKS]
+    ("kind", "broken"),
+    [
+        (WINDOWS, depth_off),
+        (WINDOWS, window_ignored),
+        (WINDOWS, mask_for_trees_by_level),
+        (STATES, state_not_restored),
+        (STATES, state_of_the_last_row),
+    ],
 )
-def test_a_broken_adapter_is_not_admitted_with_trees(settings, broken, monkeypatch):
-    model = adapted(settings)
-    broken(monkeypatch, model)
+def test_a_broken_adapter_is_not_admitted_with_trees(kind, broken, monkeypatch):
+    model = adapted(kind)
+    broken(monkeypatch)
     verdict = examine(model)
     assert verdict.support != "tree"
     assert "draft trees: the draft" in verdict.reason
 
 
-def test_what_fails_with_trees_alone_gets_chains(monkeypatch):
-    model = adapted(HYBRID)
-    run = Current.run
-
-    def wrong(self, forward):
-        positions = forward.positions
-        if not isinstance(positions, int) and positions[-1].item() - positions[0].item() == 3:
-            positions = positions + 1
-        return run(self, replace(forward, positions=positions))
-
-    monkeypatch.setattr(Current, "run", wrong)
-    assert examine(model).support == "chain"
-
-
-def test_what_fails_with_chains_too_decodes_plainly(monkeypatch):
-    model = adapted(HYBRID)
-    run = Current.run
-
-    def wrong(self, forward):
-        positions = forward.positions
-        if not isinstance(positions, int) and positions.size > 1:
-            positions = positions * 2
-        return run(self, replace(forward, positions=positions))
-
-    monkeypatch.setattr(Current, "run", wrong)
-    assert examine(model).support == "none"
+@pytest.mark.parametrize(
+    ("change", "support"),
+    [
+        (lambda _, at: at + 1 if at[-1].item() - at[0].item() == 3 else at, "chain"),
+        (lambda _, at: at * 2 if at.size > 1 else at, "none"),
+    ],
+    ids=["trees alone", "chains too"],
+)
+def test_what_fails_with_trees_gets_as_much_as_is_exact(change, support, monkeypatch):
+    change_positions(monkeypatch, change)
+    assert examine(adapted(STATES)).support == support
 
 
 def test_what_fails_with_single_tokens_is_refused(monkeypatch):
-    model = adapted(WINDOWED)
+    model = adapted(WINDOWS)
     monkeypatch.setattr(RowsLeaf, "make_mask", lambda self, N, **_: mx.ones((N, N), mx.bool_))
     verdict = examine(model)
     assert verdict.support is None
     assert "single tokens" in verdict.reason
 
 
-def test_the_text_is_longer_than_every_window_that_can_be_read_in_time():
-    model = adapted(WINDOWED | {"sliding_window": 60})
-    exam = admission._Exam(model, lambda done, total: None, lambda error: error)
-    assert len(exam._prompt) > 60
-
-
-def test_a_long_prompt_is_read_a_few_times_only():
-    model = adapted(WINDOWED | {"sliding_window": 60})
+def test_a_long_prompt_is_read_a_few_times_only_and_is_longer_than_the_window():
+    model = adapted(WINDOWS, sliding_window=60)
     lengths = []
 
     def count(call, tokens, *rest, **named):
@@ -249,7 +160,7 @@ def test_progress_counts_texts_up_to_the_last_one(lowest, num_texts, monkeypatch
         return ("a fault", 1.0) if fails else found
 
     monkeypatch.setattr(admission._Exam, "fault_of", failing)
-    verdict = examine(adapted(HYBRID), lambda done, total: seen.append((done, total)))
+    verdict = examine(adapted(STATES), lambda done, total: seen.append((done, total)))
     assert verdict.support == lowest
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (num_texts, num_texts)

@@ -1,19 +1,17 @@
 """Rings and packed rows: models that misread over one of these are mended or refused by name."""
 
-from dataclasses import replace
-
 import pytest
 
 from mlxspec.adapted.admission import examine
-from mlxspec.adapted.current import Current
 from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.loading import mlx_lm
-from tests.adapted.test_admission import WINDOWED, adapted
+from tests.adapted.test_admission import WINDOWS, change_positions
 from tests.support.tiny import ToyTokenizer
+from tests.support.tiny_adapted import adapted
 from tests.support.zoo import PARENTS, PATH, TOKENS, build, error, text_of, tree_of
 
 TOLERANCE = 1e-5
@@ -64,7 +62,6 @@ def test_a_model_whose_masks_count_positions_is_refused_a_ring_by_name(tmp_path,
         Decoder(model)
 
 
-WIDE = WINDOWED | {"head_dim": 32}
 KINDS = {
     "rotating": lambda cache: cache.max_size is not None,
     "quantised": lambda cache: cache.quantization is not None,
@@ -73,21 +70,16 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_over_one_kind_of_cache_refuses_that_kind_alone(kind, monkeypatch):
-    model = adapted(WIDE)
-    run = Current.run
+    def change(forward, positions):
+        is_kind = isinstance(forward.cache, Cache) and KINDS[kind](forward.cache)
+        return positions * 2 if is_kind else positions
 
-    def wrong(self, forward):
-        cache, positions = forward.cache, forward.positions
-        if not isinstance(positions, int) and isinstance(cache, Cache) and KINDS[kind](cache):
-            positions = positions * 2
-        return run(self, replace(forward, positions=positions))
-
-    monkeypatch.setattr(Current, "run", wrong)
-    verdict = examine(model)
+    change_positions(monkeypatch, change)
+    verdict = examine(adapted(WINDOWS, head_dim=32))
     assert verdict.support == "tree"
     assert set(verdict.refused_caches) == {kind}
     assert f"no {kind} cache" in verdict.words
 
 
 def test_a_sound_model_has_every_kind_of_cache():
-    assert examine(adapted(WIDE)).refused_caches == {}
+    assert examine(adapted(WINDOWS, head_dim=32)).refused_caches == {}

@@ -1,11 +1,9 @@
 """An early exit runs some layers of a model of mlx-lm, where its parts are the whole."""
 
 import mlx.core as mx
-import mlx.utils
 import numpy as np
 import pytest
 
-from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.early_exit import EarlyExitDrafter
 from mlxspec.drafts.tree import DraftTree
@@ -14,20 +12,13 @@ from mlxspec.errors import UnsupportedOperationError
 from mlxspec.kv.cache import Cache
 from mlxspec.params import GenerationParams
 from tests.support.tiny import ToyTokenizer, emitted, make_cache, tiny_model
-from tests.support.tiny_adapted import VOCAB, adapted, greedy, source
+from tests.support.tiny_adapted import VOCAB, adapted, greedy, twin_of
 from tests.support.tiny_heads_exit import exit_head, random_exit
 from tests.support.truth import Target
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 LENGTH = 20
 PORT = tiny_model(vocab_size=VOCAB)
-
-
-def twin():
-    """The port's weights in mlx-lm's model."""
-    model = source("llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, head_dim=32)
-    model.load_weights(mlx.utils.tree_flatten(PORT.parameters()))
-    return AdaptedModel(model)
 
 
 def reply(target, head):
@@ -44,7 +35,7 @@ def accepted(events):
 @pytest.mark.parametrize("kind", ["full", "rotating"])
 def test_an_exit_drafts_and_replies_as_on_the_port(kind):
     head = exit_head(PORT)
-    model = twin()
+    model = twin_of(PORT)
     events = reply(Decoder(model, make_cache(PORT, kind)), head)
     assert emitted(events) == Target(PORT, kind).greedy(PROMPT, LENGTH)
     assert accepted(events) == accepted(reply(Decoder(PORT, make_cache(PORT, kind)), head))

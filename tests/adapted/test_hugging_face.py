@@ -4,20 +4,63 @@ Texts, trees and replies of Qwen3, of Gemma 3 with windows that are shorter than
 rotary bases, of Phi-3 with partial rotation and longrope, and of Qwen3-Next with recurrent states.
 """
 
+import json
+from dataclasses import dataclass
+from functools import cache
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.utils import load_model
 
+from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams
-from tests.support.adapted_golden import NAMES, load_adapted_golden
 from tests.support.adversaries import AlwaysRight, RandomTrees
+from tests.support.model_folders import save_json
+from tests.support.paths import GOLDENS
 from tests.support.reference import path_to
 from tests.support.tiny import emitted, make_engine, text_logits
 
+FOLDER = GOLDENS / "adapted"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 EACH = pytest.mark.parametrize("name", NAMES)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A model of mlx-lm and what Hugging Face says with its weights: logits, and greedy tokens."""
+
+    model: AdaptedModel
+    tokens: list[int]
+    logits: np.ndarray
+    tree: DraftTree  # behind the tokens
+    tree_logits: np.ndarray
+    greedy: list[int]  # behind the tokens, too
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """Loads a golden once (see make_adapted_goldens.py); the model gets its weights from mlx-lm."""
+
+    @cache
+    def loaded(name):
+        arrays, metadata = mx.load(str(FOLDER / f"{name}.safetensors"), return_metadata=True)
+        own = {key: arrays.pop(key) for key in list(arrays) if key.startswith("weights.")}
+        weights = {key.removeprefix("weights."): a.astype(mx.float32) for key, a in own.items()}
+        folder = tmp_path_factory.mktemp(name)
+        save_json(folder / "config.json", json.loads(metadata["config"]))
+        mx.save_safetensors(str(folder / "model.safetensors"), weights)
+        nodes = arrays["tree_tokens"].tolist(), arrays["tree_parents"].tolist()
+        logits, tree_logits = np.array(arrays["logits"]), np.array(arrays["tree_logits"])
+        return Golden(
+            *(AdaptedModel(load_model(folder)[0]), arrays["tokens"].tolist(), logits),
+            *(DraftTree.from_lists(*nodes), tree_logits, arrays["greedy"].tolist()),
+        )
+
+    return loaded
 
 
 def assert_close(logits, expected):
@@ -30,8 +73,8 @@ def test_there_are_goldens_of_four_families():
 
 
 @EACH
-def test_a_text_whole_or_in_parts_gives_the_logits_of_hugging_face(name):
-    golden = load_adapted_golden(name)
+def test_a_text_whole_or_in_parts_gives_the_logits_of_hugging_face(load, name):
+    golden = load(name)
     assert_close(text_logits(golden.model, golden.tokens), golden.logits)
     decoder = Decoder(golden.model)
     for end in (9, len(golden.tokens) - 2, len(golden.tokens) - 1, len(golden.tokens)):
@@ -40,8 +83,8 @@ def test_a_text_whole_or_in_parts_gives_the_logits_of_hugging_face(name):
 
 
 @EACH
-def test_every_node_of_a_tree_in_any_order_has_the_logits_of_hugging_face_on_its_path(name):
-    golden = load_adapted_golden(name)
+def test_every_node_of_a_tree_in_any_order_has_the_logits_of_hugging_face_on_its_path(load, name):
+    golden = load(name)
     tokens, parents = golden.tree.tokens.tolist(), golden.tree.parents.tolist()
     order = sorted(range(len(tokens)), key=lambda node: path_to(parents, node))
     at = {node: index for index, node in enumerate(order)} | {-1: -1}
@@ -55,8 +98,8 @@ def test_every_node_of_a_tree_in_any_order_has_the_logits_of_hugging_face_on_its
 
 
 @EACH
-def test_a_committed_branch_goes_on_as_hugging_face_does_and_can_be_taken_back(name):
-    golden = load_adapted_golden(name)
+def test_a_committed_branch_goes_on_as_hugging_face_does_and_can_be_taken_back(load, name):
+    golden = load(name)
     decoder = Decoder(golden.model)
     decoder.observe(golden.tokens)
     parents = golden.tree.parents.tolist()
@@ -70,8 +113,8 @@ def test_a_committed_branch_goes_on_as_hugging_face_does_and_can_be_taken_back(n
 
 
 @EACH
-def test_a_chain_that_is_staged_in_three_forwards_has_the_logits_of_hugging_face(name):
-    golden = load_adapted_golden(name)
+def test_a_chain_that_is_staged_in_three_forwards_has_the_logits_of_hugging_face(load, name):
+    golden = load(name)
     decoder = Decoder(golden.model)
     decoder.observe(golden.tokens[:33])
     chunks = (golden.tokens[33:34], golden.tokens[34:38], golden.tokens[38:])
@@ -82,8 +125,8 @@ def test_a_chain_that_is_staged_in_three_forwards_has_the_logits_of_hugging_face
 
 
 @pytest.mark.parametrize("name", NAMES[::2])
-def test_a_greedy_reply_with_a_pool_is_that_of_hugging_face(name):
-    golden = load_adapted_golden(name)
+def test_a_greedy_reply_with_a_pool_is_that_of_hugging_face(load, name):
+    golden = load(name)
     engine = make_engine(golden.model, HOST_DRAFTERS["pool"]())
     params = GenerationParams(max_tokens=len(golden.greedy), num_draft_tokens=6)
     rounds = [event for event in engine.generate(golden.tokens, params) if hasattr(event, "emit")]
@@ -93,8 +136,8 @@ def test_a_greedy_reply_with_a_pool_is_that_of_hugging_face(name):
 
 @EACH
 @pytest.mark.parametrize("drafter", ["always right", "random trees"])
-def test_a_greedy_reply_is_that_of_hugging_face_whatever_drafts(name, drafter):
-    golden = load_adapted_golden(name)
+def test_a_greedy_reply_is_that_of_hugging_face_whatever_drafts(load, name, drafter):
+    golden = load(name)
     right = AlwaysRight(golden.tokens + golden.greedy)
     engine = make_engine(golden.model, right if drafter == "always right" else RandomTrees(64))
     params = GenerationParams(max_tokens=len(golden.greedy), num_draft_tokens=6)

@@ -8,13 +8,13 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.kv.cache import Cache
-from tests.adapted.test_admission import HYBRID, adapted
+from tests.support.tiny_adapted import adapted
 
 TOKENS = mx.array([[3, 1, 4, 1, 5]])
 
 
 def test_a_call_of_another_thread_sees_no_forward_of_ours():
-    model = adapted(HYBRID)
+    model = adapted("lfm2")
     want = model.source(TOKENS, cache=make_prompt_cache(model.source))
     mx.eval(want)
     got = []

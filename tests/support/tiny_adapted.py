@@ -103,6 +103,13 @@ def adapted(kind: str, **settings) -> AdaptedModel:
     return AdaptedModel(source(kind, **settings))
 
 
+def twin_of(port) -> AdaptedModel:
+    """A tiny Llama of mlx-lm, adapted, with the weights of our port's."""
+    model = source("llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, head_dim=32)
+    model.load_weights(mlx.utils.tree_flatten(port.parameters()))
+    return AdaptedModel(model)
+
+
 @cache
 def greedy(kind: str, prompt: tuple[int, ...], count: int, **settings) -> list[int]:
     """The greedy text that mlx-lm itself writes."""

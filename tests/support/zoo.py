@@ -24,6 +24,7 @@ from mlxspec.adapted.model import AdaptedModel
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.errors import MlxspecError
+from mlxspec.kv.cache import Cache
 from tests.support.paths import ROOT
 
 SETTINGS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -136,9 +137,10 @@ class Specimen:
         wrong = [*PARENTS[:-1], PARENTS[PARENTS[-1]]]
         return error(decoder.tree_logits(tree_of(wrong)), self.truth["tree"][0])
 
-    def error_of_tree(self) -> float:
+    def error_of_tree(self, cache: Cache | None = None) -> float:
         """Return the error of a tree, and of the next one after a path was committed."""
-        decoder = decoder_at(self.model, self.prompt)
+        decoder = Decoder(self.model, cache)
+        decoder.observe(self.prompt)
         first = error(decoder.tree_logits(tree_of(PARENTS)), self.truth["tree"][0])
         decoder.forward_tree(tree_of(PARENTS))
         decoder.commit(PATH[:3])
