@@ -6,10 +6,6 @@ import os
 import pytest
 from hypothesis import settings
 
-# A GPU that multiplies float32 with ten bits of each number is as far from the truth as half
-# precision is; MLX reads this at its first product.
-os.environ.setdefault("MLX_ENABLE_TF32", "0")
-
 # The app looks at the terminal for its default theme; the tests see one of all colours.
 os.environ["COLORTERM"] = "truecolor"
 os.environ.pop("COLORFGBG", None)

@@ -2,8 +2,9 @@
 
 Importing any module of mlxspec runs `prepare` first. On Linux it gives MLX a fast BLAS, which only
 works before `mlx.core` is imported (`blas.py`; `MLXSPEC_BLAS=stock|auto|PATH` chooses it). On macOS
-it enlarges Metal's command buffers, because small models need many short launches. Nothing here
-imports MLX at import time, so recorded replies can be shown without MLX.
+it enlarges Metal's command buffers, because small models need many short launches. Everywhere it
+keeps all bits of float32 in products. Nothing here imports MLX at import time, so recorded replies
+can be shown without MLX.
 """
 
 import importlib.util
@@ -22,6 +23,9 @@ _OPS_PER_BUFFER = "200"
 _MB_PER_BUFFER = "500"
 _LARGE_MAC_GB = 32.0
 _MOST_SPLIT_CORES = 2
+_SHORT_FLOATS = "MLX_ENABLE_TF32"
+"""Lets a GPU multiply two and more rows of float32 with 10 bits of each number, one row with 23: a
+verified draft then has other logits than plain decoding. It is MLX's default."""
 
 
 class BlasChoiceError(MlxspecError, ValueError):
@@ -64,6 +68,7 @@ def prepare() -> None:
         return
     _state.prepared = True
     _state.late = "mlx.core" in sys.modules
+    os.environ.setdefault(_SHORT_FLOATS, "0")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # only its tokenizers are used
     if sys.platform == "darwin":
         _enlarge_command_buffers()
@@ -126,6 +131,11 @@ def facts() -> DeviceFacts:
         notes.append(
             "mlx was imported before mlxspec, so the BLAS bundled with it is in use: "
             "import mlxspec first"
+        )
+    if backend not in ("cpu", "none") and os.environ.get(_SHORT_FLOATS) != "0":
+        notes.append(
+            f"{_SHORT_FLOATS} is set, so a GPU may round float32 in drafted rounds more than in "
+            "plain ones, and replies may differ: unset it"
         )
     return DeviceFacts(
         device=device,

@@ -169,6 +169,29 @@ def test_a_user_s_own_command_buffers_stay(fresh, monkeypatch, name):
     assert os.environ[name] == "7"
 
 
+# ---- float32 -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "0"), ("0", "0"), ("1", "1")])
+def test_products_keep_all_bits_of_float32_unless_the_user_wants_it_otherwise(
+    monkeypatch, before, after
+):
+    monkeypatch.setattr(backend, "_state", backend._State(late=True))
+    monkeypatch.setenv("MLX_ENABLE_TF32", before or "")  # so that what `prepare` sets is taken back
+    if before is None:
+        monkeypatch.delenv("MLX_ENABLE_TF32")
+    backend.prepare()
+    assert os.environ["MLX_ENABLE_TF32"] == after
+
+
+@pytest.mark.parametrize("kind", ["cpu", "metal", "cuda"])
+def test_a_gpu_that_rounds_drafted_rounds_more_is_told(monkeypatch, kind):
+    monkeypatch.setattr(backend, "_device", lambda: ("a device", kind))
+    assert not any("MLX_ENABLE_TF32" in note for note in backend.facts().notes)
+    monkeypatch.setenv("MLX_ENABLE_TF32", "1")
+    assert any("MLX_ENABLE_TF32" in note for note in backend.facts().notes) == (kind != "cpu")
+
+
 # ---- counters ----------------------------------------------------------------------------------
 
 

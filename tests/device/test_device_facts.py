@@ -85,8 +85,3 @@ def test_processes_of_the_suite_compute_on_the_cpu_if_it_does(monkeypatch, tmp_p
     ask = [sys.executable, "-c", ASK_CORE]
     done = subprocess.run(ask, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "the CPU"
-
-
-def test_float32_is_multiplied_as_float32():
-    """Also by a GPU that would take ten bits of each number."""
-    assert os.environ["MLX_ENABLE_TF32"] == "0"
