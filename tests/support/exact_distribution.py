@@ -50,6 +50,14 @@ class ContextDistributions:
         return distribution
 
 
+def paths_of(tokens, parents):
+    """Return the tokens from the root down to each node of a tree, the root left out."""
+    paths = []
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append(() if parent < 0 else (*paths[parent], token))
+    return paths
+
+
 DISTRIBUTION_PAIRS = {  # distributions of target and draft
     "full supports": (ContextDistributions(1), ContextDistributions(2)),
     "zeros in the target": (ContextDistributions(5, zeros=True), ContextDistributions(6)),

@@ -1,19 +1,24 @@
-"""The target's law against Hugging Face's, penalties in a tree against a loop, and draws."""
+"""The target's law against Hugging Face's and mlx-lm's, penalties against a loop, and draws.
+
+Every law is that of the device, and of the host where that verifies.
+"""
 
 import json
 from collections import Counter
+from itertools import product
 from typing import get_args
 
 import mlx.core as mx
+import mlx_lm.sample_utils
 import numpy as np
 import pytest
 
 from mlxspec.device import backend, core_split, exponential
 from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import FilterOrder, SamplingParams
+from mlxspec.verify import on_host
 from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust, top_tokens
 from mlxspec.verify.noise import BLOCK, draw, gumbel, gumbel_of
-from mlxspec.verify.on_host import probs_of
 from tests.support.pairwise import each_value
 from tests.support.paths import GOLDENS
 from tests.support.truth import draw_by_hand
@@ -21,36 +26,121 @@ from tests.support.truth import draw_by_hand
 GOLDENS = json.loads((GOLDENS / "sampling.json").read_text())
 
 
-def sampling_of(values):
-    bias = {int(token): value for token, value in values.get("logit_bias", {}).items()}
-    return SamplingParams(**(values | {"logit_bias": bias}))
+def law_of_device(sampling, adjusted):
+    return np.array(NodeDistributions(sampling, *[mx.array(adjusted)] * 2).probs)
 
 
-def node_distributions(name):
+def law_of_host(sampling, adjusted):
+    return np.array([on_host.probs_of(sampling, row) for row in np.float32(adjusted)])
+
+
+on_both = pytest.mark.parametrize("law", [law_of_device, law_of_host])
+
+
+def golden(name):
+    """A case of Hugging Face: its settings, its logits, and these after penalties and bias."""
     case = GOLDENS[name]
-    logits = mx.array(case["logits"])
+    bias = {int(token): value for token, value in case["law"].get("logit_bias", {}).items()}
+    sampling, logits = (
+        SamplingParams(**case["law"] | {"logit_bias": bias}),
+        mx.array(case["logits"]),
+    )
     counts = TokenCounts.of(case["prompt"], logits.shape[1]).add(case["reply"])
-    sampling = sampling_of(case["law"])
-    return NodeDistributions(sampling, logits, adjust(sampling, logits, counts))
+    return sampling, logits, adjust(sampling, logits, counts)
 
 
 # ---- the law -------------------------------------------------------------------------------
 
 
+@on_both
 @pytest.mark.parametrize("name", GOLDENS)
-def test_the_law_is_that_of_hugging_face(name):
+def test_the_law_is_that_of_hugging_face(name, law):
+    sampling, logits, adjusted = golden(name)
     expected = np.array(GOLDENS[name]["probs"])
-    probs = np.array(node_distributions(name).probs)
+    probs = law(sampling, adjusted)
     np.testing.assert_allclose(probs, expected, atol=2e-6)
     np.testing.assert_array_equal(probs > 1e-30, expected > 1e-30)
-
-
-@pytest.mark.parametrize("name", GOLDENS)
-def test_the_shown_probability_of_a_token_is_that_of_the_law(name):
-    expected = np.array(GOLDENS[name]["probs"])
     tokens = expected.argsort(axis=1)[:, -3]
-    shown = node_distributions(name).prob_of(mx.array([1, 0]), mx.array(tokens[::-1].copy()))
+    distributions = NodeDistributions(sampling, logits, adjusted)
+    shown = distributions.prob_of(mx.array([1, 0]), mx.array(tokens[::-1].copy()))
     np.testing.assert_allclose(shown, expected[[1, 0], tokens[::-1]], atol=2e-6)
+
+
+SETTINGS = [
+    {"temp": 0.7, "top_p": 0.9},
+    {"temp": 2.0, "min_p": 0.05},
+    {"temp": 1.0, "top_k": 5},
+    {"temp": 0.3, "top_p": 0.5, "min_p": 0.2},
+    {"temp": 1.7, "top_p": 0.95, "min_p": 0.02, "top_k": 9},
+    {"temp": 3.0, "min_p": 0.5, "min_tokens_to_keep": 6},
+    {"temp": 3.0, "top_p": 0.6, "min_p": 0.9, "min_tokens_to_keep": 4},
+    {"temp": 0.8, "xtc_probability": 0.4},
+    {"temp": 1.3, "xtc_probability": 1.0, "xtc_threshold": 0.05, "xtc_special_tokens": [3, 7]},
+    {"temp": 0.9, "top_p": 0.9, "min_p": 0.03, "xtc_probability": 0.5, "top_k": 3},
+    {"temp": 0.05, "top_p": 0.3, "xtc_probability": 0.2, "xtc_threshold": 0.0},
+    {"temp": 1.0, "xtc_probability": 0.7, "xtc_threshold": 0.5},
+]
+
+
+def their_distribution(logits, settings, monkeypatch):
+    """(n, V) what mlx-lm's sampler draws from, its coin for XTC counted out."""
+    given = []
+    monkeypatch.setattr(
+        mlx_lm.sample_utils,
+        "categorical_sampling",
+        lambda logprobs, temp: given.append(np.array(logprobs, np.float64) / temp),
+    )
+    share = settings.get("xtc_probability", 0.0)
+    for coin in (0.0, 1.0):
+        theirs = mlx_lm.sample_utils.make_sampler(**{**settings, "xtc_probability": coin})
+        theirs(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+    never, always = (np.exp(row - row.max(axis=-1, keepdims=True)) for row in given)
+    never, always = (row / row.sum(axis=-1, keepdims=True) for row in (never, always))
+    return (1 - share) * never + share * always
+
+
+def our_sampling(settings):
+    settings = dict(settings)
+    special = tuple(settings.pop("xtc_special_tokens", ()))
+    temperature = settings.pop("temp")
+    return SamplingParams(
+        temperature, filter_order="mlx-lm", xtc_special_tokens=special, **settings
+    )
+
+
+def variation(ours, theirs):
+    return np.abs(np.array(ours, np.float64) - theirs).sum(axis=-1).max() / 2
+
+
+TIED = mx.random.randint(-3, 3, (60, 30), key=mx.random.key(4)).astype(mx.float32)
+
+
+@on_both
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_law_is_that_of_mlx_lm_in_its_order(settings, law, monkeypatch):
+    for seed, spread in product(range(3), (0.5, 2.0, 6.0)):
+        logits = spread * mx.random.normal((40, 50), key=mx.random.key(seed))
+        ours = law(our_sampling(settings), logits)
+        assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
+
+
+@on_both
+@pytest.mark.parametrize(
+    "settings", [one for one in SETTINGS if not {"top_k", "min_tokens_to_keep"} & {*one}], ids=str
+)
+def test_the_law_is_that_of_mlx_lm_among_tied_tokens(settings, law, monkeypatch):
+    ours = law(our_sampling(settings), TIED)
+    assert variation(ours, their_distribution(TIED, settings, monkeypatch)) < 1e-5
+
+
+@on_both
+@pytest.mark.parametrize("more", [{}, {"top_p": 0.9}], ids=str)
+def test_of_tied_tokens_top_k_keeps_as_many_as_mlx_lm_of_the_same_mass(more, law, monkeypatch):
+    """Which of them mlx-lm keeps is left to its partition."""
+    settings = {"temp": 0.8, "top_k": 4, **more}
+    ours = np.sort(law(our_sampling(settings), TIED))
+    theirs = np.sort(their_distribution(TIED, settings, monkeypatch))
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
 def test_logits_of_half_precision_are_read_as_float32():
@@ -99,13 +189,6 @@ def test_the_vocabulary_s_exponentials_are_computed_once(
     assert sum(computed) == logits.size
 
 
-def test_penalties_and_bias_count_at_temperature_0():
-    logits = mx.array([[4.0, 5.0, 3.0]])
-    counts = TokenCounts.of([0], 3).add([1])
-    assert mx.argmax(adjust(SamplingParams(presence_penalty=2.0), logits, counts)).item() == 0
-    assert NodeDistributions(SamplingParams(logit_bias={2: 9.0}), logits).best().item() == 2
-
-
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(temperature=1e-5), SamplingParams(temperature=1e-5, top_p=0.9)]
 )
@@ -115,6 +198,7 @@ def test_the_smallest_temperature_takes_the_most_probable_token(sampling):
     assert distributions.draw(gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
+@on_both
 @pytest.mark.parametrize("order", get_args(FilterOrder))
 @pytest.mark.parametrize(
     ("logits", "k", "kept"),
@@ -125,11 +209,11 @@ def test_the_smallest_temperature_takes_the_most_probable_token(sampling):
         ([0.0, 0.0, 3.0, 3.0, 3.0], 1, [2]),
     ],
 )
-def test_top_k_keeps_k_tokens_and_of_tied_ones_the_lowest_ids(logits, k, kept, order):
+def test_top_k_keeps_k_tokens_and_of_tied_ones_the_lowest_ids(logits, k, kept, order, law):
     sampling = SamplingParams(temperature=0.7, top_k=k, filter_order=order)
-    probs = NodeDistributions(sampling, mx.array([logits, logits[::-1]])).probs
+    probs = law(sampling, [logits, logits[::-1]])
     assert np.flatnonzero(probs[0]).tolist() == kept
-    assert (np.array(probs) > 0).sum(axis=1).tolist() == [k, k]
+    assert (probs > 0).sum(axis=1).tolist() == [k, k]
 
 
 def test_the_best_of_one_token_is_the_token_of_temperature_0():
@@ -154,14 +238,13 @@ def test_what_other_programs_send_for_greedy_or_for_off_is_taken_as_that(values,
     assert SamplingParams(**values) == SamplingParams(**settled)
 
 
+@on_both
 @pytest.mark.parametrize("order", get_args(FilterOrder))
 @pytest.mark.parametrize("top_p", [0.0, 1e-60])  # the other one is 0 in float32
-def test_the_smallest_top_p_keeps_the_most_probable_tokens(top_p, order):
+def test_the_smallest_top_p_keeps_the_most_probable_tokens(top_p, order, law):
     sampling = SamplingParams(temperature=1.0, top_p=top_p, filter_order=order)
-    logits = mx.array([[1.0, 3.0, 2.0], [3.0, 0.0, 3.0]])
-    expected = [[0, 1, 0], [0.5, 0, 0.5]]
-    assert NodeDistributions(sampling, logits).probs.tolist() == expected
-    assert [probs_of(sampling, row).tolist() for row in np.array(logits)] == expected
+    probs = law(sampling, [[1.0, 3.0, 2.0], [3.0, 0.0, 3.0]])
+    assert probs.tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
 
 
 @pytest.mark.parametrize("token", [8, 100_000])
@@ -170,26 +253,16 @@ def test_refuses_a_bias_for_a_token_outside_the_vocabulary(token):
         NodeDistributions(SamplingParams(logit_bias={3: 1.0, token: 1.0}), mx.zeros((2, 8)))
 
 
-def test_says_which_settings_are_not_neutral():
-    sampling = SamplingParams(
-        temperature=0.0, top_p=0.9, presence_penalty=-1.0, logit_bias={3: 1.0}
-    )
-    assert sampling.describe() == {
-        "temperature": 0.0,
-        "top_p": 0.9,
-        "presence_penalty": -1.0,
-        "logit_bias": {3: 1.0},
-    }
-    assert SamplingParams().describe() == {"temperature": 0.0}
-    sampling = SamplingParams(
-        temperature=1.0, min_p=0.1, xtc_probability=0.5, filter_order="mlx-lm"
-    )
-    assert sampling.describe() == {
-        "temperature": 1.0,
-        "min_p": 0.1,
-        "xtc_probability": 0.5,
-        "filter_order": "mlx-lm",
-    }
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.0, "top_p": 0.9, "presence_penalty": -1.0, "logit_bias": {3: 1.0}},
+        {"temperature": 1.0, "min_p": 0.1, "xtc_probability": 0.5, "filter_order": "mlx-lm"},
+    ],
+)
+def test_settings_that_are_not_neutral_are_told(stated):
+    assert SamplingParams(**stated).describe() == stated
 
 
 # ---- what stands before a node -------------------------------------------------------------
@@ -213,39 +286,12 @@ def test_each_node_is_penalised_for_its_own_path(seed):
         assert counts.in_context[node].tolist() == [in_context[token] for token in range(9)]
 
 
-def test_a_prompt_is_counted_once_per_occurrence_and_not_as_reply():
-    counts = TokenCounts.of([2, 0, 2], 4)
-    assert counts.in_context.tolist() == [[1, 0, 2, 0]]
-    assert counts.in_reply.tolist() == [[0, 0, 0, 0]]
-
-
-def test_adding_tokens_leaves_the_counts_before_as_they_were():
-    before = TokenCounts.of([2], 4)
-    after = before.add([2, 2, 3])
-    assert after.in_context.tolist() == [[0, 0, 3, 1]]
-    assert after.in_reply.tolist() == [[0, 0, 2, 1]]
-    assert before.in_context.tolist() == [[0, 0, 1, 0]]
-
-
 # ---- draws ---------------------------------------------------------------------------------
 
 
 def several(n_rows, width, count, seed=9):
     """Noise for so many draws per row."""
     return mx.split(gumbel(count * n_rows, width, mx.random.key(seed)), count)
-
-
-def test_a_token_without_mass_is_never_drawn():
-    probs = mx.broadcast_to(mx.array([0.0, 1e-6, 0.0, 1 - 1e-6, 0.0]), (20_000, 5))
-    drawn = draw(probs, gumbel(*probs.shape, mx.random.key(0)))
-    assert set(np.array(drawn).tolist()) <= {1, 3}
-
-
-def test_filtered_tokens_are_never_drawn():
-    logits = mx.broadcast_to(mx.array([1.0, 0.9, 0.8, 0.7]), (2000, 4))
-    noise = gumbel(*logits.shape, mx.random.key(1))
-    drawn = NodeDistributions(SamplingParams(temperature=2.0, top_k=2), logits).draw(noise)
-    assert set(np.array(drawn).tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -294,15 +340,15 @@ def test_no_uniform_draws_a_token_without_mass(uniform, monkeypatch):
     assert draw(mx.array([[0.0, 1.0, 0.0]]), gumbel(1, 3, mx.random.key(0))).item() == 1
 
 
-SAMPLING = [SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)]
 WIDTHS = (50, BLOCK, BLOCK + 1, 3 * BLOCK - 7)
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(sampling, width):
+def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(top_p, width):
     distributions = NodeDistributions(
-        sampling, mx.random.normal((3, width), key=mx.random.key(0)) * 2
+        SamplingParams(temperature=0.7, top_p=top_p),
+        mx.random.normal((3, width), key=mx.random.key(0)) * 2,
     )
     for key in mx.random.split(mx.random.key(6), 40):
         noises = mx.split(gumbel(6, width, key), 2)
@@ -310,6 +356,7 @@ def test_a_draw_is_that_by_hand_and_further_draws_are_of_what_is_left(sampling, 
         np.testing.assert_array_equal(distributions.draw(noises[0]), drawn[:, 0])
         for row, tokens in enumerate(drawn):
             probs = np.array(distributions.probs[row])
+            assert on_host.draw(probs, np.array(noises[0][row])) == tokens[0]
             for token, noise in zip(tokens, noises, strict=True):
                 assert token == draw_by_hand(probs, noise[row])[0]
                 probs[token] = 0
@@ -366,6 +413,10 @@ def test_the_most_probable_tokens_are_those_of_a_full_sort(width, k):
     expected = (-logits).argsort(axis=1)[:, :k]
     np.testing.assert_array_equal(tokens, expected)
     np.testing.assert_allclose(values, np.take_along_axis(logits, expected, 1), atol=1e-6)
+    tokens, probs = on_host.top_tokens(np.float32(logits), k)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(probs, np.take_along_axis(shares, expected, 1), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

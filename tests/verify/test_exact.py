@@ -1,12 +1,11 @@
 """Verification from end to end, exactly: logits, filters and penalties in, tokens out.
 
-`test_verify_chains` and `test_traversal` judge the rules as functions. Here the same sums are made
+`test_chains` and `test_traversal` judge the rules as functions. Here the same sums are made
 through `verify` itself, with laws as a reply makes them of logits: every draft that can be drawn,
 every verdict on it. The truth is the law that NumPy computes anew for every text.
 """
 
 from collections import Counter
-from functools import cache
 from itertools import product
 from math import nan
 
@@ -23,11 +22,11 @@ from mlxspec.verify.distribution import NodeDistributions, TokenCounts, adjust
 from mlxspec.verify.noise import Noise
 from mlxspec.verify.rules import verify
 from mlxspec.verify.traversal import traversal_rule
-from tests.support.exact_distribution import ContextDistributions
-from tests.support.pairwise import each_value, pairwise
+from tests.support.exact_distribution import ContextDistributions, paths_of
+from tests.support.pairwise import each_value
 from tests.support.truth import exact_distribution
 from tests.verify.test_chains import Chains
-from tests.verify.test_traversal import children_of, drafts
+from tests.verify.test_traversal import children_of, drafts, ends, inner_of, rows_of
 
 PROMPT = (2, 0, 0)  # its last token is the root
 VOCAB = 3
@@ -137,26 +136,14 @@ class VerifiedChains(Chains):
         return verdict.accepted.sum() - 1, verdict.bonus_token
 
 
-def summed(chains):
-    """{tokens of a round: probability} over all chains, boxes of uniforms and bonus tokens."""
-    found = Counter()
-    probs = [float(chains.q.prob(chain)) for chain in chains.chains]
-    for weights, accepted, bonus in chains.boxes():
-        parts = zip(chains.chains, probs * weights, accepted, bonus, strict=True)
-        for chain, mass, kept, row in parts:
-            for token in np.flatnonzero(row):
-                found[(*chain[:kept], int(token))] += mass * float(row[token])
-    return found
-
-
-@pairwise(
+@each_value(
     rule=["token", "block"],
     sampling=SAMPLING,
     zeros=[pytest.param(False, id="all possible"), pytest.param(True, id="zeros in p and q")],
 )
 def test_a_chain_leaves_the_joint_law_of_filters_and_penalties(rule, sampling, zeros, certain):
     p, q = (FilteredDistributions(seed, SAMPLING[sampling], zeros=zeros) for seed in (1, 2))
-    close(summed(VerifiedChains(rule, p, q, 2, certain)), p, 3)
+    close(VerifiedChains(rule, p, q, 2, certain).law(), p, 3)
 
 
 BROKEN = {
@@ -181,7 +168,7 @@ def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
     """Whether it is one depends on what was drawn above, which is as good as ever."""
     p, q = FilteredDistributions(3, SAMPLING["temperature"]), ContextDistributions(4)
     broken = dict.fromkeys(place, BROKEN[row])
-    close(summed(VerifiedChains(rule, p, q, 3 if place[-1] else 2, certain, broken)), p, 4)
+    close(VerifiedChains(rule, p, q, 3 if place[-1] else 2, certain, broken).law(), p, 4)
 
 
 # ---- trees -----------------------------------------------------------------------------------
@@ -189,11 +176,9 @@ def test_a_row_that_is_no_law_ends_the_chain_there(rule, row, place, certain):
 
 def judged(p, stated, widths, paths, monkeypatch):
     """The order in which `verify` judges the nodes of a drawn tree."""
-    shape, orders = TreeShape(widths), []
-    nodes = [(), *paths]
-    inner = [node for node, below in zip(nodes, shape.children, strict=True) if below]
+    shape, orders, nodes = TreeShape(widths), [], [(), *paths]
     tree = shape.tree(mx.array([PROMPT[-1], *(path[-1] for path in paths)], mx.int32))
-    rows = mx.array([[float(x) for x in stated(node)] for node in inner])
+    rows = rows_of(stated, inner_of(widths, nodes))
     logits = mx.array(np.array([p.logits(node) for node in nodes], np.float32))
 
     def spy(order, uniforms):
@@ -215,20 +200,13 @@ def tree_distribution(p, q, widths, monkeypatch, stated=None):
     assert TreeShape(widths).children == children_of(widths)
     found = Counter()
     for weight, paths in drafts(q, widths):
-        order, left = judged(p, stated or q, widths, paths, monkeypatch), float(weight)
-        chances, distributions = (
-            np.array(mx.stack(order.chances)),
-            np.array(mx.stack(order.bonus_probs)),
-        )
-        for node, chance, bonus in zip(order.nodes, chances, distributions, strict=True):
-            for token in np.flatnonzero(bonus):
-                path = (*((), *paths)[node], int(token))
-                found[path] += left * float(chance) * float(bonus[token])
-            left *= 1 - float(chance)
+        order = judged(p, stated or q, widths, paths, monkeypatch)
+        for prob, said in ends(order, [(), *paths], weight):
+            found[said] += prob
     return found
 
 
-@pairwise(
+@each_value(
     widths=[(3,), (2, 1)],
     sampling=SAMPLING,
     zeros=[pytest.param(False, id="all possible"), pytest.param(True, id="zeros in p and q")],
@@ -278,29 +256,30 @@ MATCHED = {
 }
 
 
-@cache
-def paths_of(name):
-    paths = []
-    for token, parent in zip(*MATCHED[name], strict=True):
-        paths.append(() if parent < 0 else (*paths[parent], token))
-    return paths
+def replies(p, tokens, parents):
+    """Yield (tokens that noise makes the target draw at each depth, its reply up to an end).
+
+    Draws that the target cannot say are left out: there the next best is another case.
+    """
+    paths = paths_of(tokens, parents)
+    for drawn in product(range(VOCAB), repeat=max(map(len, paths)) + 1):
+        said = ()
+        while said in paths and p(said)[drawn[len(said)]] > 0:
+            said = (*said, drawn[len(said)])
+        if said not in paths:
+            yield drawn, said
 
 
 @each_value(name=MATCHED, sampling=SAMPLING)
 def test_a_matched_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
     """Whatever the noise makes the target say at each depth, where its law allows it."""
-    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)
+    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(*MATCHED[name])
     tree = DraftTree.from_lists(*MATCHED[name])
     logits = mx.array(np.array([p.logits(path) for path in paths], np.float32))
     distributions = node_distributions(p.sampling, logits, tree)
     texts = set()
-    for forced in product(range(VOCAB), repeat=tree.num_levels):
-        said = ()
-        while said in paths and p(said)[forced[len(said)]] > 0:
-            said = (*said, forced[len(said)])
-        if said in paths:
-            continue  # the target cannot say it; the next best is another case
-        verdict = verify(Draft(tree), distributions, Forced(forced))
+    for drawn, said in replies(p, *MATCHED[name]):
+        verdict = verify(Draft(tree), distributions, Forced(drawn))
         accepted = np.flatnonzero(np.array(verdict.accepted)).tolist()
         texts.add(said)
         assert paths[accepted[-1]] == said[:-1]

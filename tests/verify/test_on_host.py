@@ -1,52 +1,21 @@
 """Verification on the host: its law, its draws and its way down the tree, past reached nodes."""
 
-import json
-from itertools import product
-
-import mlx.core as mx
 import numpy as np
 import pytest
 
 from mlxspec.device import backend
-from mlxspec.drafts.tree import DraftTree
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.reply import pending
 from mlxspec.trace.events import DraftVerified
-from mlxspec.verify.noise import BLOCK, gumbel
+from mlxspec.verify.noise import BLOCK
 from mlxspec.verify.on_host import HOST, draw, probs_of, top_tokens, walk
 from tests.support.adversaries import AlwaysRight, RandomTrees, UniformChain
+from tests.support.exact_distribution import paths_of
 from tests.support.pairwise import each_value
-from tests.support.paths import GOLDENS
 from tests.support.tiny import make_engine, tiny_model
-from tests.support.truth import draw_by_hand
-from tests.verify.test_distribution import node_distributions
-from tests.verify.test_exact import MATCHED, SAMPLING, VOCAB, FilteredDistributions, paths_of
-from tests.verify.test_filter_order import SETTINGS, our_sampling, their_distribution, variation
+from tests.verify.test_exact import MATCHED, SAMPLING, VOCAB, FilteredDistributions, replies
 
-CASES = json.loads((GOLDENS / "sampling.json").read_text())
-
-
-def rows_of(sampling, logits):
-    return np.array([probs_of(sampling, row) for row in np.array(logits)])
-
-
-# ---- the law ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_law_is_that_of_hugging_face(name):
-    expected, distributions = np.array(CASES[name]["probs"]), node_distributions(name)
-    probs = rows_of(distributions.sampling, distributions.adjusted)
-    np.testing.assert_allclose(probs, expected, atol=2e-6)
-    np.testing.assert_array_equal(probs > 1e-30, expected > 1e-30)
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_law_is_that_of_mlx_lm_in_its_order(settings, monkeypatch):
-    for seed, spread in product(range(2), (0.5, 2.0, 6.0)):
-        logits = spread * mx.random.normal((20, 50), key=mx.random.key(seed))
-        ours = rows_of(our_sampling(settings), logits)
-        assert variation(ours, their_distribution(logits, settings, monkeypatch)) < 1e-5
+# ---- the law; most of it is in `test_distribution` -------------------------------------------
 
 
 @each_value(spread=[0.0, 0.01, 3.0, 12.0], mass=[0.1, 0.5, 0.9, 0.99, 0.999999, 1 - 2**-24])
@@ -68,20 +37,6 @@ def test_top_p_keeps_rare_tokens_where_rounding_left_too_little_to_the_others():
     assert np.flatnonzero(HOST.are_nucleus(probs, 0.9)).tolist() == [7]
 
 
-@pytest.mark.parametrize(
-    ("logits", "k", "kept"),
-    [
-        ([1.0, 3.0, 1.0, 0.0, 1.0], 2, [0, 1]),
-        ([1.0, 3.0, 1.0, 0.0, 1.0], 3, [0, 1, 2]),
-        ([2.0, 2.0, 2.0, 2.0, 2.0], 4, [0, 1, 2, 3]),
-        ([0.0, 0.0, 3.0, 3.0, 3.0], 1, [2]),
-    ],
-)
-def test_of_tied_tokens_top_k_keeps_the_lowest_ids(logits, k, kept):
-    probs = probs_of(SamplingParams(temperature=0.7, top_k=k), np.float32(logits))
-    assert np.flatnonzero(probs).tolist() == kept
-
-
 @each_value(sampling=SAMPLING, damage=[np.nan, np.inf, -np.inf])
 def test_what_is_no_number_has_no_probability(sampling, damage):
     probs = probs_of(SAMPLING[sampling], np.full(300, damage, np.float32))
@@ -89,38 +44,9 @@ def test_what_is_no_number_has_no_probability(sampling, damage):
     assert np.isnan(top_tokens(np.full((1, 300), damage, np.float32), 2)[1]).all()
 
 
-# ---- draws -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "sampling", [SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_p=0.9)]
-)
-@pytest.mark.parametrize("width", [50, BLOCK, BLOCK + 1, 3 * BLOCK - 7])
-def test_a_draw_is_that_by_hand(sampling, width):
-    logits = 2 * np.random.default_rng(0).normal(size=width).astype("f4")
-    probs = probs_of(sampling, logits)
-    noises = np.array(gumbel(60, width, mx.random.key(6)))
-    assert [draw(probs, noise) for noise in noises] == [
-        draw_by_hand(probs, noise)[0] for noise in noises
-    ]
-
-
 def test_of_tied_tokens_the_best_is_that_with_the_lowest_id():
     walked = walk([0], [-1], np.float32([[0, 5, 5, 1]]), SamplingParams(temperature=0), None)
     assert walked.bonus_token == 1
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 300, 8), (1, 2048, 8), (2, 9 * BLOCK + 5, 4)])
-def test_the_top_tokens_are_the_best_in_order(shape):
-    *size, k = shape
-    logits = np.random.default_rng(1).normal(size=size).astype(np.float32) * 4
-    logits[:, -1] = 30.0  # in what is left behind the blocks
-    tokens, probs = top_tokens(logits, k)
-    expected = (-logits).argsort(axis=1)[:, :k]
-    weights = np.exp(logits.astype(np.float64))
-    shares = weights / weights.sum(axis=1, keepdims=True)
-    np.testing.assert_array_equal(tokens, expected)
-    np.testing.assert_allclose(probs, np.take_along_axis(shares, expected, 1), rtol=1e-4)
 
 
 # ---- the way down ----------------------------------------------------------------------------
@@ -137,24 +63,18 @@ def forced(tokens, num_levels):
 @each_value(name=MATCHED, sampling=SAMPLING)
 def test_a_tree_goes_as_far_as_the_targets_own_draws(name, sampling):
     """With the probabilities of NumPy; rows that are not reached hold no numbers."""
-    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(name)
+    p, paths = FilteredDistributions(9, SAMPLING[sampling], zeros=True), paths_of(*MATCHED[name])
     tokens, parents = MATCHED[name]
     adjusted = SamplingParams(temperature=1.0)  # what is left to do after penalties and bias
     has_filters = not (SAMPLING[sampling].has_penalties or SAMPLING[sampling].logit_bias)
     law = SAMPLING[sampling] if has_filters else adjusted
-    num_levels = DraftTree.from_lists(tokens, parents).num_levels
-    for drawn in product(range(VOCAB), repeat=num_levels):
-        said = ()
-        while said in paths and p(said)[drawn[len(said)]] > 0:
-            said = (*said, drawn[len(said)])
-        if said in paths:
-            continue  # the target cannot say it; the next best is another case
+    for drawn, said in replies(p, tokens, parents):
         logits = np.full((len(tokens), VOCAB), np.nan, np.float32)
         for node, path in enumerate(paths):
             if path == said[: len(path)]:
                 with np.errstate(divide="ignore"):
                     logits[node] = p.logits(path) if has_filters else np.log(np.float32(p(path)))
-        walked = walk(tokens, parents, logits, law, forced(drawn, num_levels))
+        walked = walk(tokens, parents, logits, law, forced(drawn, len(drawn)))
         assert [paths[node] for node in walked.path] == [said[:i] for i in range(len(said))]
         assert walked.bonus_token == said[-1]
         assert walked.from_residual == (walked.path[-1] in parents)

@@ -69,23 +69,27 @@ def reply(drafter, prompt=PROMPT, **settings):
 # ---- processors ------------------------------------------------------------------------------
 
 
+def second_best(logprobs):
+    return mx.argsort(-logprobs, axis=-1)[:, 1]
+
+
+@pytest.mark.parametrize(("sampler", "place"), [(None, 0), (second_best, 1)])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_a_processor_is_given_the_text_of_each_node(drafter):
+def test_processors_have_the_text_of_each_node_and_a_sampler_chooses_every_token(
+    drafter, sampler, place
+):
     text = list(PROMPT)
     for _ in range(LENGTH):
-        text.append(int(by_hand(text).argmax()))
-    assert reply(drafter, logits_processors=PROCESSORS) == text[len(PROMPT) :]
-    assert text[len(PROMPT) :] != TRUTH.greedy(PROMPT, LENGTH)
+        text.append(int(np.argsort(-by_hand(text))[place]))
+    said = reply(drafter, logits_processors=PROCESSORS, sampler=sampler)
+    assert said == text[len(PROMPT) :] != TRUTH.greedy(PROMPT, LENGTH)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_sampled_reply_follows_the_law_after_the_processors(drafter):
     """The draw by hand, position by position, from the law that NumPy computes."""
-    sampling, noise, text = (
-        SamplingParams(temperature=0.9, top_k=9, presence_penalty=0.4),
-        Noise.of_seed(5),
-        PROMPT,
-    )
+    sampling = SamplingParams(temperature=0.9, top_k=9, presence_penalty=0.4)
+    noise, text = Noise.of_seed(5), PROMPT
     said = reply(drafter, logits_processors=PROCESSORS, sampling=sampling, seed=5, exact_seed=True)
     for token in said:
         here = exact_distribution(by_hand(text), sampling, text, text[len(PROMPT) :])
@@ -166,19 +170,6 @@ def test_after_a_processor_that_raises_the_engine_replies_as_before():
 
 
 # ---- samplers --------------------------------------------------------------------------------
-
-
-def second_best(logprobs):
-    return mx.argsort(-logprobs, axis=-1)[:, 1]
-
-
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_a_sampler_chooses_every_token(drafter):
-    text = list(PROMPT)
-    for _ in range(LENGTH):
-        text.append(int(np.argsort(-by_hand(text))[1]))
-    said = reply(drafter, logits_processors=PROCESSORS, sampler=second_best)
-    assert said == text[len(PROMPT) :]
 
 
 def test_a_sampler_is_given_the_logprobs_of_one_node_after_the_processors():

@@ -19,7 +19,7 @@ from mlxspec.params import SamplingParams
 from mlxspec.verify.distribution import NodeDistributions
 from mlxspec.verify.noise import Noise, draw, gumbel
 from mlxspec.verify.rules import match_rule, verify
-from tests.support.exact_distribution import ContextDistributions
+from tests.support.exact_distribution import ContextDistributions, paths_of
 from tests.support.pairwise import each_value
 
 TREES = {  # tokens and parents, over a vocabulary of 3
@@ -38,21 +38,12 @@ LENGTH = 4
 
 
 def make_tree(name):
-    tokens, parents = TREES[name]
-    return DraftTree(mx.array(tokens, mx.int32), mx.array(parents, mx.int32))
-
-
-def paths_of(name):
-    """The drafted tokens from the root down to each node, both ends included, root left out."""
-    paths = []
-    for token, parent in zip(*TREES[name], strict=True):
-        paths.append(() if parent < 0 else (*paths[parent], token))
-    return paths
+    return DraftTree(*[mx.array(each, mx.int32) for each in TREES[name]])
 
 
 def verdicts(name, p):
     """Yield (probability, accepted nodes, bonus, from_residual) over all choices of the target."""
-    tree, distributions = make_tree(name), [p(path) for path in paths_of(name)]
+    tree, distributions = make_tree(name), [p(path) for path in paths_of(*TREES[name])]
     for chosen in product(range(3), repeat=tree.n_nodes):
         weight = prod(
             (probs[y] for probs, y in zip(distributions, chosen, strict=True)), start=Fraction(1)
@@ -70,7 +61,7 @@ def verdicts(name, p):
 def test_the_match_rule_keeps_the_joint_law_and_accepts_as_often_as_the_target_says(name, seed):
     """No lossless rule can accept more of a tree that is a function of the past."""
     p = ContextDistributions(seed, zeros=seed == 1)
-    paths, parents, emitted, mean = paths_of(name), TREES[name][1], Counter(), 0
+    paths, parents, emitted, mean = paths_of(*TREES[name]), TREES[name][1], Counter(), 0
     for weight, accepted, bonus, from_residual in verdicts(name, p):
         assert [parents[node] for node in accepted] == [-1, *accepted[:-1]]
         assert from_residual == (accepted[-1] in parents)

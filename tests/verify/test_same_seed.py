@@ -13,11 +13,12 @@ from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.pool import PoolDrafter
+from mlxspec.drafters.prediction import PredictionDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.registry import HOST_DRAFTERS
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.verify.noise import Noise
-from tests.support.adversaries import RandomTrees, UniformChain
+from tests.support.adversaries import Duplicates, RandomTrees, UniformChain
 from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter, eagle_drafter
@@ -36,7 +37,9 @@ SAMPLING = {
 CHOOSING = {  # a function of the past
     **{name: lambda target, make=make: make() for name, make in HOST_DRAFTERS.items()},
     "medusa": medusa_drafter,
+    "prediction": lambda target: PredictionDrafter((3, 1, 0, 2, 2, 1), NoDrafter()),
     "random trees": lambda target: RandomTrees(VOCAB),
+    "duplicates": lambda target: Duplicates(VOCAB),
     "pool of heads": lambda target: PoolDrafter([SuffixDrafter(), eagle3_drafter(target)]),
 }
 DRAWING = {  # with branches, where the budget allows for them

@@ -15,7 +15,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from mlxspec.verify.rules import block_rule
+from mlxspec.drafts.draft import Draft
+from mlxspec.drafts.shape import TreeShape
+from mlxspec.drafts.tree import DraftTree
+from mlxspec.verify.rules import block_rule, match_rule
 from mlxspec.verify.traversal import Traversal, traversal_rule, traverse
 from tests.support.exact_distribution import DISTRIBUTION_PAIRS
 from tests.support.pairwise import each_value
@@ -64,62 +67,70 @@ def drafts(q, shape, level=((),)):
             yield weight * chance, [*paths, *rest]
 
 
+def rows_of(law, contexts):
+    return mx.array([[float(x) for x in law(context)] for context in contexts])
+
+
+def inner_of(shape, nodes):
+    """The nodes with children."""
+    return [node for node, below in zip(nodes, children_of(shape), strict=True) if below]
+
+
 def judged(p, q, shape, paths):
     """The rule's order for one draft."""
-    children = children_of(shape)
     nodes = [(), *paths]
-    inner = [node for node, below in zip(nodes, children, strict=True) if below]
     tokens = mx.array([0, *(path[-1] for path in paths)], mx.int32)
-    rows = [
-        mx.array([[float(x) for x in distribution(c)] for c in cs])
-        for distribution, cs in ((p, nodes), (q, inner))
-    ]
-    return traverse(tokens, children, *rows)
+    rows = rows_of(p, nodes), rows_of(q, inner_of(shape, nodes))
+    return traverse(tokens, children_of(shape), *rows)
+
+
+def ends(order, nodes, weight):
+    """Yield (probability, tokens of the round) of all verdicts on a draft of some weight."""
+    left = float(weight)
+    chances, laws = np.array(mx.stack(order.chances)), np.array(mx.stack(order.bonus_probs))
+    for node, chance, bonus in zip(order.nodes, chances, laws, strict=True):
+        for token in np.flatnonzero(bonus):
+            yield left * float(chance) * float(bonus[token]), (*nodes[node], int(token))
+        left *= 1 - float(chance)
 
 
 @cache
 def measured(case, shape):
-    """Return {tokens of a round: probability} and the mean accepted length."""
+    """Return {tokens of a round: probability}; the probabilities of all drafts are 1 in all."""
     p, q = DISTRIBUTION_PAIRS[case]
-    distribution, mean, total = Counter(), 0.0, Fraction(0)
+    distribution, total = Counter(), Fraction(0)
     for weight, paths in drafts(q, shape):
-        order, left = judged(p, q, shape, paths), float(weight)
         total += weight
-        chances, distributions = (
-            np.array(mx.stack(order.chances)),
-            np.array(mx.stack(order.bonus_probs)),
-        )
-        for node, chance, bonus in zip(order.nodes, chances, distributions, strict=True):
-            path = ((), *paths)[node]
-            mean += left * chance * len(path)
-            for token in np.flatnonzero(bonus):
-                distribution[(*path, int(token))] += left * float(chance) * float(bonus[token])
-            left *= 1 - float(chance)
+        for prob, said in ends(judged(p, q, shape, paths), [(), *paths], weight):
+            distribution[said] += prob
     assert total == 1
-    return distribution, mean
+    return distribution
+
+
+def mean_accepted(case, shape):
+    return sum(prob * (len(said) - 1) for said, prob in measured(case, shape).items())
 
 
 @each_value(case=DISTRIBUTION_PAIRS, shape=SHAPES)
 def test_a_tree_drawn_without_replacement_leaves_the_joint_law_exactly(case, shape):
     p = DISTRIBUTION_PAIRS[case][0]
-    distribution = p.continued(measured(case, shape)[0], len(shape) + 1)
+    distribution = p.continued(measured(case, shape), len(shape) + 1)
     for tokens, prob in p.joint(len(shape) + 1).items():
         assert float(distribution[tokens]) == pytest.approx(float(prob), abs=2e-6)
 
 
 @pytest.mark.parametrize("case", ["full supports", "zeros in both"])
 def test_more_siblings_are_accepted_more_often(case):
-    means = [measured(case, shape)[1] for shape in ((1, 1), (2, 1), (3, 1))]
+    means = [mean_accepted(case, shape) for shape in ((1, 1), (2, 1), (3, 1))]
     assert means == pytest.approx(sorted(means), abs=1e-5)
     if case == "full supports":
         assert means[0] < means[1] - 0.01
 
 
-@pytest.mark.parametrize("case", DISTRIBUTION_PAIRS)
+@pytest.mark.parametrize("case", [c for c, (_, q) in DISTRIBUTION_PAIRS.items() if all(q(()))])
 def test_every_token_drafted_is_one_accepted(case):
     """All tokens of the vocabulary below the root: whatever the target says is among them."""
-    if all(DISTRIBUTION_PAIRS[case][1](())):
-        assert measured(case, (3,))[1] == pytest.approx(1, abs=1e-5)
+    assert mean_accepted(case, (3,)) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("case", ["full supports", "zeros in both", "equal distributions"])
@@ -129,12 +140,7 @@ def test_on_a_chain_it_is_the_block_rule(case):
     for _, paths in drafts(q, (1, 1, 1)):
         order = judged(p, q, (1, 1, 1), paths)
         tokens = mx.array(paths[-1], mx.int32)
-        contexts = [(), *paths]
-        rows = (
-            mx.array([[float(x) for x in distribution(c)] for c in contexts])
-            for distribution in (p, q)
-        )
-        p_rows, q_rows = rows
+        p_rows, q_rows = rows_of(p, [(), *paths]), rows_of(q, [(), *paths])
         for row in uniforms:
             node, bonus = traversal_rule(order, mx.array(row))
             expected = block_rule(tokens, p_rows, q_rows[:3], mx.array(row[::-1].copy()))
@@ -156,3 +162,67 @@ def test_the_first_node_below_its_chance_is_accepted_and_else_the_root():
         found, distribution = traversal_rule(order, mx.array(uniforms))
         assert found.item() == node
         assert distribution.tolist() == pytest.approx(distributions[order.nodes.index(node)])
+
+
+# ---- what a target without trees gets of a drawn tree: its first path ---------------------------
+
+
+def ends_of_cut_drafts(p, q, widths):
+    """Yield (probability, tokens of the round) of all drafts, each cut to a chain."""
+    shape = TreeShape(widths)
+    for weight, paths in drafts(q, widths):
+        tree = shape.tree(mx.array([0, *(path[-1] for path in paths)], mx.int32))
+        rows = rows_of(q, inner_of(widths, [(), *paths]))
+        sources = ("drawn",) * len(paths)
+        cut = Draft(tree, sources, sampled_from=rows, branching=shape).first_path()
+        tokens = cut.tree.tokens.tolist()
+        assert cut.tree.parents.tolist() == list(range(-1, len(widths)))
+        assert cut.branching is None
+        nodes = [tuple(tokens[1:end]) for end in range(1, len(tokens) + 1)]
+        chain = children_of((1,) * len(widths))
+        order = traverse(cut.tree.tokens, chain, rows_of(p, nodes), cut.sampled_from)
+        yield from ends(order, nodes, weight)
+
+
+CUT = [
+    *((case, (3, 1)) for case in DISTRIBUTION_PAIRS),
+    ("full supports", (2,)),
+    ("zeros in both", (2, 2)),
+    ("full supports", (2, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("case", "widths"), CUT, ids=str)
+def test_the_first_path_of_a_drawn_tree_leaves_the_joint_law_exactly(case, widths):
+    p, q = DISTRIBUTION_PAIRS[case]
+    found = Counter()
+    for prob, said in ends_of_cut_drafts(p, q, widths):
+        found[said] += prob
+    joint = p.continued(found, len(widths) + 1)
+    for tokens, prob in p.joint(len(widths) + 1).items():
+        assert float(joint[tokens]) == pytest.approx(float(prob), abs=2e-6)
+
+
+def test_a_guess_keeps_all_that_it_states_of_its_first_path():
+    draft = Draft.from_lists(
+        [9, 1, 2, 3, 4, 5],
+        [-1, 0, 0, 2, 1, 4],
+        ["a", "b", "c", "d", "e"],
+        [0.5, 0.4, 0.3, 0.2, 0.1],
+        [0.5, 0.4, 0.3, 0.2, 0.1],
+    )
+    cut = draft.first_path()
+    assert (cut.tree.tokens.tolist(), cut.tree.parents.tolist()) == ([9, 1, 4, 5], [-1, 0, 1, 2])
+    assert cut.sources == ("a", "d", "e")
+    assert cut.node_probs.tolist() == pytest.approx([0.5, 0.2, 0.1])
+    assert list(cut.path_probs) == [0.5, 0.2, 0.1]
+    assert cut.tree.max_depth == 3
+    cut.check("cut", 3, 10)
+
+
+def test_a_lazy_tree_is_cut_as_its_parents_turn_out():
+    parents = mx.array([-1, 0, 0, 1], mx.int32) * mx.array(1, mx.int32)
+    cut = Draft(DraftTree(mx.array([3, 1, 2, 0], mx.int32), parents), ("x",) * 3).first_path()
+    assert cut.tree.tokens.tolist() == [3, 1, 0]
+    verdict = match_rule(cut.tree, mx.array([1, 0, 2], mx.int32))
+    assert verdict.accepted.tolist() == [True, True, True]
