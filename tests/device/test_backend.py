@@ -61,18 +61,13 @@ def test_stock_is_what_the_linker_binds_to(tmp_path):
 
 
 @needs_openblas
-def test_openblas_is_what_the_linker_binds_to(tmp_path):
+def test_openblas_is_what_the_linker_binds_to_and_a_library_may_be_named(tmp_path):
     assert "openblas" in bound_library(tmp_path)
-    assert printed(PRINT_BLAS).startswith("OpenBLAS")
-
-
-@needs_openblas
-def test_a_library_may_be_named():
     assert printed(PRINT_BLAS, MLXSPEC_BLAS=find_library("openblas")).startswith("OpenBLAS")
 
 
 @on_linux
-@pytest.mark.parametrize("choice", ["no/such/library.so", "fast", sys.executable])
+@pytest.mark.parametrize("choice", ["no/such/library.so", sys.executable])
 def test_a_wrong_choice_is_a_bad_value_at_first_use_and_not_before(choice):
     result = run(PRINT_NOTES + "; backend.check()", MLXSPEC_BLAS=choice)
     assert choice in result.stdout
@@ -108,16 +103,10 @@ def test_mlx_imported_first_keeps_its_own_blas_and_that_is_said():
 WITHOUT_MLX = "import sys; sys.modules['mlx'] = sys.modules['mlx.core'] = None; "
 
 
-def test_facts_need_no_mlx():
-    code = (
-        WITHOUT_MLX
-        + "from mlxspec.device import backend; f = backend.facts(); print(f.backend, f.cores)"
-    )
-    assert printed(code) == f"none {backend.facts().cores}"
-
-
-def test_a_model_needs_mlx_and_that_is_said():
-    result = run(WITHOUT_MLX + "from mlxspec.device import backend; backend.check()")
+def test_facts_need_no_mlx_and_a_model_does():
+    use = "from mlxspec.device import backend; f = backend.facts(); print(f.backend, f.cores)"
+    result = run(f"{WITHOUT_MLX}{use}; backend.check()")
+    assert result.stdout.strip() == f"none {backend.facts().cores}"
     assert "MlxspecError: MLX cannot be imported" in result.stderr
 
 
@@ -147,26 +136,25 @@ def fresh(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_command_buffers_of_a_mac_hold_a_few_times_as_many_operations(fresh):
-    backend.prepare()
-    assert os.environ["MLX_MAX_OPS_PER_BUFFER"] == "200"
-
-
-@pytest.mark.parametrize(("memory_gb", "megabytes"), [(8.6, None), (25.8, None), (34.4, "500")])
-def test_command_buffers_hold_more_bytes_on_a_large_mac_only(
-    fresh, monkeypatch, memory_gb, megabytes
+@pytest.mark.parametrize(
+    ("memory_gb", "own", "operations", "megabytes"),
+    [
+        (8.6, {}, "200", None),
+        (25.8, {}, "200", None),
+        (34.4, {}, "200", "500"),
+        (64.0, {"MLX_MAX_OPS_PER_BUFFER": "7"}, "7", "500"),
+        (64.0, {"MLX_MAX_MB_PER_BUFFER": "7"}, "200", "7"),
+    ],
+)
+def test_command_buffers_of_a_mac_hold_more_and_a_user_s_own_stay(
+    fresh, monkeypatch, memory_gb, own, operations, megabytes
 ):
     monkeypatch.setattr(backend, "memory_gb", lambda: memory_gb)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
     backend.prepare()
+    assert os.environ["MLX_MAX_OPS_PER_BUFFER"] == operations
     assert os.environ.get("MLX_MAX_MB_PER_BUFFER") == megabytes
-
-
-@pytest.mark.parametrize("name", ["MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"])
-def test_a_user_s_own_command_buffers_stay(fresh, monkeypatch, name):
-    monkeypatch.setattr(backend, "memory_gb", lambda: 64.0)
-    monkeypatch.setenv(name, "7")
-    backend.prepare()
-    assert os.environ[name] == "7"
 
 
 # ---- float32 -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What of a Mac's memory is wired, and how much of it MLX may take."""
 
-import gc
 import platform
 
 import mlx.core as mx
@@ -8,6 +7,7 @@ import pytest
 
 from mlxspec.device import backend, memory
 from mlxspec.device.memory import Wired, WiredChoiceError, limit_memory, usable_gb, wired_bytes
+from mlxspec.params import GenerationParams
 from tests.support.tiny import make_engine, tiny_model
 
 GB = 10**9
@@ -92,7 +92,6 @@ def test_engines_add_up_and_those_of_one_model_share(mac):
 
 def test_an_engine_that_was_forgotten_has_no_part_in_the_next_limit(mac):
     Wired(Weights(30))
-    gc.collect()
     assert mac == [30 * GB]  # a limit is not changed while others may compute
     part = Wired(Weights(26))
     assert mac == [30 * GB, 26 * GB]
@@ -101,16 +100,16 @@ def test_an_engine_that_was_forgotten_has_no_part_in_the_next_limit(mac):
 
 def test_the_environment_turns_wiring_off(mac, monkeypatch):
     monkeypatch.setenv("MLXSPEC_WIRED", "0")
-    part = Wired(Weights(30))
-    part.release()
+    Wired(Weights(30)).release()
     assert mac == []
 
 
 def test_a_reply_changes_no_limit(mac):
     engine = make_engine(tiny_model(), None)
     large = Wired(Weights(30))
-    list(engine.generate([1, 2, 3]))
-    list(engine.generate_batch([[1, 2, 3]]))
+    params = GenerationParams(max_tokens=4)
+    list(engine.generate([1, 2, 3], params))
+    list(engine.generate_batch([[1, 2, 3]], params))
     assert mac == [30 * GB + engine.target.model.nbytes]
     large.release()
 
@@ -143,21 +142,19 @@ def limits(mac, monkeypatch):
     return set_to
 
 
-def test_mlx_waits_at_the_working_set_and_keeps_few_freed_buffers(limits):
+@pytest.mark.parametrize(
+    ("before", "is_cpu", "after"),
+    [
+        ((72, 72), False, (48, 6)),  # MLX waits at the working set, and keeps few freed buffers
+        ((10, 1), False, (10, 1)),  # lower limits that were set before stay
+        ((72, 72), True, (72, 72)),
+    ],
+)
+def test_the_memory_of_a_gpu_is_limited(limits, before, is_cpu, after, monkeypatch):
+    limits |= {"memory": before[0] * GB, "cache": before[1] * GB}
+    monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     limit_memory()
-    assert limits == {"memory": 48 * GB, "cache": 6 * GB}
-
-
-def test_lower_limits_that_were_set_before_stay(limits):
-    limits |= {"memory": 10 * GB, "cache": 1 * GB}
-    limit_memory()
-    assert limits == {"memory": 10 * GB, "cache": 1 * GB}
-
-
-def test_nothing_is_limited_on_a_cpu(limits, monkeypatch):
-    monkeypatch.setattr(backend, "is_cpu", lambda: True)
-    limit_memory()
-    assert limits == {"memory": 72 * GB, "cache": 72 * GB}
+    assert limits == {"memory": after[0] * GB, "cache": after[1] * GB}
 
 
 def test_models_may_take_the_working_set_of_a_gpu_and_the_memory_beside_a_cpu(mac, monkeypatch):

@@ -25,10 +25,6 @@ SAMPLED = replace(
     PARAMS, sampling=SamplingParams(temperature=1.0, presence_penalty=0.5), seed=3, exact_seed=True
 )
 
-each_drafter = pytest.mark.parametrize("drafter", DRAFTERS)
-each_kind = pytest.mark.parametrize("kind", SHADOWS)
-either = pytest.mark.parametrize("looks_ahead", [False, True], ids=["asks always", "looks ahead"])
-
 
 def in_a_thread(act, *args):
     """Call something in a thread of its own, which is over then."""
@@ -52,9 +48,7 @@ def test_a_reply_in_a_thread_leaves_an_engine_for_every_other(drafter, kind, loo
     assert engine.target.next_logits().tolist()
 
 
-@either
-@each_kind
-@each_drafter
+@each_value(drafter=DRAFTERS, kind=SHADOWS, looks_ahead=[False, True])
 def test_every_step_of_a_reply_may_be_taken_in_another_thread(drafter, kind, looks_ahead):
     engine = engine_with(drafter, kind, looks_ahead=looks_ahead)
     for params in (PARAMS, SAMPLED):
@@ -134,19 +128,24 @@ def test_what_a_turn_leaves_lazy_another_thread_computes():
         assert (left + 1).tolist() == [[4.0] * 3] * 3
 
 
-def test_a_turn_waits_for_the_one_of_another_thread():
-    order = []
+def turn_of_another_thread(then):
+    """A thread that has a turn, and the event that lets it go; it says whether that came."""
     has_begun, may_end = threading.Event(), threading.Event()
 
     def hold():
         with turns.device_turn():
             has_begun.set()
-            may_end.wait(10)
-            order.append("held")
+            then(may_end.wait(10))
 
     holder = threading.Thread(target=hold)
     holder.start()
     has_begun.wait(10)
+    return holder, may_end
+
+
+def test_a_turn_waits_for_the_one_of_another_thread():
+    order = []
+    holder, may_end = turn_of_another_thread(lambda was_let_go: order.append("held"))
     waiting = threading.Thread(
         target=lambda: [reply(engine_with("pool", "full")), order.append("next")]
     )
@@ -193,33 +192,13 @@ def test_wherever_a_turn_is_broken_off_it_is_over():
     assert not turns.is_mine()
 
 
-def test_a_turn_that_breaks_off_is_given_back():
-    with pytest.raises(KeyboardInterrupt), turns.device_turn():
-        raise KeyboardInterrupt
-
-    def take():
-        with turns.free_turn() as is_free:
-            return is_free
-
-    assert in_a_thread(take)
-
-
 def test_a_reply_that_is_dropped_while_another_thread_computes_waits_for_nobody():
     engine = engine_with("pool", "full", looks_ahead=True)
     held = engine.generate(PROMPT, PARAMS)
     for _ in range(4):
         next(held)
-    has_begun, may_end = threading.Event(), threading.Event()
     was_let_go = []
-
-    def hold():
-        with turns.device_turn():
-            has_begun.set()
-            was_let_go.append(may_end.wait(10))
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    has_begun.wait(10)
+    holder, may_end = turn_of_another_thread(was_let_go.append)
     held.close()  # as the garbage collector does, in any thread
     may_end.set()
     holder.join()

@@ -27,6 +27,7 @@ from tests.support.drafter_files import medusa_parts, nonsense_parts, save_draft
 from tests.support.machine import trial_of
 from tests.support.model_folders import random_model, save_folder, tiny_config
 from tests.support.tiny import emitted
+from tests.support.tiny_heads_exit import exit_head
 
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 SAMPLED = SamplingParams(temperature=0.7)
@@ -181,6 +182,17 @@ def test_of_two_ways_to_wire_a_head_the_one_that_drafts_better_is_kept(folder, t
 
 
 # ---- lists -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 0.6), (0.25, 0.25)])
+def test_an_early_exit_is_as_sure_as_was_asked_for(folder, tmp_path, asked, expected):
+    loaded = load_model(folder)
+    head = exit_head(loaded.model)
+    tensors = dict(tree_flatten(head.parameters()))
+    path = save_drafter(tmp_path / "exit.safetensors", "exit", head.config, tensors)
+    options = Options(exit_threshold=asked)
+    context = engines.make_drafter_context(loaded, options, lambda line: None)
+    assert registry.build_drafter(str(path), context).threshold == expected
 
 
 def test_several_are_one_pool(folder, own_medusa, tmp_path):

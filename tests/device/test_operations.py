@@ -1,4 +1,4 @@
-"""SiLU and attention against MLX's own."""
+"""The exponential by way of a power, what is built on it, and attention, against MLX's own."""
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -8,7 +8,7 @@ import pytest
 from mlxspec.device import attention, backend, exponential
 from mlxspec.device.attention import SharedMask
 from mlxspec.device.packed import PackedRows, Quantization
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value, pairwise
 
 
 @pytest.fixture(params=[False, True], ids=["own", "power"])
@@ -19,6 +19,40 @@ def slow(request, monkeypatch):
 
 def normal(*shape, seed=0):
     return mx.random.normal(shape, key=mx.random.key(seed))
+
+
+def test_a_power_is_as_exact_as_rounding_its_argument(monkeypatch):
+    monkeypatch.setattr(backend, "lacks_accelerate", lambda: True)
+    x = np.linspace(-87, 88, 100_001, dtype=np.float32)
+    got = np.array(exponential.exp(mx.array(x))).astype(np.float64)
+    expected = np.exp(x.astype(np.float64))
+    assert np.all(np.abs(got / expected - 1) < 1.2e-7 + 4e-8 * np.abs(x))
+
+
+@pytest.mark.usefixtures("slow")
+def test_exp_is_zero_at_minus_infinity_and_keeps_what_is_no_number():
+    got = np.array(exponential.exp(mx.array([-np.inf, -1e30, 0.0, 1e30, np.inf, np.nan])))
+    np.testing.assert_array_equal(got, [0.0, 0.0, 1.0, np.inf, np.inf, np.nan])
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_gradient_of_exp_is_exp():
+    x = normal(50)
+    np.testing.assert_allclose(mx.grad(lambda x: exponential.exp(x).sum())(x), mx.exp(x), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+def test_sums_and_shares_are_those_of_mlx(dtype):
+    x = (normal(3, 7) * 20).astype(dtype)
+    x[1, 2] = -mx.inf
+    ours, theirs = exponential.log_sum_exp(x), mx.logsumexp(x, axis=-1)
+    np.testing.assert_allclose(ours.astype(mx.float32), theirs.astype(mx.float32), rtol=1e-6)
+    ours, theirs = exponential.softmax(x), mx.softmax(x, axis=-1, precise=True)
+    assert ours.dtype == dtype
+    np.testing.assert_allclose(
+        ours.astype(mx.float32), theirs.astype(mx.float32), rtol=4e-6, atol=1e-30
+    )
 
 
 @pytest.mark.usefixtures("slow")
@@ -49,10 +83,8 @@ def test_attention_is_that_of_mlx(L, mask, dtype, slow):
     )
 
 
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("L", [2, 70])
-@pytest.mark.parametrize("mask", [None, "causal"])
-def test_a_mask_serves_all_layers(mask, L):
+@each_value(L=[2, 70], mask=[None, "causal"], slow=[False, True], indirect=["slow"])
+def test_a_mask_serves_all_layers(mask, L, slow):
     shared = SharedMask(mask)
     for seed in range(2):
         arrays = [normal(1, heads, L, 8, seed=seed) for heads in (4, 2, 2)]
