@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.support.quick_app import hurry
 from tests.support.store_files import open_recorder
+
+hurry()
 
 
 @pytest.fixture

@@ -2,8 +2,12 @@
 
 A screen is one entry of `SCREENS`: what it takes to get there from its beginning. To accept what
 changed, look at the new pictures and run `pytest --update-snapshots tests/app/test_snapshots.py`.
+
+Every word on it can be read, in 80 columns and with 256 colours as without limits. The measure is
+outside the app: a contrast of 4.5 or more, as WCAG 2.1 asks of text.
 """
 
+import re
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +36,9 @@ from mlxspec_app.screens.race import RaceScreen
 from mlxspec_app.screens.replay import ReplayScreen
 from mlxspec_app.store.thread import StoreThread
 from mlxspec_app.user_data import find_user_data
-from mlxspec_app.widgets.chat.prompt import Prompt
+from tests.app.test_themes import contrast, fewer
 from tests.support.answering_replay import AnsweringReplay
-from tests.support.app_driver import Clock, rows
+from tests.support.app_driver import Clock, Driver
 from tests.support.app_pictures import FOLDER, Pictures, picture
 from tests.support.fake_catalogue import FakeCatalogue
 from tests.support.paths import TRACES
@@ -65,6 +69,10 @@ OTHERS = (
     Look("sixteen", (100, 30), "terminal"),
 )
 IN_EVERY_LOOK = "chat-xray"
+READ = tuple(Look(name, (80, 24), name) for name in ("mint", "day", "dusk", "contrast"))
+OVERLAYS = ("help", "context", "context-full")  # what lies below them is dimmed on purpose
+LEAST = 4.5
+MARKS = ("python",)  # what opens a block of code is drawn dim, as all marks of Markdown
 NO_COLOR = Look("no-color", (100, 30))
 
 
@@ -77,49 +85,23 @@ class Props:
     after: ExitStack
 
 
-class Stage:
+class Stage(Driver):
     """A running app with a clock that stands still."""
 
-    def __init__(self, pilot, clock):
-        self.pilot, self.clock = pilot, clock
-
-    @property
-    def app(self):
-        return self.pilot.app
-
-    async def say(self, text, seconds=100.0):
-        self.app.screen.query_one(Prompt).text = text
-        await self.press("enter")
+    async def ask(self, text, seconds=100.0):
+        await self.say(text)
         await self.wait(seconds)
 
     async def press(self, *keys):
         for key in keys:
-            await self.pilot.press(key)
-            await self.settle()
-
-    async def wait(self, seconds):
-        self.clock.now += seconds
-        await self.settle()
+            await super().press(key)
+            await self.pilot.pause()  # as long as the screen is refreshed by itself
 
     async def wear(self, look):
         """Have the app look so while it runs."""
         self.app.theme = look.theme
         await self.pilot.resize_terminal(*look.size)
         await self.settle()
-
-    async def settle(self):
-        """Let the screen take in what happened until it changes no more."""
-        last, same = None, 0
-        for _ in range(50):
-            for name in ("tick", "update_panels"):
-                getattr(self.app.screen, name, lambda: None)()
-            await self.pilot.pause(0)
-            strips = [list(strip) for strip in self.app.screen._compositor.render_strips()]
-            same = same + 1 if strips == last else 0
-            last = strips
-            if same == 2:
-                return
-        raise AssertionError(f"the screen never came to rest:\n{rows(self.app.screen)}")
 
 
 def chat(events=CHAT, speed=1.0):
@@ -163,27 +145,27 @@ async def once_read(stage):
 
 
 async def in_the_middle(stage):
-    await stage.say(make_fake.PROSE[:40], seconds=0.6)
+    await stage.ask(make_fake.PROSE[:40], seconds=0.6)
 
 
 async def to_the_end(stage):
-    await stage.say("Explain speculative decoding in a few sentences.")
-    await stage.say("Write a function that merges two sorted lists.")
+    await stage.ask("Explain speculative decoding in a few sentences.")
+    await stage.ask("Write a function that merges two sorted lists.")
 
 
 async def with_views(stage):
-    await stage.say("What is a draft tree?")
+    await stage.ask("What is a draft tree?")
     await stage.press("f3", "f4")
 
 
 async def in_the_calm_view(stage):
     await to_the_end(stage)
-    await stage.say("/view calm", seconds=0)
+    await stage.ask("/view calm", seconds=0)
 
 
 async def in_the_x_ray(stage):
     await to_the_end(stage)
-    await stage.say("/view xray", seconds=0)
+    await stage.ask("/view xray", seconds=0)
 
 
 async def pointing(stage):
@@ -219,7 +201,7 @@ async def asked_about_the_context(stage):
 
 async def looking_into_the_context(stage):
     await to_the_end(stage)
-    await stage.say("/context")
+    await stage.ask("/context")
 
 
 async def seeing_the_race(stage):
@@ -266,7 +248,7 @@ async def staged(name, look, folder):
         app = MlxspecApp(lambda: make_screen(props), look.theme)
         app.animation_level = "none"
         async with app.run_test(size=look.size) as pilot:
-            stage = Stage(pilot, props.clock)
+            stage = Stage(pilot, None, props.clock)
             await stage.settle()
             await act(stage)
             yield stage
@@ -278,12 +260,31 @@ def _takes_unicode_and_colour(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
+def faint(screen):
+    """The words on a screen that cannot be read, each with its colour and its background."""
+    found = set()
+    for strip in screen._compositor.render_strips():
+        for text, style, _ in strip:
+            if style is not None and text not in MARKS and re.search(r"\w", text):
+                pair = (style.color.name, style.bgcolor.name)
+                found.add((text, *(pair[::-1] if style.reverse else pair)))
+    assert found
+    return {
+        (text, colour, ground)
+        for text, colour, ground in found
+        if contrast(colour, ground) < LEAST or contrast(fewer(colour), fewer(ground)) < LEAST
+    }
+
+
 @pytest.mark.parametrize("name", SCREENS)
-async def test_a_screen_looks_as_it_did(name, pictures, tmp_path):
+async def test_a_screen_looks_as_it_did_and_every_word_can_be_read(name, pictures, tmp_path):
     async with staged(name, USUAL, tmp_path) as stage:
         for look in (USUAL, *(OTHERS if name == IN_EVERY_LOOK else ())):
             await stage.wear(look)
             pictures.check(f"{name}-{look.name}", stage.app)
+        for look in () if name in OVERLAYS else READ:
+            await stage.wear(look)
+            assert faint(stage.app.screen) == set(), look.name
     pictures.tell()
 
 

@@ -77,12 +77,13 @@ class Driver:
         """
         for _ in range(_MOST_LOOKS):
             screen = self.app.screen
-            if isinstance(screen, ConversationScreen):
+            if hasattr(screen, "tick"):
                 screen.tick()
                 await self._refreshed(screen)
+            if hasattr(screen, "update_panels"):
                 screen.update_panels()
             await self.pilot.pause(0)
-            if self.app.screen is screen and self.shown:
+            if self.app.screen is screen and screen._compositor.size:
                 return
             await self.pilot.pause(_LOOK_S)
 

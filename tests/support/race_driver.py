@@ -6,7 +6,7 @@ from mlxspec_app.app import MlxspecApp
 from mlxspec_app.playback.race import Race, Track
 from mlxspec_app.screens.race import RaceLane, RaceScreen
 from mlxspec_app.widgets.chat.token_message import TokenMessage
-from tests.support.app_driver import Clock, rows
+from tests.support.app_driver import Clock, Driver
 from tests.support.race_runs import decoded_plainly
 from tests.traces import make_fake
 
@@ -15,35 +15,17 @@ PLAIN = decoded_plainly(TREE)
 NUM_TOKENS = sum(len(getattr(event, "emit", ())) for event in TREE)
 
 
-class RaceDriver:
+class RaceDriver(Driver):
     """A running race with its screen."""
 
     def __init__(self, pilot, race, clock):
-        self.pilot, self.race, self.clock = pilot, race, clock
-
-    async def settle(self):
-        for _ in range(2):
-            if isinstance(self.pilot.app.screen, RaceScreen):
-                self.pilot.app.screen.tick()
-                self.pilot.app.screen.update_panels()
-            await self.pilot.pause(0)
-
-    async def wait(self, seconds):
-        self.clock.now += seconds
-        await self.settle()
-
-    async def press(self, *keys):
-        await self.pilot.press(*keys)
-        await self.settle()
-
-    @property
-    def shown(self):
-        return "\n".join(rows(self.pilot.app.screen))
+        super().__init__(pilot, None, clock)
+        self.race = race
 
     @property
     def texts(self):
         """The text of the last message of each lane, as its widget has it."""
-        lanes = [list(lane.query(TokenMessage)) for lane in self.pilot.app.screen.query(RaceLane)]
+        lanes = [list(lane.query(TokenMessage)) for lane in self.app.screen.query(RaceLane)]
         return [w[-1].text if w else "" for w in lanes]
 
 
