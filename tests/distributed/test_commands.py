@@ -31,125 +31,106 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def texts(folder):
-    """What one process says to each of `ASKED`."""
+def other(tmp_path_factory):
+    return save_chat_folder(tmp_path_factory.mktemp("chat") / "other", seed=3)
+
+
+def texts_of(folder, asked):
+    """What one process says to each of some messages."""
     with api.load(folder, drafter="none") as engine:
-        params = GenerationParams(max_tokens=LENGTH)
-        prompts = [[{"role": "user", "content": text}] for text in ASKED]
-        return [reply_of(engine, prompt, params) for prompt in prompts]
+        prompts = [engine.tokenizer.render_chat([user(text)]) for text in asked]
+        return [engine.generate_text(prompt, GenerationParams(LENGTH)) for prompt in prompts]
 
 
-def reply_of(engine, messages, params):
-    text = engine.tokenizer.render_chat(messages)
-    tokens = engine.tokenizer.encode(text, add_special_tokens=False)
-    events = list(engine.generate(tokens, params))
-    written = [token.token for event in events for token in getattr(event, "emit", ())]
-    return engine.tokenizer.decode(written)
+def user(text):
+    return {"role": "user", "content": text}
 
 
-def run(command, *options, text=""):
-    return run_both(command, *options, text=text)[0]
+@pytest.fixture(scope="module")
+def texts(folder):
+    return texts_of(folder, ASKED)
 
 
-def run_both(command, *options, text=""):
-    """What a command over two ranks writes to standard output, and to standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mlxspec", command, "--hosts", "2", *map(str, options)],
-        input=text,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout, done.stderr
+# ---- commands in one process, one after the other: MLX joins the ranks once --------------------
 
-
-def test_generate_says_what_one_process_says(folder, texts):
-    assert run("generate", *OPTIONS, "--model", folder, ASKED[1]).strip() == texts[1].strip()
-
-
-def test_chat_says_what_one_process_says(folder, texts, tmp_path):
-    options = ("--model", folder, "--data-dir", tmp_path)  # a pipe needs no --plain
-    written, told = run_both("chat", *OPTIONS, *options, text=f"{ASKED[0]}\n/verify\n")
-
-    assert texts[0].strip() in written
-    assert f"identical to plain decoding: {LENGTH} of {LENGTH} tokens" in told
-
-
-CHANGES = """
-import gc, json, sys
+COMMANDS = """
+import gc, io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from mlxspec.distributed import ranks
+from mlxspec.errors import ModelNotFoundError
 from mlxspec.params import GenerationParams
 from mlxspec_app.conversation.events import ModelChoice
 from mlxspec_cli.chat_models import SessionModels
+from mlxspec_cli.main import main
 from mlxspec_cli.parser import build_parser
-from tests.support.shared_replies import tokens_of
 
+plan, find = json.loads(sys.argv[1]), ranks.find_source
+told = {"texts": []}
+ranks.find_source = lambda source, told=None: find(plan["first"] if source == "alone" else source)
 models = SessionModels(build_parser().parse_args(["chat", "--hosts", "2"]), ModelChoice())
-written = []
-for folder in sys.argv[3:]:
+try:
+    models.open_conversation(ModelChoice("alone", "none"), print)
+except ModelNotFoundError as error:
+    told["missing"] = str(error)
+for folder in (plan["first"], plan["second"]):
     conversation = models.open_conversation(ModelChoice(folder, "none"), print)
     models.change_drafter(ModelChoice(folder, "pool"), print)
-    params = GenerationParams(max_tokens=int(sys.argv[1]))
-    tokens = tokens_of(conversation.reply(sys.argv[2], params))
-    written.append(conversation.engine.tokenizer.decode(tokens))
+    told["texts"] += [""]
+    for event in conversation.reply(plan["asked"], GenerationParams(plan["length"])):
+        told["texts"][-1] += "".join(token.text for token in getattr(event, "emit", ()))
     del conversation
     models.release()
     gc.collect()  # as the app: the engine is dropped, and nobody closes it
-print(json.dumps(written))
+for command in plan["commands"]:
+    sys.stdin = io.StringIO(plan["asked"] + "\\n/verify\\n")
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main([command[0], "--hosts", "2", *command[1:]])
+    assert code == 0, (command, err.getvalue())
+    told[command[0]] = [out.getvalue(), err.getvalue()]
+    gc.collect()
+print(json.dumps(told))
 """
 
 
-def test_the_chat_loads_one_model_after_the_other_on_the_same_ranks(folder, texts, tmp_path):
-    other = save_chat_folder(tmp_path / "other", seed=3)
-    params = GenerationParams(max_tokens=LENGTH)
-    with api.load(other, drafter="none") as engine:
-        messages = [{"role": "user", "content": ASKED[0]}]
-        expected = [texts[0], reply_of(engine, messages, params)]
+@pytest.fixture(scope="module")
+def told(folder, other, tmp_path_factory):
+    """What each of the commands says, and the chat of the app of two models."""
+    home = tmp_path_factory.mktemp("home")
+    few = ["--max-tokens", "8", "--limit", "1", "--categories", "qa"]
+    commands = [
+        ["chat", *OPTIONS, "--model", str(folder), "--data-dir", str(home)],  # a pipe: bare lines
+        ["doctor", "--model", str(folder)],
+        ["bench", str(folder), "--arms", "plain,pool", *few, "--prompts", save_questions(home)],
+    ]
+    plan = {"first": str(folder), "second": str(other), "asked": ASKED[0], "length": LENGTH}
+    return run_script(COMMANDS, json.dumps(plan | {"commands": commands}, default=str))
 
+
+def test_the_chat_loads_one_model_after_the_other_on_the_same_ranks(told, texts, other):
+    expected = [texts[0], *texts_of(other, ASKED[:1])]
     assert expected[0] != expected[1]
-    assert run_script(CHANGES, LENGTH, ASKED[0], folder, other) == expected
+    assert told["texts"] == expected
 
 
-MISSING = """
-import json, sys
-import mlxspec
-from mlxspec.distributed import ranks
-from mlxspec.errors import ModelNotFoundError
-from tests.support.shared_replies import tokens_of
-
-find, folder = ranks.find_source, sys.argv[3]
-ranks.find_source = lambda source, told=None: find(folder if source == "here-alone" else source)
-try:
-    mlxspec.load("here-alone", drafter="none", hosts="2")
-except ModelNotFoundError as error:
-    said = str(error)
-with mlxspec.load(folder, drafter="none", hosts="2") as engine:
-    prompt = engine.tokenizer.apply_chat_template([{"role": "user", "content": sys.argv[2]}])
-    params = mlxspec.GenerationParams(max_tokens=int(sys.argv[1]))
-    text = engine.tokenizer.decode(tokens_of(engine.generate(prompt, params)))
-print(json.dumps([said, text]))
-"""
+def test_a_model_that_another_rank_does_not_find_is_refused_and_the_ranks_stay(told):
+    assert told["missing"].startswith("rank 1 does not find the model: ")
+    assert "alone" in told["missing"]
 
 
-def test_a_model_that_another_rank_does_not_find_is_refused_and_the_ranks_stay(folder, texts):
-    said, text = run_script(MISSING, LENGTH, ASKED[0], folder)
-    assert said.startswith("rank 1 does not find the model: ")
-    assert "here-alone" in said
-    assert text == texts[0]
+def test_chat_says_what_one_process_says(told, texts):
+    written, said = told["chat"]
+    assert texts[0].strip() in written
+    assert f"identical to plain decoding: {LENGTH} of {LENGTH} tokens" in said
 
 
-def test_bench_shows_the_estimate_beside_the_measurement(folder, tmp_path):
-    options = ("--arms", "plain,pool", "--max-tokens", "8", "--limit", "1", "--categories", "qa")
-    found = run("bench", folder, *options, "--prompts", save_questions(tmp_path))
-
-    (row,) = (line for line in found.splitlines() if "estimate, tokens/s" in line)
+def test_bench_shows_the_estimate_beside_the_measurement(told):
+    lines = told["bench"][0].splitlines()
+    (row,) = (line for line in lines if "estimate, tokens/s" in line)
     assert len(re.findall(r"\d+\.\d", row)) == 2
 
 
-def test_doctor_says_what_the_link_takes_and_what_decoding_gives(folder):
-    found = run("doctor", "--model", folder)
-
+def test_doctor_says_what_the_link_takes_and_what_decoding_gives(told, folder):
+    found = told["doctor"][0]
     assert "toy, float32, tensor parallel on 2 ranks; GB of weights by rank: 0.00, 0.00" in found
     assert re.search(r"link: \d+\.\d\d ms a sum of 1,024 numbers, \d+ MB/s", found)
     layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
@@ -163,6 +144,8 @@ def test_doctor_says_what_the_link_takes_and_what_decoding_gives(folder):
     assert all(float(speed) > 0 for speed in (*plain[1:3], *drafted[1:3]))
 
 
+# ---- commands of their own processes ------------------------------------------------------------
+
 SSH = """#!/bin/bash
 # Runs here what would run on another machine, as ssh does: with a clean environment, in a shell.
 echo "$@" > "{said}"
@@ -172,30 +155,35 @@ exec env -i PATH="$PATH" HOME="$HOME" PYTHONPATH="$PYTHONPATH" bash -c "$*"
 """
 
 
-def test_ranks_of_a_hostfile_are_started_over_ssh(folder, texts, tmp_path, monkeypatch):
-    said, ssh = tmp_path / "said.txt", tmp_path / "ssh"
+def command(name, *options):
+    return [sys.executable, "-m", "mlxspec", name, *map(str, options)]
+
+
+def test_ranks_of_a_hostfile_are_started_over_ssh_and_generate_what_one_process_says(
+    folder, texts, tmp_path
+):
+    said, ssh, file = tmp_path / "said.txt", tmp_path / "ssh", tmp_path / "hosts.json"
     ssh.write_text(SSH.format(said=said))
     ssh.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    names = [{"ssh": name, "ips": ["127.0.0.1"]} for name in ("studio-1", "studio-2")]
-    file = tmp_path / "hosts.json"
-    file.write_text(json.dumps(names))
-
-    found = run("generate", *OPTIONS, "--hosts", file, "--model", folder, ASKED[1])
-
+    names = ("studio-1", "studio-2")
+    file.write_text(json.dumps([{"ssh": name, "ips": ["127.0.0.1"]} for name in names]))
+    options = (*OPTIONS, "--hosts", file, "--model", folder, ASKED[1])
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    found = subprocess.check_output(
+        command("generate", *options), env=environment(PATH=path), text=True, timeout=200
+    )
     assert found.strip() == texts[1].strip()
-    command = said.read_text()
-    assert re.match(r"(-o \w+=\w+ )+studio-2 ", command)
-    assert "export MLX_RANK=1; " in command
-    assert f"{sys.executable} -m mlxspec.distributed ring" in command
+    given = said.read_text()
+    assert re.match(r"(-o \w+=\w+ )+studio-2 ", given)
+    assert "export MLX_RANK=1; " in given
+    assert f"{sys.executable} -m mlxspec.distributed ring" in given
 
 
 @contextmanager
 def served(folder):
     """A server over two ranks: its process, its address, and what it says."""
-    command = [sys.executable, "-m", "mlxspec", "serve", str(folder), "--hosts", "2"]
-    command += [*OPTIONS, "--port", "0"]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    words = command("serve", folder, "--hosts", "2", *OPTIONS, "--port", "0")
+    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         log = []
         for line in process.stderr:
             log.append(line)
@@ -224,12 +212,10 @@ def busy_seconds(pid):
 
 
 def ask(address, text, **more):
-    body = {"messages": [{"role": "user", "content": text}], **more}
+    body = json.dumps({"messages": [user(text)], **more}).encode()
     kind = {"content-type": "application/json"}
-    where = f"{address}/v1/chat/completions"
-    return urllib.request.urlopen(
-        urllib.request.Request(where, json.dumps(body).encode(), kind), timeout=120
-    )
+    request = urllib.request.Request(f"{address}/v1/chat/completions", body, kind)
+    return urllib.request.urlopen(request, timeout=120)
 
 
 def said(address, text):
@@ -254,4 +240,5 @@ def test_a_server_answers_several_at_once_and_ends_with_a_lost_rank(folder, text
         assert process.wait(60) == 1
         assert gone_within(ranks, 15)
     assert "the target is lost" in log[-1]
+    assert "(rank 1 on 127.0.0.1 has ended with the code -9; " in log[-1]
     assert "Traceback" not in "".join(log)

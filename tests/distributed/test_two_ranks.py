@@ -13,15 +13,20 @@ from tests.support.ranks import PROMPT, run_script
 from tests.support.shared_folders import FOLDERS, save_shared
 from tests.support.shared_replies import TEXT, default_replies, replies
 
-PORTS = {"pipeline": "mlx-lm"}
-CACHES = {"own-qwen2": ("rotating",)}
-FEW = ("none", "pool")
-DRAFTERS = {"own": ("none", "suffix", "table", "pool", "model"), "own-qwen2": ("suffix", "model")}
+HOW = {  # what differs from one full cache and a pool
+    "own": {"drafters": ("none", "pool", "model")},
+    "own-qwen2": {"drafters": ("model",), "max_kv_size": 12, "keep": 2},
+    "pipeline": {"port": "mlx-lm"},
+}
 SCRIPT = """
 import json, sys
-from tests.support.shared_replies import replies
-plan = json.loads(sys.argv[1])
-found = {name: replies(hosts=sys.argv[2], **one) for name, one in plan.items()}
+from mlxspec import api
+from tests.support.shared_replies import default_replies, replies
+plan, hosts = json.loads(sys.argv[1]), sys.argv[2]
+found = {name: replies(hosts=hosts, **one) for name, one in plan.items()}
+if hosts == "2":
+    with api.load(drafter="pool", hosts=hosts) as engine:
+        found["default"] = default_replies(engine)
 print(json.dumps(found))
 """
 
@@ -30,15 +35,9 @@ print(json.dumps(found))
 def plan(tmp_path_factory):
     """The arguments of `replies` by the name of a folder."""
     root = tmp_path_factory.mktemp("shared")
-    small = str(save_shared(root / "small", "own", seed=11))
+    usual = {"small": str(save_shared(root / "small", "own", seed=11)), "drafters": ("pool",)}
     return {
-        name: {
-            "folder": str(save_shared(root / name, name)),
-            "small": small,
-            "port": PORTS.get(name, "auto"),
-            "caches": CACHES.get(name, ("full",)),
-            "drafters": DRAFTERS.get(name, FEW),
-        }
+        name: {"folder": str(save_shared(root / name, name)), **usual, **HOW.get(name, {})}
         for name in FOLDERS
     }
 
@@ -51,11 +50,13 @@ def shared(plan):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_two_ranks_write_what_one_process_writes(name, plan, shared):
     check_same(plan[name], shared[name])
+    words = "pipeline of 2 ranks" if name == "pipeline" else "tensor parallel on 2 ranks"
+    assert words in shared[name]["words"]
 
 
 def test_three_ranks_write_what_one_process_writes(plan):
     """Each has a group of heads of the one model, and a layer of the other."""
-    few = {name: plan[name] | {"drafters": FEW} for name in ("own", "pipeline")}
+    few = {name: plan[name] | {"drafters": ("pool",)} for name in ("own", "pipeline")}
     shared = run_script(SCRIPT, json.dumps(few), "3")
 
     for name, one in few.items():
@@ -74,38 +75,22 @@ def check_same(one, shared):
     differing = [key for key in alone if alone[key] != together[key]]
     for key in differing:
         assert "greedy" in key, f"{key}: {together[key]} is not {alone[key]}"
-        assert is_rounding(one, together[key], alone[key]), key
+        with api.load(one["folder"], drafter="none", port=one.get("port", "auto")) as engine:
+            check_near_tie(engine, PROMPT, together[key], alone[key])
 
 
-def is_rounding(one, written, expected):
-    with api.load(one["folder"], drafter="none", port=one["port"]) as engine:
-        found = first_difference(engine, PROMPT, written, expected, is_foreign=True)
-    return found is not None and found.is_near_tie
-
-
-DEFAULT = """
-import json
-from tests.support.shared_replies import default_replies
-print(json.dumps(default_replies("pool", hosts="2")))
-"""
-
-
-def test_two_ranks_write_what_one_writes_with_the_default_model():
-    together = run_script(DEFAULT)
-    alone = default_replies("none")
-
-    assert together.keys() == alone.keys() == {"greedy", "sampled"}
-    assert together["sampled"] == alone["sampled"] != alone["greedy"]
-    with api.load(drafter="none") as engine:
-        written, expected = together["greedy"], alone["greedy"]
-        found = first_difference(engine, TEXT, written, expected, is_foreign=True)
+def check_near_tie(engine, prompt, written, expected):
+    found = first_difference(engine, prompt, written, expected, is_foreign=True)
     assert found is None or found.is_near_tie
 
 
-def test_the_ranks_share_by_what_the_model_can_do(shared):
-    assert "tensor parallel on 2 ranks" in shared["own"]["words"]
-    assert "tensor parallel on 2 ranks" in shared["tensor"]["words"]
-    assert "pipeline of 2 ranks" in shared["pipeline"]["words"]
+def test_two_ranks_write_what_one_writes_with_the_default_model(shared):
+    together = shared["default"]
+    with api.load(drafter="none") as engine:
+        alone = default_replies(engine)
+        assert together.keys() == alone.keys() == {"greedy", "sampled"}
+        assert together["sampled"] == alone["sampled"] != alone["greedy"]
+        check_near_tie(engine, TEXT, together["greedy"], alone["greedy"])
 
 
 def test_each_rank_has_a_part_of_the_weights(plan, shared):
