@@ -1,8 +1,9 @@
 """Missing places, full disks, closed streams: one sentence, no traceback, and the chat goes on.
 
-Every program here runs for real, in a process of its own.
+Programs whose streams, interpreter or terminal is another run in a process of their own.
 """
 
+import io
 import os
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from mlxspec.chat.conversation import Conversation
 from mlxspec.drafting.engines import prepare_loaded
 from mlxspec.params import GenerationParams, Options
+from mlxspec_cli.main import main
 from tests.support.chat_folders import save_chat_folder
 from tests.support.paths import ROOT
 from tests.support.pty_terminal import Terminal
@@ -42,14 +44,15 @@ def model(tmp_path_factory):
 def run(tmp_path):
     """Run a command of mlxspec in a shell, which can close and redirect its streams."""
 
-    def run_one(*argv, said=b"", streams="", **changed):
+    def run_one(*argv, said=b"", streams="", stdout=subprocess.PIPE, **changed):
         settings = {"PYTHONPATH": os.pathsep.join(sys.path), "MLXSPEC_HOME": str(tmp_path)}
         settings = {**os.environ, **settings, **changed}
         return subprocess.run(
             ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-m", "mlxspec", *argv],
             input=said,
             env={name: value for name, value in settings.items() if value is not None},
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             check=False,
         )
 
@@ -104,9 +107,7 @@ def test_in_a_locale_of_ascii_a_chat_goes_on_whatever_is_said(run, model):
 
 
 @HAS_FULL
-@pytest.mark.parametrize(
-    ("command", "is_unbuffered"), [("models", "1"), ("models", ""), ("--help", "")]
-)
+@pytest.mark.parametrize(("command", "is_unbuffered"), [("man", "1"), ("man", ""), ("--help", "")])
 def test_an_output_that_takes_nothing_is_one_sentence(run, command, is_unbuffered):
     done = run(command, streams=">/dev/full", PYTHONUNBUFFERED=is_unbuffered)
     assert done.returncode == 1
@@ -115,31 +116,21 @@ def test_an_output_that_takes_nothing_is_one_sentence(run, command, is_unbuffere
 
 
 @pytest.mark.parametrize("is_unbuffered", ["", "1"])
-def test_a_reader_that_goes_early_is_no_error(is_unbuffered):
-    with subprocess.Popen(
-        [sys.executable, "-m", "mlxspec", "--help"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "PYTHONUNBUFFERED": is_unbuffered,
-        },
-    ) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 0
+def test_a_reader_that_goes_early_is_no_error(run, is_unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run("--help", stdout=writer, PYTHONUNBUFFERED=is_unbuffered)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 # ---- interpreters ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changed", [{"PYTHONOPTIMIZE": "1"}, {"PYTHONWARNINGS": "error"}], ids=["-O", "-W error"]
-)
-def test_a_chat_goes_on_without_asserts_and_with_warnings_as_errors(run, model, changed):
-    arguments = [word if word != "none" else "pool" for word in plain(model, "--temp", "0")]
-    done = run(*arguments, said=b"hi\n/verify\n/retry\n", **changed)
+def test_a_chat_goes_on_without_asserts_and_with_warnings_as_errors(run, model):
+    arguments = plain(model, "--temp", "0", "--drafter", "pool")
+    strict = {"PYTHONOPTIMIZE": "1", "PYTHONWARNINGS": "error"}
+    done = run(*arguments, said=b"hi\n/verify\n/retry\n", **strict)
     assert done.returncode == 0, done.stderr
     assert b"identical to plain decoding: 4 of 4 tokens" in done.stderr
     assert done.stderr.count(b"pool: 4 tokens") == 2
@@ -148,42 +139,35 @@ def test_a_chat_goes_on_without_asserts_and_with_warnings_as_errors(run, model, 
 # ---- places -------------------------------------------------------------------------------------
 
 
-def test_a_home_that_is_a_file_costs_what_would_be_kept_there(run, model, tmp_path):
-    home = tmp_path / "home"
-    home.touch()
-    places = {"HOME": str(home), "MLXSPEC_HOME": None, "XDG_DATA_HOME": None}
-    arguments = [word if word != "none" else "pool" for word in plain(model, "--temp", "0")]
-    done = run(*arguments, said=b"hi\n", **places)
-    assert done.returncode == 0
-    assert b"4 tokens" in done.stderr
-    told = done.stderr.decode()
+@pytest.fixture
+def no_home(tmp_path, monkeypatch):
+    """A home that is a file, and no variable that names another place; nobody types anything."""
+    (tmp_path / "home").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("MLXSPEC_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hi\n"))
+
+
+def test_a_home_that_is_a_file_costs_what_would_be_kept_there(no_home, model, capsys):
+    assert main(plain(model, "--temp", "0", "--drafter", "pool")) == 0
+    told = capsys.readouterr().err
+    assert "4 tokens" in told
     assert "settings.toml cannot be read: Not a directory; defaults are used" in told
     assert "what the table learned cannot be kept" in told
-    assert "Traceback" not in told
 
 
-def test_without_a_home_the_default_model_says_where_it_would_be_kept(run, tmp_path):
-    home = tmp_path / "home"
-    home.touch()
-    done = run("chat", "--plain", HOME=str(home), MLXSPEC_HOME=None, XDG_CACHE_HOME=None)
-    assert done.returncode == 1
-    last = done.stderr.decode().splitlines()[-1]
+def test_without_a_home_the_default_model_says_where_it_would_be_kept(no_home, capsys):
+    assert main(["chat", "--plain"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
     assert "the default model cannot be stored" in last
     assert "set MLXSPEC_HOME to another folder" in last
 
 
-def test_on_a_full_disk_the_app_answers_and_says_what_it_cannot_keep(tmp_path):
-    (tmp_path / "settings.toml").write_text("frame_rate = 30\n")
-    limited = ("-c", LIMITED, "0", SLOW_CHAT, str(tmp_path), "inf")
-    with chat_at_terminal(*limited) as terminal:
-        noticed = b"this chat is not saved"  # for seconds, which may be over by now
-        terminal.wait_until(lambda: noticed in terminal.written, "it does not say so")
-        terminal.press("hello\r")
-        terminal.wait_for("tokens/s")
-        terminal.press("/theme\r")
-        terminal.wait_for("cannot be written")
-    assert b"assistant> Speculative decoding" in terminal.written
-    assert (tmp_path / "settings.toml").read_text() == "frame_rate = 30\n"
+@pytest.mark.parametrize("place", ["--model", "--drafter"])
+def test_the_home_of_nobody_is_a_name_as_any_other(place, model, capsys):
+    assert main(["chat", "--plain", "--model", model, place, "~nobody-of-that-name/x"]) == 1
+    assert "'~nobody-of-that-name/x'" in capsys.readouterr().err
 
 
 def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path):
@@ -201,14 +185,6 @@ def test_a_disk_that_fills_during_a_chat_keeps_what_was_written_before(tmp_path)
     with closing(sqlite3.connect(tmp_path / "chats.sqlite3")) as chats:
         assert chats.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert chats.execute("SELECT text FROM message").fetchone()[0].startswith("first")
-
-
-def test_the_home_of_nobody_is_a_name_as_any_other(run):
-    for place in ("--model", "--drafter"):
-        done = run("chat", "--plain", place, "~nobody-of-that-name/x", said=b"hi\n")
-        assert done.returncode == 1
-        assert b"'~nobody-of-that-name/x'" in done.stderr
-        assert b"Traceback" not in done.stderr
 
 
 # ---- terminals and clocks -----------------------------------------------------------------------

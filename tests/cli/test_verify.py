@@ -23,7 +23,6 @@ WIDE_HEADS = tiny_config(num_attention_heads=1, num_key_value_heads=1, head_dim=
 def verify(tmp_path, monkeypatch, capsys):
     """Run `mlxspec verify`; return code, standard output, the JSON document, standard error."""
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path / "home"))
-    path = save_questions(tmp_path)
     results = []
 
     def kept(result):
@@ -33,8 +32,8 @@ def verify(tmp_path, monkeypatch, capsys):
     text = verify_command.text
     monkeypatch.setattr(verify_command, "text", kept)
 
-    def run(*arguments, folder=None, drafters="suffix", caches="full", draws="20"):
-        folder = folder or save_folder(tmp_path / "tiny")
+    def run(*arguments, folder=None, drafters="suffix", caches="full", draws="20", questions=1):
+        folder, path = folder or save_folder(tmp_path / "tiny"), save_questions(tmp_path, questions)
         words = ["verify", str(folder), "--prompts", str(path), "--max-tokens", "8", "--k", "4"]
         words += ["--drafters", drafters, "--caches", caches, "--draws", draws]
         words += ["--draft-model", str(small_model(tmp_path))] if "model" in drafters else []
@@ -53,10 +52,6 @@ def small_model(folder):
     return save_folder(folder / "small", weights=arrays)
 
 
-def off(document):
-    return set(document["is_off"])
-
-
 def num_parted(document):
     return sum(
         len(found["partings"]) for cache in document["caches"] for found in cache["agreements"]
@@ -72,7 +67,6 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert code == 0
     kinds = [cache["cache"] for cache in last["caches"]]
     assert kinds == ["full", "rotating 8 (4 kept)", "full, 8-bit"]
-    assert all(found["num_replies"] == 3 for c in last["caches"] for found in c["agreements"])
     assert [check["drafter"] for check in last["distributions"]] == ["plain", "pool"]
     assert [check["fit"]["num_draws"] for check in last["distributions"]] == [20, 20]
     assert last["distributions"][1]["accepted"] > 5
@@ -81,44 +75,21 @@ def test_honest_drafters_pass_with_every_cache(verify, tmp_path):
     assert last["verdict_text"] == out.splitlines()[-1]
     verdicts = [line for line in err.splitlines() if "greedy replies are those of plain" in line]
     assert len(verdicts) == 3
-    assert "cache rotating 8 (4 kept): 3 of 3 greedy replies" in err
+    assert "cache rotating 8 (4 kept): 1 of 1 greedy replies" in err
     assert "the whole check takes about" in err
     assert "pool" in err  # the progress
 
 
-PATTERN = "a(b|c)a(a|b|c)(ab|cc)"
-
-
 def test_honest_drafters_pass_under_a_grammar(verify):
-    code, out, last, _ = verify(
-        "--regex", PATTERN, "--k", "4,6", drafters="suffix,model", draws="40"
-    )
+    words = ("--regex", "a(b|c)a(a|b|c)(ab|cc)", "--k", "4,6")
+    code, out, last, _ = verify(*words, drafters="model", draws="40")
     assert code == 0
     assert last["grammar"] == "a regular expression"
     assert "greedy replies under a regular expression, compared with plain decoding" in out
     assert "3 chosen tokens under a regular expression at temperature 1" in out
-    assert last["caches"][0]["agreements"][0]["num_tokens"] < 3 * 8  # the whole texts
-    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [40] * 3
-    assert last["distributions"][2]["fit"]["freedom"] > 1
-
-
-def test_another_distribution_is_seen_under_a_grammar(verify, monkeypatch):
-    right = verification.verify
-
-    def sure_of_itself(draft, distributions, noise, rule="block"):
-        """Say the best allowed token below a draft, forced ones included."""
-        verdict = right(draft, distributions, noise, rule)
-        if distributions.sampling.is_greedy or draft.tree.n_nodes == 1:
-            return verdict
-        last = mx.argmax(mx.where(verdict.accepted, draft.tree.depths, -1))
-        return replace(verdict, bonus_token=distributions.best()[last])
-
-    monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
-    monkeypatch.setattr(verification, "verify", sure_of_itself)
-    code, _, last, _ = verify("--regex", PATTERN, draws="80")
-    assert code == 1
-    assert "suffix" in off(last)
-    assert num_parted(last) == 0
+    assert last["caches"][0]["agreements"][0]["num_tokens"] < 8  # the whole texts
+    assert [check["fit"]["num_draws"] for check in last["distributions"]] == [40] * 2
+    assert last["distributions"][1]["fit"]["freedom"] > 1
 
 
 def test_a_cache_that_the_model_cannot_have_is_left_out_by_name(verify):
@@ -141,9 +112,9 @@ def test_a_rule_that_accepts_too_often_bends_the_sampled_law_alone(verify, monke
 
     monkeypatch.setattr(backend, "verifies_on_host", lambda: False)
     monkeypatch.setattr(verification, "verify", generous)
-    code, out, last, _ = verify(drafters="model", draws="80")
+    code, out, last, _ = verify(drafters="model", draws="80", questions=3)
     assert code == 1
-    assert off(last) == {"model"}
+    assert last["is_off"] == ["model"]
     assert num_parted(last) == 0
     assert last["verdict"] == "not lossless"
     assert "WRONG" in out
@@ -154,7 +125,7 @@ def test_a_greedy_token_that_is_really_another_fails_the_run(verify, monkeypatch
     say_the_second_best(monkeypatch)
     code, out, last, _ = verify()
     assert code == 1
-    assert off(last) == set()
+    assert last["is_off"] == []
     assert num_parted(last) > 0
     assert "NOT A NEAR-TIE" in out
     assert "that no rounding explains" in out.splitlines()[-1]
@@ -192,7 +163,7 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
     monkeypatch.setattr("mlxspec.drafters.suffix.SuffixDrafter.propose", broken)
     code, out, _, _ = verify()
     assert code == 0
-    assert "! suffix failed in 3 replies, cache full: no draft today" in out
+    assert "! suffix failed in 1 replies, cache full: no draft today" in out
     assert "! suffix drafted nothing in its replies, cache full" in out
     assert "! suffix failed in 20 samples" in out
 
@@ -206,7 +177,6 @@ def test_who_drafts_nothing_or_breaks_down_is_named(verify, monkeypatch):
         (("--k", "4,0"), "--k takes numbers"),
         (("--k", "many"), "--k takes numbers"),
         (("--draws", "0"), "--draws must be 1 or more"),
-        (("--draws", "8"), "give more --draws"),
         (("--max-tokens", "0"), "--max-tokens must be 1 or more"),
         (("--max-tokens", "500"), "smaller --max-tokens"),
         (("--limit", "0"), "1 or more; got 0"),
