@@ -189,19 +189,19 @@ def test_a_client_that_reads_slowly_gets_all_of_a_long_reply():
     assert found.endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
 
 
-@pytest.mark.parametrize("path", APIS)
-def test_one_connection_too_many_is_refused_in_the_form_of_its_api(path):
+def test_one_connection_too_many_is_refused_in_the_form_of_its_api():
     with bounded(max_connections=2) as (port, server), ExitStack() as open_ones:
         streams = [open_ones.enter_context(connected(port)) for _ in range(2)]
         for stream in streams:
             stream.sendall(request(PATH, LONG))
         wait_until(lambda: server.thread.num_replies == 2)
-        status, _, document = asked(port, path, APIS[path]).partition(b"\r\n\r\n")
-        assert status.startswith(b"HTTP/1.1 503")
-        assert b"retry-after: 2" in status
-        told = json.loads(document)
-        assert "all 2 connections are in use" in told["error"]["message"]
-        assert (told.get("type") == "error") == path.startswith("/v1/messages")
+        for path, body in APIS.items():
+            status, _, document = asked(port, path, body).partition(b"\r\n\r\n")
+            assert status.startswith(b"HTTP/1.1 503"), path
+            assert b"retry-after: 2" in status
+            told = json.loads(document)
+            assert "all 2 connections are in use" in told["error"]["message"]
+            assert (told.get("type") == "error") == path.startswith("/v1/messages"), path
         assert server.thread.num_replies == 2
         for stream in streams:
             assert stream.recv(100).startswith(b"HTTP/1.1 200")
@@ -251,22 +251,31 @@ LEAVES = {  # what a client has sent when it leaves
 }
 
 
+@pytest.fixture(scope="module")
+def left():
+    """A server that all clients leave, one after the other."""
+    with bounded() as found:
+        yield found
+
+
 @pairwise(
     path=APIS,
     leave=LEAVES,
     is_reset=[pytest.param(False, id="closes"), pytest.param(True, id="resets")],
 )
-def test_a_client_that_leaves_is_no_fault_and_leaves_nothing(path, leave, is_reset, caplog, capfd):
+def test_a_client_that_leaves_is_no_fault_and_leaves_nothing(
+    left, path, leave, is_reset, caplog, capfd
+):
+    port, server = left
     lengths = {"max_tokens": 100_000, "max_output_tokens": 100_000}
-    with bounded() as (port, server), caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO):
         with connected(port) as connection:
             connection.sendall(LEAVES[leave](path, {**APIS[path], **lengths}))
-            time.sleep(0.05)
+            time.sleep(0.02)
             if is_reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        answers = server.answers
         assert text_of(asked(port)) == true_text(MESSAGES)
-        wait_until(lambda: not (server.thread.num_replies or answers._num_asked))
+        wait_until(lambda: not (server.thread.num_replies or server.answers._num_asked))
         wait_until(lambda: not any(one.num_users for one in server.thread.shelf.loaded))
         wait_until(lambda: not server.feed._begun)
     assert [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR] == []

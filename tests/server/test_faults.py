@@ -8,7 +8,7 @@ from mlxspec.errors import GrammarError, NumericsError
 from mlxspec.params import Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.events import GenerationFailed, GenerationFinished, text_of
-from tests.support.served import ASKED, prepared, serving, ticket, true_text
+from tests.support.served import ASKED, prepared, serving, ticket, true_text, working
 
 DEAD_END = GrammarError("the grammar cannot go on here")
 
@@ -50,8 +50,7 @@ def test_the_reply_of_one_client_fails_and_those_of_others_go_on(fails, error):
     bad = Told(loaded, "bad", grammar=Grammar.regex("[a-h]+"))
     good = [Told(loaded, name) for name in ("one", "two")]
     thread.ask(loaded, [good[0].ticket, bad.ticket, good[1].ticket])
-    thread.start()
-    try:
+    with working(thread):
         assert isinstance(bad.end.result(60), GenerationFailed)
         assert [one.end.result(60).reason for one in good] == ["length"] * 2
         assert [one.text for one in good] == [true_text("Hi")] * 2
@@ -60,8 +59,6 @@ def test_the_reply_of_one_client_fails_and_those_of_others_go_on(fails, error):
         after.end.result(60)
         assert after.text == true_text("Hi")
         assert thread.num_replies == 0
-    finally:
-        thread.stop()
     assert sum(isinstance(event, GenerationFailed) for event in watched) == 1
 
 
@@ -103,13 +100,10 @@ def test_a_reply_that_ended_is_told_so_though_its_step_failed(error, fails, monk
 
     monkeypatch.setattr(batch, "_release", leaving)
     thread.ask(loaded, [bad.ticket, long.ticket])
-    thread.start()
-    try:
+    with working(thread):
         assert isinstance(bad.end.result(60), GenerationFailed)
         assert isinstance(long.end.result(60), GenerationFailed)
         assert thread.num_replies == 0
         after = Told(loaded, "after")
         thread.ask(loaded, [after.ticket])
         assert isinstance(after.end.result(60), GenerationFinished)
-    finally:
-        thread.stop()

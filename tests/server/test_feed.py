@@ -21,7 +21,7 @@ from mlxspec_server import feed as module
 from mlxspec_server.feed import MOST_WATCHERS, Feed
 from mlxspec_server.server import Server
 from mlxspec_server.settings import ServerSettings
-from tests.support.served import MESSAGES, TOKENIZER, prepared, shelf, ticket, true_text
+from tests.support.served import MESSAGES, TOKENIZER, prepared, shelf, ticket, true_text, working
 
 STARTED = GenerationStarted("tiny", "pool")
 
@@ -58,9 +58,7 @@ def watching_at_once(feed):
     return lines
 
 
-@pytest.fixture
-def written():
-    """Every event of two replies that were written together, as a thread told them."""
+def test_the_events_of_replies_are_a_whole_recording_of_each():
     told, ended = [], threading.Semaphore(0)
 
     def watch(model, name, event):
@@ -71,16 +69,11 @@ def written():
     thread, loaded = prepared(watch)
     prompt, names = TOKENIZER.apply_chat_template(MESSAGES), ("one", "two")
     thread.ask(loaded, [ticket(loaded, name, prompt=prompt) for name in names])
-    thread.start()
-    assert all(ended.acquire(timeout=60) for _ in names)
-    thread.stop()
-    return told
-
-
-def test_the_events_of_a_reply_are_a_whole_recording_of_it(written):
-    assert {model for model, _, _ in written} == {"tiny"}
-    for wanted in ("one", "two"):
-        first, *rest = [event for _, name, event in written if name == wanted]
+    with working(thread):
+        assert all(ended.acquire(timeout=60) for _ in names)
+    assert {model for model, _, _ in told} == {"tiny"}
+    for wanted in names:
+        first, *rest = [event for _, name, event in told if name == wanted]
         assert isinstance(first, GenerationStarted)
         assert (first.target, first.drafter, first.lossless) == ("tiny", "pool", "greedy")
         assert "".join(map(text_of, rest)) == true_text(MESSAGES)
@@ -181,10 +174,7 @@ def test_a_round_that_fails_ends_the_reply_for_those_who_watch(monkeypatch):
 
     monkeypatch.setattr(loaded.batch, "step", step)
     thread.ask(loaded, [ticket(loaded)])
-    thread.start()
-    try:
+    with working(thread):
         assert failed.wait(20)
-    finally:
-        thread.stop()
     assert [type(event) for event in told] == [GenerationStarted, GenerationFailed]
     assert told[-1].message == "no memory"

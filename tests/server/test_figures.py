@@ -120,9 +120,10 @@ def test_each_api_counts_a_prompt_that_was_read_before(client):
     """Anthropic's counts the read part apart from the rest, OpenAI's as a part of all."""
     chat = {"messages": [{"role": "user", "content": "Ho"}], "max_tokens": 1}
     asked(client, "/v1/messages", **chat)
-    usage = asked(client, "/v1/chat/completions", **chat)["usage"]
+    found = asked(client, "/v1/chat/completions", **chat)
+    usage, read = found["usage"], found["timings"]["prompt_n"]
     prompt, cached = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
-    assert (cached, usage["total_tokens"]) == (prompt - 1, prompt + 1)
+    assert (cached, read, usage["total_tokens"]) == (prompt - 1, 1, prompt + 1)
     usage = asked(client, "/v1/messages", **chat)["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"]) == (1, cached)
     assert usage["output_tokens"] == 1

@@ -1,7 +1,5 @@
-"""Who may ask, how much, and what becomes of replies whose reader has gone."""
+"""Who may ask and how much, what one request may cost another one, and a server that stops."""
 
-import json
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
+from mlxspec.grammar.compiled import Grammars
+from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import GenerationFailed
 from mlxspec_server import engine_thread
 from mlxspec_server.body import Refusal
@@ -19,16 +19,18 @@ from tests.support.served import (
     JSON,
     MESSAGES,
     engine,
-    listening,
     prepared,
     serving,
     shelf,
     ticket,
     true_text,
+    working,
 )
 
 CHAT = {"messages": MESSAGES}
 PATH = "/v1/chat/completions"
+SLOW = {"messages": [{"role": "user", "content": "SLOW"}]}
+SCHEMA = {"response_format": {"type": "json_schema", "schema": {"enum": [12, 21]}}}
 
 
 def test_a_key_is_needed_where_there_is_one():
@@ -89,15 +91,32 @@ def test_a_queue_that_is_full_says_when_to_ask_again():
     assert int(found.headers["retry-after"]) > 0
 
 
-def test_while_a_model_loads_a_stream_says_that_it_is_alive():
-    def load(offer):
-        time.sleep(0.3)
-        return engine()
+@pytest.mark.parametrize(
+    ("part", "name", "is_slow", "body"),
+    [
+        (Tokenizer, "encode", lambda text: "SLOW" in text, SLOW),
+        (Grammars, "matcher", lambda grammar: grammar is not None, {**SLOW, **SCHEMA}),
+    ],
+)
+def test_what_takes_long_in_one_request_stops_no_stream(monkeypatch, part, name, is_slow, body):
+    has_begun, may_end, was_told = threading.Event(), threading.Event(), []
+    act = getattr(part, name)
 
-    with serving(shelf(load_engine=load), keep_alive_s=0.1) as client:
-        text = client.post(PATH, json={**CHAT, "stream": True}).text
-    assert text.startswith(": the model is loading\n\n")
-    assert text.endswith("data: [DONE]\n\n")
+    def held(self, given, **how):
+        if is_slow(given):
+            has_begun.set()
+            was_told.append(may_end.wait(20))
+        return act(self, given, **how)
+
+    monkeypatch.setattr(part, name, held)
+    with serving() as client, ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(client.post, PATH, json={**body, "max_tokens": 20})
+        assert has_begun.wait(20)
+        stream = client.post(PATH, json={**CHAT, "stream": True})
+        may_end.set()
+        assert slow.result().status_code == 200
+    assert was_told[0], "the stream waited for the other request"
+    assert true_text(MESSAGES)[:1] in stream.text
 
 
 @pytest.mark.parametrize(
@@ -136,47 +155,7 @@ def test_an_error_that_nobody_expected_is_told_in_the_form_of_the_api():
     assert "secret" not in found.text
 
 
-# ---- over a real socket ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def address():
-    """Host and port of a server in a thread, and the server."""
-    with listening() as (port, server):
-        yield ("127.0.0.1", port), server
-
-
-def request_of(**fields):
-    body = json.dumps({**CHAT, **fields})
-    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
-
-
-def wait_for(count, server):
-    deadline = time.monotonic() + 30
-    while server.thread.num_replies != count and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert server.thread.num_replies == count
-
-
-def test_a_client_that_goes_ends_its_reply(address):
-    where, server = address
-    for stream in (True, False):
-        with socket.create_connection(where, timeout=30) as connection:
-            connection.sendall(request_of(max_tokens=100_000, stream=stream))
-            wait_for(1, server)
-        wait_for(0, server)
-
-
-def test_a_reader_that_stalls_holds_nobody_back(address):
-    where, _ = address
-    with socket.create_connection(where, timeout=60) as stalled:
-        stalled.sendall(request_of(max_tokens=300, stream=True))  # and never reads
-        with socket.create_connection(where, timeout=60) as other:
-            other.sendall(request_of())
-            received = b"".join(iter(lambda: other.recv(65536), b""))
-    assert b"200 OK" in received
-    assert true_text(MESSAGES).encode()[:1] in received
+# ---- the engine thread ----------------------------------------------------------------------
 
 
 def test_a_server_that_stops_ends_the_replies_and_says_why():
@@ -184,8 +163,8 @@ def test_a_server_that_stops_ends_the_replies_and_says_why():
     thread.ask(loaded, [ticket(loaded, deliver=lambda event, logprobs: told.append(event))])
     waiting = thread.hold(thread.shelf.find("other"))
     thread.end_replies()  # before the thread begins, so that nothing is over
-    thread.start()
-    thread.stop()
+    with working(thread):
+        pass
     assert isinstance(told[0], GenerationFailed)
     assert told[0].message == "the server stops"
     with pytest.raises(Refusal, match="the server stops"):
@@ -201,10 +180,6 @@ def test_memory_is_given_back_once_where_it_idles_and_now_and_then(name, seconds
     thread, loaded = prepared()
     if name == "_BUSY_S":
         thread.ask(loaded, [ticket(loaded, max_tokens=400)])
-    thread.start()
-    try:
+    with working(thread):
         assert given_back.acquire(timeout=20)
-        if name == "_IDLE_S":
-            assert not given_back.acquire(timeout=0.1)
-    finally:
-        thread.stop()
+        assert name != "_IDLE_S" or not given_back.acquire(timeout=0.1)

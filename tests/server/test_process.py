@@ -1,4 +1,4 @@
-"""`mlxspec serve` as a process: it answers, and a signal ends it cleanly, streams too."""
+"""`mlxspec serve`: where it listens, what it refuses and logs, and how a signal ends it."""
 
 import json
 import logging
@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from dataclasses import dataclass
 from urllib.error import HTTPError
 
 import pytest
 
+from mlxspec_cli.main import main
+from mlxspec_cli.parser import build_parser
 from mlxspec_server.run import _without_texts, listen
 from mlxspec_server.settings import ServerSettings
 from tests.support.chat_folders import save_chat_folder
@@ -39,28 +40,17 @@ def request(address, path, body):
     )
 
 
-@dataclass
-class Ended:
-    """A server that a signal has ended: its log, its exit code, and what it told until then."""
-
-    log: str
-    code: int
-    watched: bytes
-    streamed: bytes
-
-
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    folder = save_chat_folder(tmp_path_factory.mktemp("served") / "toy")
+def test_a_signal_ends_it_and_its_streams_and_the_log_has_no_text_of_a_user(tmp_path):
+    folder = save_chat_folder(tmp_path / "toy")
     command = [sys.executable, "-m", "mlxspec", "serve", str(folder), "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, **pipes, text=True) as process:
-        log = []
+        lines = []
         for line in process.stdout:
-            log.append(line)
+            lines.append(line)
             if found := re.search(r"(http://127\.0\.0\.1:\d+)/v1 answers", line):
                 break
-        rest = threading.Thread(target=lambda: log.extend(process.stdout))
+        rest = threading.Thread(target=lambda: lines.extend(process.stdout))
         rest.start()
         for path, body in REFUSED:
             with pytest.raises(HTTPError):
@@ -69,23 +59,15 @@ def ended(tmp_path_factory):
         assert stream.readline().startswith(b"data: ")
         watch = urllib.request.urlopen(f"{found[1]}/v1/events", timeout=60)
         process.send_signal(signal.SIGTERM)
-        told = {"watched": watch.read(), "streamed": stream.read()}
-        code = process.wait(60)
+        assert watch.read()
+        assert b"data: " in stream.read()
+        assert process.wait(60) == 0
         rest.join()
-    return Ended("".join(log), code, **told)
-
-
-def test_a_signal_ends_it_and_its_streams(ended):
-    assert ended.watched
-    assert b"data: " in ended.streamed
-    assert ended.code == 0
-    assert "Traceback" not in ended.log
-
-
-def test_the_log_tells_requests_and_no_text_of_a_user(ended):
-    assert '"POST /v1/chat/completions HTTP/1.1" 200' in ended.log
-    assert '"POST /v1/completions HTTP/1.1" 400' in ended.log
-    assert SECRET not in ended.log
+    log = "".join(lines)
+    assert "Traceback" not in log
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log
+    assert '"POST /v1/completions HTTP/1.1" 400' in log
+    assert SECRET not in log
 
 
 def test_the_log_has_no_query_and_of_an_error_its_kind_and_place_alone():
@@ -108,3 +90,29 @@ def test_a_port_that_is_taken_is_said_in_words():
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1, port {port}: .*--port"):
             listen(ServerSettings(port=port))
+
+
+def test_it_listens_on_this_machine_alone():
+    assert build_parser().parse_args(["serve"]).host == "127.0.0.1"
+    assert ServerSettings().host == "127.0.0.1"
+    for host in ("localhost", "::1"):
+        assert ServerSettings(host=host).is_loopback
+    assert ServerSettings(host="0.0.0.0", api_key="k").api_key == "k"
+    for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"):
+        assert not ServerSettings(host=host, is_insecure=True).is_loopback
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "0.0.0.0"], "give --api-key KEY, or say --insecure"),
+        (["--trust-remote-code"], "--trust-remote-code is refused: no code of a model is run"),
+        (["a", "--model", "b"], "give one model"),
+        (["--port", "70000"], "--port must be between 0 and 65535; got 70000"),
+    ],
+)
+def test_a_server_that_would_be_open_or_odd_is_refused_in_one_line(words, message, capsys):
+    assert main(["serve", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1

@@ -2,7 +2,6 @@
 
 import json
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -84,14 +83,6 @@ def test_a_stream_has_the_events_of_its_api(client):
     assert [row["sequence_number"] for row in rows] == list(range(len(rows)))
 
 
-def test_usage_counts_the_prompt(client):
-    usage = chat(client)["usage"]
-    assert usage["prompt_tokens"] == len(TOKENIZER.apply_chat_template(MESSAGES))
-    assert usage["total_tokens"] == usage["prompt_tokens"] + LENGTH
-    counted = post(client, "/v1/messages/count_tokens", messages=MESSAGES).json()
-    assert counted == {"input_tokens": usage["prompt_tokens"]}
-
-
 @each_way
 def test_each_prompt_of_a_list_has_its_replies_in_order(client, is_streamed):
     prompts = {"prompt": ["Once", TOKENIZER.encode("Hi")], "n": 2, "temperature": 0}
@@ -130,14 +121,6 @@ def test_a_response_tells_what_was_asked(client, is_streamed):
             assert sent.items() <= found.items()
             assert found["previous_response_id"] is None
             assert sent or found["text"] == {"format": {"type": "text"}}
-
-
-def test_many_clients_get_each_their_own_text(client):
-    chats = [[{"role": "user", "content": f"Number {i}"}] for i in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda messages: chat(client, messages=messages), chats))
-    texts = [row["choices"][0]["message"]["content"] for row in found]
-    assert texts == [true_text(messages) for messages in chats]
 
 
 def test_another_model_on_the_list_answers_by_its_name(client):
@@ -183,11 +166,6 @@ def test_the_text_of_a_special_token_ends_a_reply(client):
     assert plain.json()["usage"]["completion_tokens"] == 2
     end = post(client, "/v1/messages", **bias, stop_sequences=["no", "<|head|>"]).json()
     assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", "<|head|>")
-
-
-def test_a_bias_decides(client):
-    token = TOKENIZER.encode("z")[0]
-    assert told(post(client, CHAT, logit_bias={str(token): 100}, max_tokens=3)).text == "zzz"
 
 
 @each_way
@@ -239,15 +217,6 @@ def test_a_prediction_is_told_where_it_was_sent_and_there_alone(client):
     assert timings["draft_kind"] == "pool"
 
 
-def test_a_prompt_that_was_read_is_not_read_again(client):
-    long = [{"role": "user", "content": "A long prompt " * 20}]
-    cold, warm = chat(client, messages=long), chat(client, messages=long)
-    prompt = cold["usage"]["prompt_tokens"]
-    assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == prompt - 1
-    assert warm["timings"]["prompt_n"] == 1
-    assert warm["choices"] == cold["choices"]
-
-
 def test_a_reply_fits_the_schema_that_a_request_gives(client):
     schema = {"enum": [12, 21]}
     stated = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
@@ -295,25 +264,18 @@ NO_SCHEMA = {"type": "json_schema", "schema": {"type": "x"}}
     [
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {"temperature": -1}, "temperature"),
-        (CHAT, {"temperature": "hot"}, "temperature"),
-        (CHAT, {"max_tokens": "9"}, "max_tokens"),
         (CHAT, {"n": 100}, "n must be from 1 to 16; got 100"),
         (CHAT, {"model": "/etc/passwd"}, "no model of the name"),
-        (CHAT, {"draft_model": "x"}, "draft_model"),
-        (CHAT, {"logit_bias": {"a": 1}}, "logit_bias"),
         (CHAT, {"logit_bias": {"99999": 1}}, "token ids from 0 to"),
         (CHAT, {"tools": [3]}, "a tool must be a function"),
         (CHAT, {"top_logprobs": 3}, "top_logprobs"),
-        (CHAT, {"response_format": {"type": "x"}}, "response_format"),
         (CHAT, {"response_format": NO_SCHEMA}, "the JSON schema"),
         (CHAT, {"messages": [PICTURE]}, "a part of type input_image"),
         ("/v1/completions", {"prompt": ["a", 5]}, "prompt must be a text"),
         ("/v1/completions", {"prompt": ["a"] * 97}, "may ask for 96 replies; got 97"),
         ("/v1/completions", {"prompt": [99999]}, "not in the vocabulary"),
         ("/v1/completions", {"prompt": "a" * 9000}, "tiny takes 512"),
-        ("/v1/completions", {"echo": True}, "echo"),
         ("/v1/responses", {"metadata": [5]}, "metadata"),
-        ("/v1/responses", {"previous_response_id": "x"}, "previous_response_id"),
         ("/v1/responses", {"n": 2}, "n is not supported"),
         ("/v1/responses", {"top_logprobs": 2}, "ask /v1/chat/completions"),
         ("/v1/responses", {"input": [PICTURE]}, "a part of type input_image"),
@@ -339,12 +301,6 @@ def test_an_error_has_the_form_of_its_api(client):
     assert (found.status_code, found.headers["allow"]) == (405, "POST")
     assert found.json()["error"]["code"] is None
     assert client.head("/health").status_code == 200
-
-
-def test_fields_that_are_not_in_the_table_have_no_effect(client):
-    own = {"user": "me", "store": True, "metadata": {"a": 1}, "service_tier": "auto", "x": [1]}
-    found = told(post(client, CHAT, **own, stream_options=None, stop=["\0never", TRUE[5:7]]))
-    assert found.text == TRUE[: TRUE.index(TRUE[5:7])]
 
 
 def test_hostile_bodies_are_refused(client):

@@ -60,7 +60,6 @@ REQUESTS = {
         "max_output_tokens": 1,
     },
 }
-REQUESTS["/v1/messages/count_tokens"] = REQUESTS["/v1/messages"]
 
 
 def places_in(value, at=()):

@@ -87,6 +87,16 @@ def prepared(watch=lambda model, name, event: None):
     return thread, thread.shelf.load(thread.shelf.main)
 
 
+@contextmanager
+def working(thread):
+    """Let an engine thread work as long as the block lasts."""
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.stop()
+
+
 def ticket(loaded, name="one", deliver=lambda event, logprobs: None, prompt="Hi", **settings):
     job = loaded.engine.job(prompt, GenerationParams(**{"max_tokens": LENGTH, **settings}))
     return Ticket(name, job, deliver)
