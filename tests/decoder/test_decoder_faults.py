@@ -21,8 +21,20 @@ from tests.support.decoders import (
 from tests.support.layer_faults import Fault
 from tests.support.pairwise import pairwise
 
-FULL, ROTATING = ("llama", "full"), ("qwen2", "rotating")
+SETUPS = [
+    pytest.param(("llama", "full"), id="full"),
+    pytest.param(("qwen2", "rotating"), id="ring"),
+]
 N_READ = 15  # the ring of 12 has wrapped
+
+
+def having_read(setup=("llama", "full"), *, is_staged=False):
+    """A decoder that has read a text, perhaps with a staged tree, and the truth about it."""
+    decoder, truth = make(*setup)
+    decoder.observe(TEXT[:N_READ])
+    if is_staged:
+        decoder.forward_tree(TREE)
+    return decoder, truth
 
 
 CALLS = {
@@ -48,33 +60,30 @@ def assert_goes_on(decoder, truth):
 @pairwise(
     name=CALLS,
     error=[RuntimeError("no memory"), KeyboardInterrupt()],
-    setup=[pytest.param(FULL, id="full"), pytest.param(ROTATING, id="rotating")],
+    setup=SETUPS,
     layer=[0, 1],
     is_after=[False, True],
 )
 def test_a_pass_that_breaks_off_leaves_the_decoder_as_it_was(name, layer, is_after, error, setup):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
+    decoder, truth = having_read(setup)
     with Fault(error, layer=layer, is_after=is_after), pytest.raises(type(error)):
         CALLS[name](decoder)
     assert_goes_on(decoder, truth)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyboardInterrupt()], ids=type)
 @pytest.mark.parametrize("passes", [0, 1, 2])
-def test_a_ring_that_cannot_be_read_anew_stays_where_it_was(passes, error, monkeypatch):
+def test_a_ring_that_cannot_be_read_anew_stays_where_it_was(passes, monkeypatch):
     monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 4)
-    decoder, truth = make(*ROTATING)
-    decoder.observe(TEXT[:N_READ])
-    with Fault(error, layer=1, is_after=True, passes=passes), pytest.raises(type(error)):
+    decoder, truth = having_read(("qwen2", "rotating"))
+    error = KeyboardInterrupt()
+    with Fault(error, layer=1, is_after=True, passes=passes), pytest.raises(KeyboardInterrupt):
         decoder.rollback_to(N_READ - 4)
     assert_goes_on(decoder, truth)
 
 
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
+@pytest.mark.parametrize("setup", SETUPS)
 def test_a_last_state_that_could_not_be_read_again_is_read_the_next_time(setup):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
+    decoder, truth = having_read(setup)
     decoder.extend_chain(mx.array([1, 2]))
     decoder.commit_chain([1])
     for call in (decoder.next_logits, lambda: read_drafts(decoder, [5])):
@@ -85,15 +94,13 @@ def test_a_last_state_that_could_not_be_read_again_is_read_the_next_time(setup):
         decoder.commit_chain([])
 
 
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
-@pytest.mark.parametrize("passes", [0, 1, 2])
+@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("passes", [0, 2])
 def test_a_text_that_breaks_off_keeps_the_chunks_that_were_read(passes, setup, monkeypatch):
     monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 6)
     decoder, truth = make(*setup)
-    with (
-        Fault(KeyboardInterrupt(), layer=1, is_after=False, passes=passes),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    error = KeyboardInterrupt()
+    with Fault(error, layer=1, is_after=False, passes=passes), pytest.raises(KeyboardInterrupt):
         decoder.observe(TEXT[:N_READ])
     assert_is_as_if_read_from_nothing(decoder, TEXT[: 6 * passes], truth)
     decoder.observe(TEXT[6 * passes : N_READ])
@@ -101,15 +108,13 @@ def test_a_text_that_breaks_off_keeps_the_chunks_that_were_read(passes, setup, m
 
 
 @pytest.mark.parametrize("name", ["observe", "tree_logits"])
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
+@pytest.mark.parametrize("setup", SETUPS)
 def test_an_evaluation_that_fails_leaves_no_rows_for_a_chain_to_build_on(name, setup, monkeypatch):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
+    def out_of_memory(*_):
+        raise RuntimeError
+
+    decoder, truth = having_read(setup)
     with monkeypatch.context() as patch:
-
-        def out_of_memory(*_):
-            raise RuntimeError
-
         patch.setattr(mx, "eval", out_of_memory)
         with pytest.raises(RuntimeError):
             CALLS[name](decoder)
@@ -119,63 +124,18 @@ def test_an_evaluation_that_fails_leaves_no_rows_for_a_chain_to_build_on(name, s
     assert_is_as_if_read_from_nothing(decoder, [*TEXT[:N_READ], 7], truth)
 
 
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
-def test_a_staged_tree_is_gone_after_a_pass_that_broke_off(setup):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
-    decoder.forward_tree(TREE)
-    with Fault(RuntimeError(), layer=0, is_after=True), pytest.raises(RuntimeError):
-        decoder.forward_tree(TREE)
-    with pytest.raises(ValueError, match="no tree is staged"):
-        decoder.commit(PATH)
-    assert_goes_on(decoder, truth)
-
-
-def broken_commit(decoder, n_placed, monkeypatch):
-    """Commit a branch, interrupted after `n_placed` of the four stores of rows."""
-    place, placed = RowStore.place, []
-
-    def failing(self, *args):
-        if len(placed) == n_placed:
-            raise KeyboardInterrupt
-        placed.append(self)
-        place(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RowStore, "place", failing)
-        with pytest.raises(KeyboardInterrupt):
-            decoder.commit(PATH)
-
-
-@pytest.mark.parametrize("n_placed", [0, 1, 3])
-def test_a_commit_that_breaks_off_between_layers_has_committed_nothing(n_placed, monkeypatch):
-    decoder, truth = make(*FULL)
-    decoder.observe(TEXT[:N_READ])
-    decoder.forward_tree(TREE)
-    broken_commit(decoder, n_placed, monkeypatch)
-    decoder.commit([])
-    assert_goes_on(decoder, truth)
-
-
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
-@pytest.mark.parametrize("n_placed", [0, 1, 3])
-def test_a_commit_that_broke_off_may_be_made_again(n_placed, setup, monkeypatch):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
-    decoder.forward_tree(TREE)
-    broken_commit(decoder, n_placed, monkeypatch)
-    decoder.commit(PATH)
-    assert_is_as_if_read_from_nothing(decoder, TEXT[:N_READ] + PATH_TOKENS, truth)
-
-
 @contextmanager
-def interrupt_after(owner, name, monkeypatch):
-    """Let a method do its work once, and interrupt it then."""
-    method = getattr(owner, name)
+def interrupted(owner, name, monkeypatch, *, num_done=0, is_after=False):
+    """Let a method do its work some times, and interrupt it then, before or after its work."""
+    method, calls = getattr(owner, name), []
 
     def interrupted(self, *args):
+        calls.append(self)
+        if len(calls) > num_done and not is_after:
+            raise KeyboardInterrupt
         method(self, *args)
-        raise KeyboardInterrupt
+        if len(calls) > num_done:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, interrupted)
@@ -183,22 +143,36 @@ def interrupt_after(owner, name, monkeypatch):
             yield
 
 
-@pytest.mark.parametrize("setup", [FULL, ROTATING], ids=["full", "rotating"])
+@pytest.mark.parametrize(
+    ("setup", "path"),
+    [(("llama", "full"), PATH), (("qwen2", "rotating"), PATH), (("llama", "full"), [])],
+    ids=["full, again", "ring, again", "full, nothing"],
+)
+@pytest.mark.parametrize("num_done", [0, 1, 3])  # of the four stores of rows
+def test_after_a_commit_that_broke_off_between_layers_it_or_nothing_can_be_committed(
+    num_done, setup, path, monkeypatch
+):
+    decoder, truth = having_read(setup, is_staged=True)
+    with interrupted(RowStore, "place", monkeypatch, num_done=num_done):
+        decoder.commit(PATH)
+    decoder.commit(path)
+    tokens = [TREE.tokens.tolist()[node] for node in path]
+    assert_is_as_if_read_from_nothing(decoder, TEXT[:N_READ] + tokens, truth)
+
+
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize(("owner", "name"), [(RowStore, "place"), (Cache, "commit")])
 def test_going_back_mends_a_commit_that_an_interrupt_tore(owner, name, setup, monkeypatch):
-    decoder, truth = make(*setup)
-    decoder.observe(TEXT[:N_READ])
-    decoder.forward_tree(TREE)
-    with interrupt_after(owner, name, monkeypatch):
+    decoder, truth = having_read(setup, is_staged=True)
+    with interrupted(owner, name, monkeypatch, is_after=True):
         decoder.commit(PATH)
     decoder.rollback_to(N_READ)
     assert_goes_on(decoder, truth)
 
 
 def test_going_back_again_mends_a_rollback_that_an_interrupt_tore(monkeypatch):
-    decoder, truth = make(*FULL)
-    decoder.observe(TEXT[:N_READ])
-    with interrupt_after(Cache, "truncate", monkeypatch):
+    decoder, truth = having_read()
+    with interrupted(Cache, "truncate", monkeypatch, is_after=True):
         decoder.rollback_to(5)
     decoder.rollback_to(N_READ)
     assert_goes_on(decoder, truth)
@@ -207,15 +181,11 @@ def test_going_back_again_mends_a_rollback_that_an_interrupt_tore(monkeypatch):
 @pytest.mark.parametrize("broken_pass", [0, 1])
 def test_what_is_torn_stays_so_until_it_was_read_anew(broken_pass, monkeypatch):
     monkeypatch.setattr(mlxspec.decoder.decoder, "PREFILL_CHUNK", 8)
-    decoder, truth = make(*FULL)
-    decoder.observe(TEXT[:N_READ])
-    decoder.forward_tree(TREE)
-    with interrupt_after(Cache, "commit", monkeypatch):
+    decoder, truth = having_read(is_staged=True)
+    with interrupted(Cache, "commit", monkeypatch, is_after=True):
         decoder.commit(PATH)
-    with (
-        Fault(KeyboardInterrupt(), layer=1, is_after=False, passes=broken_pass),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    fault = Fault(KeyboardInterrupt(), layer=1, is_after=False, passes=broken_pass)
+    with fault, pytest.raises(KeyboardInterrupt):
         decoder.rollback_to(N_READ)
     decoder.rollback_to(N_READ)
     assert_goes_on(decoder, truth)

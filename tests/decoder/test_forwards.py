@@ -8,9 +8,8 @@ import pytest
 
 from mlxspec.decoder.decoder import Decoder
 from mlxspec.drafts.tree import DraftTree
-from mlxspec.models.layers import DecoderLayer
 from tests.support.decoders import TEXT, rows_of
-from tests.support.pairwise import pairwise
+from tests.support.pairwise import each_value, pairwise
 from tests.support.row_count import RowCount
 from tests.support.tiny import make_cache, tiny_model
 from tests.support.truth import Target
@@ -23,7 +22,6 @@ MODELS = {
     "qwen2": tiny_model("qwen2", num_hidden_layers=LAYERS),
     "windows": tiny_model("qwen2", num_hidden_layers=LAYERS, **WINDOWS),
 }
-EACH = [pytest.mark.parametrize("kind", CACHES), pytest.mark.parametrize("family", MODELS)]
 N_READ = 20  # past the ring
 # A quantised row may fall into the next bucket when its value is rounded differently.
 ATOL = {"full": 2e-4, "rotating": 2e-4, "int8": 0.02, "int4": 0.3}
@@ -33,12 +31,6 @@ TREES = {
     "one more at the end": ([9, 4, 7, 3], [-1, 0, 1, 2], [0, 1, 2, 3]),
     "branches behind": ([9, 4, 7, 1, 3, 2], [-1, 0, 1, 0, 2, 3], [0, 3, 5]),
 }
-
-
-def each(test):
-    for mark in EACH:
-        test = mark(test)
-    return test
 
 
 @dataclass
@@ -68,13 +60,15 @@ def decoder_after(family, kind, *readers, n_read=N_READ):
     return decoder
 
 
+def two_after(kind):
+    """Two decoders that have read the same text; one gets lower rows of a chain."""
+    whole, other = (decoder_after("llama", kind) for _ in range(2))
+    lower(other, CHAIN)
+    return whole, other
+
+
 def lower(decoder, tokens, layer=EXIT):
     return [decoder.extend_lower(token, layer) for token in tokens]
-
-
-def finish(decoder, tree):
-    lower(decoder, CHAIN)
-    return decoder.forward_tree(tree)
 
 
 def assert_close(got, expected, kind):
@@ -112,7 +106,7 @@ def test_a_finished_tree_says_what_the_target_says_of_each_path(n_read, family, 
         assert_close(logits[node], target.logits((*TEXT[:n_read], *path)), kind)
 
 
-@each
+@each_value(family=MODELS, kind=CACHES)
 def test_a_lower_row_is_the_state_that_enters_the_layer(family, kind):
     reader = Reader((EXIT,))
     decoder = decoder_after(family, kind, reader)
@@ -124,22 +118,16 @@ def test_a_lower_row_is_the_state_that_enters_the_layer(family, kind):
 
 
 @pytest.mark.parametrize("shape", TREES)
-def test_no_layer_reads_a_token_twice(shape):
+def test_no_layer_reads_a_token_twice_and_both_passes_are_one_forward(shape, forwards):
     tokens, parents, _ = TREES[shape]
     decoder = decoder_after("llama", "full")
+    before = forwards.of(decoder.model)
     with RowCount(LAYERS) as count:
         lower(decoder, CHAIN)
         assert count.rows == [3, 3, 0]
+        assert forwards.of(decoder.model) == before
         decoder.forward_tree(DraftTree.from_lists(tokens, parents))
     assert count.rows == [len(tokens)] * LAYERS
-
-
-def test_a_tree_finished_from_lower_rows_is_one_forward(forwards):
-    decoder = decoder_after("llama", "full")
-    before = forwards.of(decoder.model)
-    lower(decoder, CHAIN)
-    assert forwards.of(decoder.model) == before
-    decoder.forward_tree(DraftTree.chain(mx.array(CHAIN)))
     assert forwards.of(decoder.model) == before + 1
 
 
@@ -155,8 +143,7 @@ OTHER_TREES = {
 @pytest.mark.parametrize("shape", OTHER_TREES)
 def test_a_tree_that_does_not_begin_with_the_chain_discards_it(shape, kind):
     tree = DraftTree.from_lists(*OTHER_TREES[shape])
-    whole, other = (decoder_after("llama", kind) for _ in range(2))
-    lower(other, CHAIN)
+    whole, other = two_after(kind)
     with RowCount(LAYERS) as count:
         states = other.forward_tree(tree)
     assert count.rows == [tree.n_nodes] * LAYERS
@@ -202,70 +189,13 @@ FORGET = {
 }
 
 
-@pytest.mark.parametrize("kind", CACHES)
-@pytest.mark.parametrize("how", FORGET)
+@each_value(kind=CACHES, how=FORGET)
 def test_forgotten_lower_rows_leave_the_decoder_as_it_was(how, kind):
-    whole, other = (decoder_after("llama", kind) for _ in range(2))
-    lower(other, CHAIN)
+    whole, other = two_after(kind)
     FORGET[how](other)
     assert other.cache.num_staged == 0
     tree = DraftTree.from_lists(*TREES["branches behind"][:2])
     np.testing.assert_array_equal(other.forward_tree(tree), whole.forward_tree(tree))
-
-
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-def test_text_and_chains_are_read_behind_the_history_not_behind_lower_rows(kind):
-    whole, other = (decoder_after("llama", kind) for _ in range(2))
-    lower(other, CHAIN)
-    np.testing.assert_array_equal(
-        other.extend_chain(mx.array([3, 5])), whole.extend_chain(mx.array([3, 5]))
-    )
-    for decoder in (whole, other):
-        decoder.commit([])
-    lower(other, CHAIN)
-    for decoder in (whole, other):
-        decoder.observe([3, 5])
-    np.testing.assert_array_equal(other.next_logits(), whole.next_logits())
-
-
-class Breaks:
-    """Makes a layer raise after it has staged its rows, from a given pass on."""
-
-    def __init__(self, error, layer, passes=0):
-        self.error, self.layer, self.passes = error, layer, passes
-
-    def __enter__(self):
-        self._call = call = DecoderLayer.__call__
-
-        def breaking(layer, *args):
-            output = call(layer, *args)
-            if layer.self_attn.layer == self.layer:
-                self.passes -= 1
-                if self.passes < 0:
-                    raise self.error
-            return output
-
-        DecoderLayer.__call__ = breaking
-
-    def __exit__(self, *_):
-        DecoderLayer.__call__ = self._call
-
-
-@pairwise(
-    kind=["full", "rotating"],
-    error=[RuntimeError(), KeyboardInterrupt()],
-    at=[(0, 0), (1, 2), (0, 3), (1, 3), (2, 0)],
-)
-def test_a_pass_that_breaks_off_leaves_no_lower_rows(at, kind, error):
-    whole, other = (decoder_after("llama", kind) for _ in range(2))
-    tokens, parents, path = TREES["branches behind"]
-    tree = DraftTree.from_lists(tokens, parents)
-    with Breaks(error, *at), pytest.raises(type(error)):
-        finish(other, tree)
-    assert other.cache.num_staged == 0
-    np.testing.assert_array_equal(finish(other, tree), finish(whole, tree))
-    other.commit(path)
-    assert other.history == (*TEXT[:20], 9, 1, 2)
 
 
 def test_a_root_alone_runs_as_a_text_does(monkeypatch):

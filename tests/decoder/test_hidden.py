@@ -29,12 +29,7 @@ class Notebook(Reader):
         self.rows += list(np.concatenate([np.array(part) for part in parts], axis=1))
 
 
-def anew(model, kind, tokens):
-    """The rows of a notebook that hears the same text in one piece."""
-    decoder, notebook = Decoder(model, make_cache(model, kind)), Notebook()
-    decoder.attach([notebook])
-    decoder.observe(tokens)
-    return np.stack(notebook.rows)
+MODEL = tiny_model()
 
 
 @pytest.fixture(params=CACHES)
@@ -43,70 +38,54 @@ def kind(request):
 
 
 @pytest.fixture
-def model():
-    return tiny_model()
+def notebook():
+    return Notebook()
 
 
 @pytest.fixture
-def decoder(model, kind):
-    return Decoder(model, make_cache(model, kind))
-
-
-@pytest.fixture
-def notebook(decoder):
-    notebook = Notebook()
+def decoder(kind, notebook):
+    decoder = Decoder(MODEL, make_cache(MODEL, kind))
     decoder.attach([notebook])
-    return notebook
+    return decoder
 
 
-def assert_in_step(decoder, notebook, model, kind):
+def assert_in_step(decoder, notebook, kind):
+    """It holds what a notebook does that hears the same text in one piece."""
     assert tuple(notebook.tokens) == decoder.history
-    expected = anew(model, kind, notebook.tokens)
-    np.testing.assert_allclose(np.stack(notebook.rows), expected, rtol=2e-4, atol=2e-4)
+    anew, other = Decoder(MODEL, make_cache(MODEL, kind)), Notebook()
+    anew.attach([other])
+    anew.observe(notebook.tokens)
+    np.testing.assert_allclose(np.stack(notebook.rows), np.stack(other.rows), rtol=2e-4, atol=2e-4)
 
 
-def test_a_prompt_and_accepted_branches_are_told_as_if_read_in_one_piece(
-    decoder, notebook, model, kind
-):
+def test_a_prompt_and_accepted_branches_are_told_as_if_read_in_one_piece(decoder, notebook, kind):
     decoder.observe([3, 1, 4, 1, 5])
     decoder.forward_tree(TREE)
     decoder.commit([0, 2, 3])
     decoder.forward_tree(TREE)
     decoder.commit([0])
-    assert_in_step(decoder, notebook, model, kind)
+    assert_in_step(decoder, notebook, kind)
 
 
-def test_what_is_rolled_back_is_forgotten_before_other_text_is_told(decoder, notebook, model, kind):
-    decoder.observe([3, 1, 4, 1, 5, 9, 2])
-    decoder.rollback_to(4)
+@pytest.mark.parametrize("length", [7, 20], ids=["within the ring", "past the ring"])
+def test_what_is_rolled_back_is_forgotten_before_other_text_is_told(
+    length, decoder, notebook, kind
+):
+    decoder.observe(list(range(length)))
+    decoder.rollback_to(length - 3)
     decoder.observe([7, 8])
-    assert_in_step(decoder, notebook, model, kind)
+    assert_in_step(decoder, notebook, kind)
 
 
-def test_a_ring_that_has_wrapped_tells_the_history_again_after_a_rollback(model):
-    decoder, notebook = Decoder(model, make_cache(model, "rotating")), Notebook()
-    decoder.attach([notebook])
-    decoder.observe(list(range(20)))
-    decoder.rollback_to(15)
-    assert_in_step(decoder, notebook, model, "rotating")
-
-
-def test_who_joins_later_makes_the_history_be_read_anew(decoder):
+def test_readers_are_told_what_is_read_while_they_are_there(decoder, notebook):
     decoder.observe([3, 1, 4])
-    decoder.attach([Notebook()])
-    assert decoder.history == ()
-
-
-def test_the_same_readers_keep_the_history(decoder, notebook):
-    decoder.observe([3, 1, 4])
-    decoder.attach([notebook])
+    decoder.attach([notebook])  # the same one keeps the history
     assert decoder.history == (3, 1, 4)
-
-
-def test_nobody_is_told_after_leaving(decoder, notebook):
     decoder.attach([])
-    decoder.observe([3, 1, 4])
-    assert notebook.tokens == []
+    decoder.observe([1])
+    assert notebook.tokens == [3, 1, 4]
+    decoder.attach([Notebook()])  # which joins later: the history is read anew
+    assert decoder.history == ()
 
 
 def test_a_reader_that_is_out_of_step_makes_the_history_be_read_anew(decoder, notebook):
@@ -117,7 +96,7 @@ def test_a_reader_that_is_out_of_step_makes_the_history_be_read_anew(decoder, no
 
 
 def test_a_reader_that_was_interrupted_is_told_again_after_going_back(
-    decoder, notebook, model, kind, monkeypatch
+    decoder, notebook, kind, monkeypatch
 ):
     decoder.observe([3, 1, 4])
 
@@ -133,7 +112,7 @@ def test_a_reader_that_was_interrupted_is_told_again_after_going_back(
     decoder.rollback_to(len(decoder))
     assert decoder.history == (3, 1, 4, 1, 5)
     decoder.observe([9])
-    assert_in_step(decoder, notebook, model, kind)
+    assert_in_step(decoder, notebook, kind)
 
 
 def test_a_pool_is_read_to_through_those_it_is_made_of():
@@ -144,6 +123,14 @@ def test_a_pool_is_read_to_through_those_it_is_made_of():
     assert PoolDrafter([NoDrafter(), reading]).readers == (reading,)
 
 
+@pytest.mark.parametrize("rows", [[], [0], [1, 2], [0, 2], [2, 0], [0, 1, 2]])
+def test_rows_are_taken_in_the_order_given(rows):
+    states = HiddenStates(mx.arange(6).reshape(3, 2), {4: mx.arange(3).reshape(3, 1)})
+    taken = states.rows(rows)
+    assert taken.final.tolist() == [[2 * row, 2 * row + 1] for row in rows]
+    assert taken.entering[4].tolist() == [[row] for row in rows]
+
+
 def test_rows_taken_do_not_keep_the_others_in_memory():
     before = mx.get_active_memory()
     states = HiddenStates(mx.ones((4096, 64)) * 2, {0: mx.ones((4096, 64)) * 3})
@@ -151,11 +138,3 @@ def test_rows_taken_do_not_keep_the_others_in_memory():
     mx.eval(states.final, states.entering, taken.final, taken.entering)
     del states
     assert mx.get_active_memory() - before < 64_000  # of 2 million bytes
-
-
-@pytest.mark.parametrize("rows", [[], [0], [1, 2], [0, 2], [2, 0], [0, 1, 2]])
-def test_rows_are_taken_in_the_order_given(rows):
-    states = HiddenStates(mx.arange(6).reshape(3, 2), {4: mx.arange(3).reshape(3, 1)})
-    taken = states.rows(rows)
-    assert taken.final.tolist() == [[2 * row, 2 * row + 1] for row in rows]
-    assert taken.entering[4].tolist() == [[row] for row in rows]

@@ -1,4 +1,5 @@
-"""The cache against a dictionary from positions to rows."""
+"""The cache against a dictionary from positions to rows, and what it refuses: nothing is lost,
+changed or half done then."""
 
 import mlx.core as mx
 import numpy as np
@@ -7,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxspec.device.packed import Quantization
+from mlxspec.errors import CacheError
 from mlxspec.kv.cache import Cache
 from mlxspec.kv.storage import GROWTH
 from tests.support.dict_cache import (
     LAYERS,
     SIZE,
+    DictCache,
     assert_same,
     by_position,
     content,
@@ -21,43 +24,23 @@ from tests.support.dict_cache import (
 )
 from tests.support.pairwise import each_value
 
-EXAMPLES = settings(max_examples=60)
 SHAPES = [(None, 0), (8, 0), (8, 3), (7, 6), (12, 2), (1, 0)]  # max_size, keep
 
-# ---- staging -------------------------------------------------------------------------------
 
-
-def test_staging_shows_the_committed_rows_then_those_staged_before_then_the_new():
+def test_a_layer_sees_its_committed_rows_then_those_staged_before_then_the_new():
     cache, truth = filled(n=3)
     first, second = random_rows(2, 100), random_rows(4, 101)
     stage(cache, first)
     seen = by_position(mx.stack(stage(cache, second)))
     expected = [*truth.rows.values(), *by_position(first), *by_position(second)]
     np.testing.assert_array_equal(seen, expected)
-
-
-def test_a_layer_sees_its_own_rows_and_keys_are_not_values():
-    cache = Cache(LAYERS)
-    rows = random_rows(2, 0)
-    for layer in range(LAYERS):
-        keys, values = cache.stage(layer, *rows[layer])
-        np.testing.assert_array_equal(keys, rows[layer, 0])
-        np.testing.assert_array_equal(values, rows[layer, 1])
-
-
-def test_staged_rows_are_not_committed():
-    cache, truth = filled(n=3)
-    stage(cache, random_rows(5, 100))
-    assert (cache.offset, cache.num_committed, cache.num_staged) == (3, 3, 5)
-    cache.rollback()
-    assert_same(content(cache), truth.rows)
+    assert (cache.offset, cache.num_committed, cache.num_staged) == (3, 3, 6)
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_rows_keep_their_dtype_and_shape(dtype):
-    cache = Cache(1)
     keys = mx.ones((1, 5, 3, 16), dtype)
-    seen_keys, seen_values = cache.stage(0, keys, 2 * keys[..., :8])
+    seen_keys, seen_values = Cache(1).stage(0, keys, 2 * keys[..., :8])
     assert (seen_keys.dtype, seen_values.dtype) == (dtype, dtype)
     assert (seen_keys.shape, seen_values.shape) == ((1, 5, 3, 16), (1, 5, 3, 8))
 
@@ -66,33 +49,15 @@ def test_rows_keep_their_dtype_and_shape(dtype):
 
 
 @each_value(num_before=[0, 5, 7, 8, 9, 30], shape=SHAPES)
-def test_commits_any_branch(num_before, shape):
-    for branch in ([0], [0, 1, 2], [0, 3], [2, 4, 5], [0, 1, 4, 6, 7]):
+def test_commits_any_branch_and_none(num_before, shape):
+    for branch in ([], [0], [0, 1, 2], [2, 4, 5], [0, 1, 4, 6, 7]):
         cache, truth = filled(*shape, n=num_before)
         rows = random_rows(8, 100)
         stage(cache, rows)
         cache.commit(branch)
         truth.append([by_position(rows)[index] for index in branch])
-        assert cache.offset == num_before + len(branch)
+        assert (cache.offset, cache.num_staged) == (num_before + len(branch), 0)
         assert_same(content(cache), truth.rows)
-
-
-@each_value(num_before=[0, 7, 8, 9, 30], shape=SHAPES)
-def test_rollback_leaves_what_was_committed(num_before, shape):
-    cache, truth = filled(*shape, n=num_before)
-    stage(cache, random_rows(20, 100))
-    cache.rollback()
-    assert (cache.offset, cache.num_staged) == (num_before, 0)
-    assert_same(content(cache), truth.rows) if num_before else None
-
-
-@pytest.mark.parametrize(("max_size", "keep"), SHAPES)
-def test_an_empty_commit_is_a_rollback(max_size, keep):
-    cache, truth = filled(max_size, keep, n=20)
-    stage(cache, random_rows(3, 100))
-    cache.commit([])
-    assert (cache.offset, cache.num_staged) == (20, 0)
-    assert_same(content(cache), truth.rows)
 
 
 @each_value(length=[6, 12, 13, 50], shape=SHAPES)
@@ -102,17 +67,6 @@ def test_a_chunk_larger_than_the_ring_leaves_its_end(length, shape):
     stage(cache, rows)
     cache.commit(range(length))
     truth.append(by_position(rows))
-    assert_same(content(cache), truth.rows)
-
-
-def test_a_commit_takes_rows_staged_by_several_passes():
-    cache, truth = filled(8, 2, n=11)
-    passes = [random_rows(1, 100), random_rows(3, 101), random_rows(1, 102)]
-    for rows in passes:
-        stage(cache, rows)
-    cache.commit([0, 1, 3, 4])
-    staged = [row for rows in passes for row in by_position(rows)]
-    truth.append([staged[index] for index in (0, 1, 3, 4)])
     assert_same(content(cache), truth.rows)
 
 
@@ -126,7 +80,7 @@ rounds = st.lists(
 )
 
 
-@EXAMPLES
+@settings(max_examples=60)
 @given(st.sampled_from(SHAPES), rounds)
 def test_any_rounds_leave_what_a_dictionary_holds(shape, rounds):
     cache, truth = filled(*shape)
@@ -161,6 +115,20 @@ def test_a_ring_does_not_grow():
     assert cache.nbytes == before
 
 
+def test_rows_stay_the_same_while_what_was_staged_before_is_still_unread():
+    """A lazy read of one round, evaluated after the next has written over its slots."""
+    cache, truth = filled(8, 2, n=12)
+    first = random_rows(3, 100)
+    unread = mx.stack(stage(cache, first))
+    positions = cache.committed_positions().tolist()
+    cache.commit([0, 2])
+    stage(cache, random_rows(3, 101))
+    cache.commit([0, 1, 2])
+    mx.eval(cache.arrays)
+    expected = [*(truth.rows[p] for p in positions), *by_position(first)]
+    np.testing.assert_array_equal(by_position(unread), expected)
+
+
 # ---- positions and kinds -------------------------------------------------------------------
 
 
@@ -181,23 +149,20 @@ def test_each_slot_knows_its_position(max_size, keep, offset, expected):
     assert cache.committed_positions().tolist() == expected
 
 
-def test_reset_forgets_everything_and_releases_the_memory():
-    cache, _ = filled(8, 2, n=12)
-    stage(cache, random_rows(3, 100))
-    cache.reset()
-    assert (cache.offset, cache.num_staged, cache.nbytes) == (0, 0, 0)
-    rows = random_rows(2, 101)
-    stage(cache, rows)
-    cache.commit([0, 1])
-    assert_same(content(cache), dict(enumerate(by_position(rows))))
-
-
-def test_an_empty_copy_is_of_the_same_kind_and_apart():
+def test_an_empty_copy_is_of_the_same_kind_and_a_reset_forgets_everything():
     packing = Quantization.for_head_dim(8, SIZE)
     cache, _ = filled(8, 2, n=12, quantization=packing)
+    stage(cache, random_rows(3, 100))
     other = cache.empty_like()
     assert (other.max_size, other.keep, other.quantization) == (8, 2, packing)
     assert (other.offset, other.nbytes, cache.offset) == (0, 0, 12)
+    cache.reset()
+    assert (cache.offset, cache.num_staged, cache.nbytes) == (0, 0, 0)
+    for one in (cache, other):
+        stage(one, random_rows(2, 101))
+        one.commit([0, 1])
+    assert sorted(content(cache)) == [0, 1]
+    assert_same(content(cache), content(other))
 
 
 @pytest.mark.parametrize(
@@ -212,15 +177,111 @@ def test_describes_its_kind(settings, words):
     assert Cache(LAYERS, **settings).describe() == words
 
 
-def test_rows_stay_the_same_while_what_was_staged_before_is_still_unread():
-    """A lazy read of one round, evaluated after the next has written over its slots."""
+# ---- truncation ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("max_size", "keep"), [(None, 0), (12, 2)])
+@pytest.mark.parametrize("length", [0, 1, 5, 10])
+def test_truncating_keeps_the_first_rows_and_forgets_staged_ones(max_size, keep, length):
+    cache, truth = filled(max_size, keep, n=10)
+    stage(cache, random_rows(3, 99))
+    cache.truncate(length)
+    assert cache.num_staged == 0
+    rows = random_rows(4, 100)
+    stage(cache, rows)
+    cache.commit(range(4))
+    after = DictCache(max_size, keep)
+    after.append([truth.rows[p] for p in range(length)] + by_position(rows))
+    assert_same(content(cache), after.rows)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "lengths", "message"),
+    [
+        ((None, 0), 4, [-1, 5], "the cache holds 4"),
+        ((None, 0), 0, [1], "cannot go back to 1 tokens: the cache holds 0"),
+        ((8, 2), 9, range(9), "the cache holds 9 in a ring of 8"),  # evicted rows
+        ((8, 2), 12, range(12), "the cache holds 12 in a ring of 8"),
+    ],
+)
+def test_refuses_to_truncate_to_what_it_does_not_hold(shape, n, lengths, message):
+    cache, truth = filled(*shape, n=n)
+    for length in lengths:
+        assert not cache.can_truncate(length)
+        with pytest.raises(CacheError, match=message):
+            cache.truncate(length)
+    assert cache.offset == n
+    assert not n or sorted(content(cache)) == sorted(truth.rows)
+
+
+def test_a_ring_that_is_just_full_goes_back_anywhere():
+    cache, truth = filled(8, 2, n=8)
+    assert all(cache.can_truncate(length) for length in range(9))
+    cache.truncate(3)
+    assert_same(content(cache), {p: truth.rows[p] for p in range(3)})
+
+
+# ---- rows that do not fit ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [[5], [-1], [0, 0], [0, 1, 7], [1, 2, 1]])
+def test_refuses_to_commit_rows_that_are_not_staged_or_twice(rows):
     cache, truth = filled(8, 2, n=12)
-    first = random_rows(3, 100)
-    unread = mx.stack(stage(cache, first))
-    positions = cache.committed_positions().tolist()
-    cache.commit([0, 2])
-    stage(cache, random_rows(3, 101))
-    cache.commit([0, 1, 2])
-    mx.eval(cache.arrays)
-    expected = [*(truth.rows[p] for p in positions), *by_position(first)]
-    np.testing.assert_array_equal(by_position(unread), expected)
+    stage(cache, random_rows(5, 100))
+    with pytest.raises(CacheError, match=r"cannot commit rows .* of 5 staged ones"):
+        cache.commit(rows)
+    assert (cache.offset, cache.num_staged) == (12, 5)
+    cache.rollback()
+    assert_same(content(cache), truth.rows)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        ((1, 3, 2, 32), (1, 3, 1, 32)),  # another length
+        ((1, 3, 2, 32), (1, 2, 2, 32)),  # other heads
+        ((3, 2, 32), (3, 2, 32)),  # no batch
+    ],
+)
+def test_refuses_keys_and_values_that_do_not_pair_up(keys, values):
+    with pytest.raises(CacheError, match=r"must both be \(B, Hkv, L, D\)"):
+        Cache(LAYERS).stage(0, mx.zeros(keys), mx.zeros(values))
+
+
+@pytest.mark.parametrize("packing", [None, Quantization(8, 32)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2, 3, 1, 32), mx.float32),
+        ((1, 1, 1, 32), mx.float32),  # MLX would broadcast these two
+        ((1, 3, 1, 1), mx.float32),
+        ((1, 3, 1, 64), mx.float32),
+        ((1, 3, 1, 32), mx.float16),  # and cast this one
+    ],
+)
+def test_refuses_rows_unlike_those_it_holds_and_stages_neither_keys_nor_values(
+    shape, dtype, packing
+):
+    cache, _ = filled(n=3, quantization=packing)
+    before = content(cache)
+    rows, others = mx.zeros(shape, dtype), mx.zeros((*shape[:3], SIZE))
+    for keys, values in ((rows, others), (others, rows)):
+        with pytest.raises(CacheError, match="do not fit"):
+            cache.stage(0, keys, values)
+        assert cache._staged == [0] * LAYERS
+    assert_same(content(cache), before)
+
+
+def test_rows_staged_in_some_layers_only_cannot_be_committed():
+    cache, truth = filled(n=3)
+    cache.stage(0, *random_rows(1, 100)[0])
+    with pytest.raises(AssertionError, match="some layers only"):
+        cache.commit([0])
+    cache.rollback()
+    assert_same(content(cache), truth.rows)
+
+
+@pytest.mark.parametrize(("max_size", "keep"), [(4, 4), (2, 5), (0, 0), (-3, 0), (8, -1)])
+def test_refuses_a_ring_without_room_beside_the_kept_tokens(max_size, keep):
+    with pytest.raises(ValueError, match=r"max_size must be larger|0 or more; got -1"):
+        Cache(LAYERS, max_size=max_size, keep=keep)

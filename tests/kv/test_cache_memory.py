@@ -18,7 +18,6 @@ from tests.support.tiny import tiny_model
 HEADS, SIZE, LENGTH = 2, 128, 6000
 RINGS = [{}, {"max_size": LENGTH, "keep": 4}]
 TREE = DraftTree.from_lists([9, 4, 7], [-1, 0, 0])  # few rows: their scores take memory too
-PREFIX, BRANCH = [0, 1], [0, 2]
 
 
 def rows(n):
@@ -38,37 +37,27 @@ def peak_growth(act):
 # ---- one store -----------------------------------------------------------------------------
 
 
-def filled_store(packing):
+@pytest.mark.parametrize("packing", [None, Quantization(8, 64), Quantization(4, 64)])
+def test_writing_and_placing_rows_copies_no_others_but_those_that_somebody_holds_on_to(packing):
+    """Why `read` says not to keep what it returns; and what a copy looks like to these tests."""
     store = RowStore(packing)
     store.write(0, rows(LENGTH))
     store.forget()
     mx.eval(store.arrays)
-    return store
 
+    def a_round():
+        """Stage six rows, keep a branch of them, and stage the next six, in one evaluation."""
+        store.write(LENGTH, rows(6))
+        store.place(mx.array([0, 2, 5]), [(LENGTH, 3)])
+        store.forget()
+        store.write(LENGTH + 3, rows(6))
+        store.forget()
+        mx.eval(store.arrays)
 
-def a_round(store):
-    """Stage six rows, keep a branch of them, and stage the next six, in one evaluation."""
-    store.write(LENGTH, rows(6))
-    store.place(mx.array([0, 2, 5]), [(LENGTH, 3)])
-    store.forget()
-    store.write(LENGTH + 3, rows(6))
-    store.forget()
-    mx.eval(store.arrays)
-
-
-@pytest.mark.parametrize("packing", [None, Quantization(8, 64), Quantization(4, 64)])
-def test_writing_and_placing_rows_copies_no_others(packing):
-    store = filled_store(packing)
-    assert peak_growth(lambda: a_round(store)) < store.arrays[0].nbytes / 10
-
-
-@pytest.mark.parametrize("packing", [None, Quantization(8, 64), Quantization(4, 64)])
-def test_rows_that_somebody_holds_on_to_are_copied(packing):
-    """Why `read` says not to keep what it returns; and what a copy looks like to these tests."""
-    store = filled_store(packing)
+    assert peak_growth(a_round) < store.arrays[0].nbytes / 10
     kept = [plane[:, :, :5] for plane in store.arrays]
     mx.eval(kept)
-    assert peak_growth(lambda: a_round(store)) > store.arrays[0].nbytes / 2
+    assert peak_growth(a_round) > store.arrays[0].nbytes / 2
 
 
 # ---- rounds of a decoder -------------------------------------------------------------------
@@ -89,12 +78,6 @@ def filled_decoder(**ring):
     return decoder
 
 
-def verify(decoder, path):
-    """A round as the engine runs it."""
-    mx.eval(decoder.logits(decoder.forward_tree(TREE)))
-    decoder.commit(path)
-
-
 def draft(decoder):
     """A chain of lazy tokens, each drawn from the forward before, as a draft model makes it."""
     token, drawn = mx.array([5], mx.int32), []
@@ -106,10 +89,16 @@ def draft(decoder):
     decoder.commit_chain([5, int(drawn[0])])
 
 
+def verify(decoder, path):
+    """A round as the engine runs it."""
+    mx.eval(decoder.logits(decoder.forward_tree(TREE)))
+    decoder.commit(path)
+
+
 ROUNDS = {
     "plain": lambda decoder: decoder.observe([7]),
-    "prefix": lambda decoder: verify(decoder, PREFIX),
-    "branch": lambda decoder: verify(decoder, BRANCH),
+    "prefix": lambda decoder: verify(decoder, [0, 1]),
+    "branch": lambda decoder: verify(decoder, [0, 2]),
     "chain": draft,
 }
 

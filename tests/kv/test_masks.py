@@ -33,23 +33,14 @@ def drawn(mask):
     return ["".join("1" if seen else "." for seen in row) for row in np.array(mask)]
 
 
-def test_a_node_sees_the_past_its_ancestors_and_itself():
-    cache, _ = filled(n=2)
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_node_sees_the_past_its_ancestors_and_itself(n):
+    cache, _ = filled(n=n)
     masks = masks_of(TREE, cache)
     assert list(masks) == [None]
     assert masks[None].dtype == mx.bool_
-    assert drawn(masks[None]) == [
-        "11" + "1....",
-        "11" + "11...",
-        "11" + "1.1..",
-        "11" + "11.1.",
-        "11" + "11..1",
-    ]
-
-
-def test_a_tree_at_the_start_of_the_text_has_no_past():
-    cache, _ = filled(n=0)
-    assert drawn(masks_of(TREE, cache)[None]) == ["1....", "11...", "1.1..", "11.1.", "11..1"]
+    below = ["1....", "11...", "1.1..", "11.1.", "11..1"]
+    assert drawn(masks[None]) == ["1" * n + row for row in below]
 
 
 def test_a_deep_node_does_not_see_what_a_ring_will_have_evicted_by_then():
@@ -65,33 +56,16 @@ def test_a_deep_node_does_not_see_what_a_ring_will_have_evicted_by_then():
 
 def test_nothing_is_evicted_before_the_ring_is_full():
     cache, _ = filled(8, 1, n=3)
-    assert drawn(masks_of(CHAIN_BELOW_A_FORK, cache)[None]) == [
-        "111" + "1....",
-        "111" + "11...",
-        "111" + "1.1..",
-        "111" + "11.1.",
-        "111" + "11.11",
-    ]
+    below = ["1....", "11...", "1.1..", "11.1.", "11.11"]
+    assert drawn(masks_of(CHAIN_BELOW_A_FORK, cache)[None]) == ["111" + row for row in below]
 
 
 def test_a_window_counts_the_node_itself():
     cache, _ = filled(n=3)
     masks = masks_of(CHAIN_BELOW_A_FORK, cache, (None, 2, 3))
     assert drawn(masks[None]) == ["1111....", "11111...", "1111.1..", "11111.1.", "11111.11"]
-    assert drawn(masks[3]) == [
-        ".11" + "1....",
-        "..1" + "11...",
-        "..1" + "1.1..",
-        "..." + "11.1.",
-        "..." + ".1.11",
-    ]
-    assert drawn(masks[2]) == [
-        "..1" + "1....",
-        "..." + "11...",
-        "..." + "1.1..",
-        "..." + ".1.1.",
-        "..." + "...11",
-    ]
+    assert drawn(masks[3]) == [".111....", "..111...", "..11.1..", "...11.1.", "....1.11"]
+    assert drawn(masks[2]) == ["..11....", "...11...", "...1.1..", "....1.1.", "......11"]
 
 
 def test_a_window_hides_the_sink_and_a_ring_hides_what_a_window_would_show():
@@ -118,35 +92,23 @@ def test_rows_in_a_line_behind_staged_ones_see_those_and_what_the_ring_still_hol
 
 def test_a_prompt_longer_than_the_ring_is_read_as_if_token_by_token():
     cache, _ = filled(4, 2, n=0)
-    assert drawn(chain_masks(cache, 7, (None,))[None]) == [
-        "1......",
-        "11.....",
-        "111....",
-        "1111...",
-        "11.11..",
-        "11..11.",
-        "11...11",
-    ]
+    rows = ["1......", "11.....", "111....", "1111...", "11.11..", "11..11.", "11...11"]
+    assert drawn(chain_masks(cache, 7, (None,))[None]) == rows
 
 
 @pytest.mark.parametrize(
-    ("ring", "n", "expected"),
+    ("ring", "n", "window", "expected"),
     [
-        ((None, 0), 4, "111.1"),
-        ((8, 1), 4, "111.1"),
-        ((4, 1), 4, "111.1"),  # position 3 sees 0, 1, 2
-        ((4, 1), 8, "1.111"),  # slots 0 7 5 6: position 7 sees 0, 5, 6
+        ((None, 0), 4, None, "111.1"),
+        ((None, 0), 4, 3, ".11.1"),
+        ((8, 1), 4, None, "111.1"),
+        ((4, 1), 4, None, "111.1"),  # position 3 sees 0, 1, 2
+        ((4, 1), 8, None, "1.111"),  # slots 0 7 5 6: position 7 sees 0, 5, 6
     ],
 )
-def test_the_last_token_read_again_does_not_see_its_own_committed_row(ring, n, expected):
+def test_the_last_token_read_again_does_not_see_its_own_committed_row(ring, n, window, expected):
     cache, _ = filled(*ring, n=n)
-    assert drawn(last_row_masks(cache, (None,))[None]) == [expected]
-
-
-def test_the_last_token_read_again_keeps_to_the_windows():
-    cache, _ = filled(n=4)
-    masks = last_row_masks(cache, (None, 3))
-    assert (drawn(masks[None]), drawn(masks[3])) == (["111.1"], [".11.1"])
+    assert drawn(last_row_masks(cache, (None, window))[window]) == [expected]
 
 
 # ---- a model under these masks -------------------------------------------------------------

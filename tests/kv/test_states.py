@@ -35,21 +35,21 @@ def text(states, *numbers, num_rows=3):
     states.commit([list(range(num_rows))] * len(numbers))
 
 
+def of_text(number):
+    other = States(1)
+    text(other, number)
+    return other
+
+
 @pytest.fixture
 def states():
-    states = States(1)
-    text(states, 7)
-    return states
+    return of_text(7)
 
 
-def test_rows_are_read_level_by_level(states):
+def test_a_row_goes_on_from_its_parent_level_by_level(states):
     states.expect_rows([PARENTS])
     assert states.levels == [[(0, 0)], [(0, 1), (0, 2)], [(0, 3), (0, 4), (0, 5)]]
     assert states.num_staged == 6
-
-
-def test_a_row_goes_on_from_its_parent(states):
-    states.expect_rows([PARENTS])
     run(states)
     ends = [read(states, [(0, row)]) for row in range(6)]
     assert ends == [[71], [712], [713], [7124], [7135], [7136]]
@@ -81,32 +81,25 @@ def test_what_is_not_committed_is_forgotten(states):
     states.expect_rows([PARENTS])
     run(states)
     states.forget()
-    assert read(states) == [7]
-    assert states.num_staged == 0
-    states.expect_text(1)
+    assert (read(states), states.num_staged) == ([7], 0)
+    states.expect_text(3)
     states.write(0, 0, column(9), None)
     assert read(states) == [9]  # a layer may read what it has set
+    with pytest.raises(CacheError, match="committed whole"):
+        states.commit([[0, 1]])
     states.forget()
     assert read(states) == [7]
 
 
-def test_a_snapshot_is_restored_whatever_came_after(states):
+@pytest.mark.parametrize(
+    "change", [lambda states: text(states, 8), lambda states: states.fill(0, of_text(8))]
+)
+def test_a_snapshot_is_restored_whatever_came_after(change, states):
     snapshot = states.snapshot()
-    text(states, 8)
+    change(states)
     assert read(states) == [8]
     states.restore(snapshot)
     assert read(states) == [7]
-    snapshot = states.snapshot()
-    states.fill(0, of_text(5))
-    assert read(states) == [5]
-    states.restore(snapshot)
-    assert read(states) == [7]
-
-
-def of_text(number):
-    other = States(1)
-    text(other, number)
-    return other
 
 
 def test_a_layer_sets_its_arrays_one_after_the_other(states):
@@ -126,15 +119,6 @@ def test_a_text_begins_without_a_state():
     assert read(states, [(0, 0)]) is None
 
 
-def test_refuses_to_commit_a_part_of_a_text(states):
-    states.expect_text(3)
-    states.write(0, 0, column(9), None)
-    with pytest.raises(CacheError, match="committed whole"):
-        states.commit([[0, 1]])
-    states.forget()
-    assert read(states) == [7]
-
-
 def test_sequences_of_a_batch_have_trees_of_their_own():
     states = States(1, num_sequences=2)
     text(states, 7, 8)
@@ -146,23 +130,17 @@ def test_sequences_of_a_batch_have_trees_of_their_own():
     assert read(states) == [713, 8]
 
 
-def test_a_sequence_takes_its_own_state_along():
+def test_a_sequence_is_filled_takes_its_own_state_along_and_others_are_dropped():
     states = States(1, num_sequences=3)
-    for sequence, number in enumerate((4, 5, 6)):
+    for sequence, number in ((2, 6), (0, 4)):
         states.fill(sequence, of_text(number))
-    assert [states.of_sequence(at)[0][0].tolist() for at in (1, 2, 0)] == [[[5]], [[6]], [[4]]]
-
-
-def test_a_sequence_is_filled_and_others_are_dropped():
-    states = States(1, num_sequences=3)
-    states.fill(2, of_text(5))
-    states.fill(0, of_text(4))
-    assert read(states) == [4, 0, 5]
+    assert read(states) == [4, 0, 6]
+    assert [states.of_sequence(at)[0][0].tolist() for at in (2, 0)] == [[[6]], [[4]]]
     states.keep([2, 0])
-    assert read(states) == [5, 4]
+    assert read(states) == [6, 4]
     states.expect_rows([[-1], [-1]])
     run(states)
-    assert read(states, states.levels[0]) == [51, 41]
+    assert read(states, states.levels[0]) == [61, 41]
 
 
 # ---- ends of texts to go back to, in a cache -----------------------------------------------
@@ -184,32 +162,36 @@ def write_round(cache):
     cache.commit([0])
 
 
-def test_a_chat_goes_back_to_the_end_of_its_prompt_however_many_rounds_came_after_it():
+@pytest.fixture
+def cache():
+    """A cache after a text of five tokens."""
     cache = Cache(1, num_states=1)
     read_text(cache, 7, 5)
-    for _ in range(30):
-        write_round(cache)
-    assert cache.nearest(34) == 5  # not to the end of a round
+    return cache
+
+
+def assert_goes_back(cache):
     cache.truncate(5)
     assert (read(cache.states), cache.offset) == ([7], 5)
 
 
-def test_a_chat_goes_back_to_one_end_as_often_as_it_likes():
-    cache = Cache(1, num_states=1)
-    read_text(cache, 7, 5)
+def test_a_chat_goes_back_to_the_end_of_its_prompt_however_many_rounds_came_after_it(cache):
+    for _ in range(30):
+        write_round(cache)
+    assert cache.nearest(34) == 5  # not to the end of a round
+    assert_goes_back(cache)
+
+
+def test_a_chat_goes_back_to_one_end_as_often_as_it_likes(cache):
     for number in (8, 9):
         read_text(cache, number, 3)
         write_round(cache)
-        cache.truncate(5)
-        assert (read(cache.states), cache.offset) == ([7], 5)
+        assert_goes_back(cache)
 
 
-def test_a_text_that_was_taken_over_can_be_gone_back_to():
-    source = Cache(1, num_states=1)
-    read_text(source, 7, 5)
-    cache = source.filled(5, source.rows(0, 5), states=source.states.snapshot())
-    write_round(cache)
-    assert read(cache.states) == [71]
-    assert cache.nearest(5) == 5
-    cache.truncate(5)
-    assert read(cache.states) == [7]
+def test_a_text_that_was_taken_over_can_be_gone_back_to(cache):
+    taken = cache.filled(5, cache.rows(0, 5), states=cache.states.snapshot())
+    write_round(taken)
+    assert read(taken.states) == [71]
+    assert taken.nearest(5) == 5
+    assert_goes_back(taken)

@@ -42,9 +42,10 @@ def test_a_quantised_row_reads_as_if_quantised_alone(bits, max_size, keep):
     assert_same(content(cache), expected)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantised_row_is_within_a_step_of_the_row(bits):
+@pytest.mark.parametrize(("bits", "share"), [(8, 0.40), (4, 0.30)])
+def test_a_quantised_row_is_within_a_step_of_the_row_and_takes_less_memory(bits, share):
     cache, truth = filled(n=3, quantization=Quantization.for_head_dim(bits, SIZE))
+    assert cache.nbytes < share * filled(n=3)[0].nbytes
     held = content(cache)
     for position, row in truth.rows.items():
         step = (row.max(-1, keepdims=True) - row.min(-1, keepdims=True)) / (2**bits - 1)
@@ -53,27 +54,23 @@ def test_a_quantised_row_is_within_a_step_of_the_row(bits):
         assert (error > 0).any()
 
 
-@pytest.mark.parametrize(("bits", "share"), [(8, 0.40), (4, 0.30)])
-def test_quantised_rows_take_less_memory(bits, share):
-    full, _ = filled(n=1)
-    packed, _ = filled(n=1, quantization=Quantization.for_head_dim(bits, SIZE))
-    assert packed.nbytes < share * full.nbytes
-
-
 @pytest.mark.parametrize(("head_dim", "group_size"), [(32, 32), (64, 64), (96, 32), (128, 64)])
 def test_the_group_divides_the_head(head_dim, group_size):
     assert Quantization.for_head_dim(8, head_dim) == Quantization(8, group_size)
 
 
-def test_refuses_to_quantise_a_head_that_no_group_divides():
-    with pytest.raises(UnsupportedOperationError, match="divisible by 32; this model has 80"):
-        Quantization.for_head_dim(8, 80)
-
-
-@pytest.mark.parametrize("bits", [0, 2, 3, 16])
-def test_refuses_other_numbers_of_bits(bits):
-    with pytest.raises(ValueError, match="4 or 8 bits"):
-        Quantization.for_head_dim(bits, 64)
+@pytest.mark.parametrize(
+    ("bits", "head_dim", "error", "message"),
+    [
+        (8, 80, UnsupportedOperationError, "divisible by 32; this model has 80"),
+        *((bits, 64, ValueError, "4 or 8 bits") for bits in (0, 2, 3, 16)),
+    ],
+)
+def test_refuses_a_head_that_no_group_divides_and_other_numbers_of_bits(
+    bits, head_dim, error, message
+):
+    with pytest.raises(error, match=message):
+        Quantization.for_head_dim(bits, head_dim)
 
 
 @pairwise(head_dim=[32, 64, 96, 128, 256], bits=[4, 8], dtype=[mx.float32, mx.float16, mx.bfloat16])
