@@ -4,8 +4,6 @@ Greedy neighbours are compared with the target computed anew in NumPy, sampled o
 that replies to one prompt after the other.
 """
 
-from functools import cache
-
 import mlx.core as mx
 import pytest
 
@@ -14,7 +12,7 @@ from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.trace.events import GenerationFailed, GenerationFinished
 from tests.support.adversaries import RandomTrees
-from tests.support.batches import DRAFTERS, PROMPTS, SAMPLING, VOCAB, one_by_one
+from tests.support.batches import DRAFTERS, PROMPTS, SAMPLING, VOCAB, for_each_sequence, one_by_one
 from tests.support.pairwise import each_value
 from tests.support.tiny import make_engine, tiny_model
 from tests.support.truth import Computed, Target
@@ -38,18 +36,11 @@ def damaged_model():
 
 MODEL = damaged_model()
 TRUE = Computed(lambda kind: [Target(MODEL, kind).greedy(prompt, LONG) for prompt in PROMPTS])
+AFTER = Computed(lambda kind: Target(MODEL, kind).greedy([*FAULTY, 5, 6], LENGTH))
 
 
 def params_of(**changes):
     return GenerationParams(**{"max_tokens": LENGTH, "num_draft_tokens": 3} | changes)
-
-
-SAMPLED = [params_of(seed=seed, sampling=SAMPLING["filters"]) for seed in range(7)]
-
-
-@cache
-def one_by_one_decoded():
-    return [list(row[0]) for row in one_by_one("none", PROMPTS, SAMPLED, model=MODEL)]
 
 
 class Late:
@@ -67,32 +58,28 @@ def fail(*_):
     raise Mistake("by the caller")
 
 
-def last(*args):
-    return args[-1]
-
-
-def argmax(logprobs):
-    return mx.argmax(logprobs, axis=-1)
-
-
 def nothing(*_):
     return None
 
 
+def late_sampler(then):
+    return {"sampler": Late(lambda logprobs: mx.argmax(logprobs, axis=-1), then)}
+
+
+def late_processor(then):
+    return {"logits_processors": (Late(lambda tokens, logits: logits, then),)}
+
+
 FAULTS = {  # settings, stop_when and the error
     "grammar": lambda: ({"grammar": Grammar.regex("[a-h]{4}@")}, nothing, GrammarError),
-    "processor": lambda: ({"logits_processors": (Late(last, fail),)}, nothing, Mistake),
+    "processor": lambda: (late_processor(fail), nothing, Mistake),
     "NaN of a processor": lambda: (
-        {"logits_processors": (Late(last, lambda tokens, logits: logits * mx.nan),)},
+        late_processor(lambda tokens, logits: logits * mx.nan),
         nothing,
         NumericsError,
     ),
-    "sampler": lambda: ({"sampler": Late(argmax, fail)}, nothing, Mistake),
-    "token outside": lambda: (
-        {"sampler": Late(argmax, lambda logprobs: 2**31 - 1)},
-        nothing,
-        ValueError,
-    ),
+    "sampler": lambda: (late_sampler(fail), nothing, Mistake),
+    "token outside": lambda: (late_sampler(lambda logprobs: 2**31 - 1), nothing, ValueError),
     "on_logits": lambda: ({"on_logits": Late(nothing, fail, 2)}, nothing, Mistake),
     "stop_when": lambda: ({}, Late(nothing, fail), Mistake),
     "NaN": lambda: ({}, nothing, NumericsError),
@@ -152,12 +139,14 @@ def test_the_neighbours_of_a_faulty_reply_say_what_the_target_says(fault, drafte
     assert in_company(opened(drafter), fault, [params_of()] * 7) == first(TRUE["full"])
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["sampler", "NaN"])
 def test_sampled_neighbours_of_a_faulty_reply_are_those_of_one_by_one_decoding(fault):
-    assert in_company(opened(), fault, SAMPLED) == one_by_one_decoded()
+    params = [params_of(seed=seed, sampling=SAMPLING["filters"]) for seed in range(7)]
+    alone = one_by_one("none", PROMPTS, params, model=MODEL)
+    assert in_company(opened(), fault, params) == [list(tokens) for tokens, _, _ in alone]
 
 
-@pytest.mark.parametrize("fault", ["grammar", "sampler", "NaN"])
+@pytest.mark.parametrize("fault", ["sampler", "NaN"])
 def test_a_fault_stays_alone_where_sequences_have_decoders_of_their_own(fault):
     batch = opened(kind="rotating", batch_size=4)
     assert in_company(batch, fault, [params_of()] * 7) == first(TRUE["rotating"])
@@ -169,7 +158,7 @@ def test_a_reply_after_a_faulty_one_that_was_alone_is_right(fault, kind):
     bad, error = join(batch, fault)
     assert_failed(bad, written(batch)[bad], error)
     after = batch.join([*FAULTY, 5, 6], params_of())
-    assert tokens_of(written(batch)[after]) == Target(MODEL, kind).greedy([*FAULTY, 5, 6], LENGTH)
+    assert tokens_of(written(batch)[after]) == AFTER[kind]
 
 
 @pytest.mark.parametrize("num_others", [0, 2], ids=["alone", "in company"])
@@ -183,8 +172,7 @@ def test_no_row_of_nan_is_used_again(num_others):
         batch.step()
     model.model.embed_tokens.weight[NAN] = 0.5
     again = batch.join([*SICK, 7], params_of())
-    events = written(batch)
-    assert tokens_of(events[again]) == Target(model).greedy([*SICK, 7], LENGTH)
+    assert tokens_of(written(batch)[again]) == Target(model).greedy([*SICK, 7], LENGTH)
     assert [one.error for one in others] == [None] * num_others
 
 
@@ -230,6 +218,9 @@ def test_a_reply_whose_prompt_cannot_be_read_ends_alone(kind, monkeypatch):
 
 
 def test_a_reply_that_was_alone_gives_its_memory_back_where_that_was_too_little(monkeypatch):
+    def out_of_memory(*_):
+        raise RuntimeError("unable to allocate")
+
     batch = opened("none")
     bad = batch.join(PROMPTS[5], params_of())
     batch.step()
@@ -238,16 +229,9 @@ def test_a_reply_that_was_alone_gives_its_memory_back_where_that_was_too_little(
     assert batch.workspace.decoder.cache.nbytes == 0
 
 
-def out_of_memory(*_):
-    raise RuntimeError("unable to allocate")
-
-
 @pytest.mark.parametrize("moment", ["start", "propose"])
 def test_a_mistake_in_a_drafter_ends_the_reply_for_which_it_drafts(moment):
     class Mistaken(RandomTrees):
-        def fresh(self):
-            return Mistaken(VOCAB)
-
         def start(self, prompt, *others):
             super().start(prompt, *others)
             self.fail_at("start")
@@ -260,40 +244,25 @@ def test_a_mistake_in_a_drafter_ends_the_reply_for_which_it_drafts(moment):
             if now == moment and self.tokens[: len(FAULTY) - 1] == FAULTY[:-1]:
                 raise TypeError("a mistake")
 
-    engine = make_engine(MODEL, Mistaken(VOCAB))
+    engine = make_engine(MODEL, for_each_sequence(Mistaken, VOCAB))
     replies = list(engine.generate_batch([*PROMPTS, FAULTY], params_of()))
     assert [type(reply.error) for reply in replies] == [type(None)] * 7 + [TypeError]
     assert [list(reply.tokens) for reply in replies[:7]] == first(TRUE["full"])
 
 
 @pytest.mark.parametrize("callback", ["should_stop", "stop_when"])
-@pytest.mark.parametrize("batch_size", [2, 8])
-def test_a_list_of_replies_goes_on_where_a_function_of_one_of_them_raises(callback, batch_size):
+def test_a_list_of_replies_goes_on_where_a_function_of_one_of_them_raises(callback):
     check = Late(nothing, fail)
     given = {callback: lambda index, *token: check() if index == 3 else False}
     engine = make_engine(MODEL, DRAFTERS["pool"]())
-    replies = list(engine.generate_batch(PROMPTS, params_of(), batch_size=batch_size, **given))
+    replies = list(engine.generate_batch(PROMPTS, params_of(), batch_size=2, **given))
     assert [reply.index for reply in replies] == list(range(7))
     bad = replies.pop(3)
     assert bad.finish_reason == "error"
+    with pytest.raises(Mistake):
+        bad.raise_error()
     assert list(bad.tokens) == TRUE["full"][3][: len(bad.tokens)]
     assert [list(reply.tokens) for reply in replies] == first(TRUE["full"][:3] + TRUE["full"][4:])
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_list_of_replies_has_all_of_them_beside_a_faulty_one(fault):
-    settings, stop_when, error = FAULTS[fault]()
-    engine = make_engine(MODEL, DRAFTERS["pool"]())
-    prompts = [*PROMPTS[:3], prompt_of(fault), *PROMPTS[3:]]
-    params = [params_of(**(settings if index == 3 else {})) for index in range(8)]
-    replies = list(
-        engine.generate_batch(prompts, params, stop_when=lambda i, t: i == 3 and stop_when(t))
-    )
-    with pytest.raises(error):
-        replies.pop(3).raise_error()
-    for reply in replies:
-        reply.raise_error()
-    assert [list(reply.tokens) for reply in replies] == first(TRUE["full"])
 
 
 def test_an_error_holds_nothing_of_the_batch():

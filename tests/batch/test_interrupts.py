@@ -3,20 +3,9 @@
 A step is broken off at one line of the package after the other, as Ctrl-C and the memory may.
 """
 
-from contextlib import nullcontext
-from dataclasses import replace
 from random import Random
 
-import pytest
-
-from mlxspec.batch.decoder import BatchDecoder
-from mlxspec.batch.open import OpenBatch
-from mlxspec.batch.writer import BatchWriter
-from mlxspec.kv.prefixes import PrefixCache
 from mlxspec.params import GenerationParams
-from mlxspec.reply.continuation import Continuation
-from mlxspec.reply.reply import Reply
-from mlxspec.reply.writer import ReplyWriter
 from tests.engine.test_interrupts import Breaks
 from tests.support.batches import DRAFTERS, MODEL, PROMPTS, SAMPLING, one_by_one
 from tests.support.pairwise import each_value
@@ -46,7 +35,7 @@ def written(batch, params, breaks):
             index = len(replies)
             replies.append(batch.join(PROMPTS[index], params[index]))
         try:
-            with breaks():
+            with breaks:
                 batch.step()
         except KeyboardInterrupt:
             continue
@@ -61,11 +50,9 @@ class At:
     def __init__(self, lines):
         self.waiting, self.done = sorted(lines), 0
 
-    def __call__(self):
-        self.step = Breaks(KeyboardInterrupt(), self.waiting[0] - self.done if self.waiting else 0)
-        return self
-
     def __enter__(self):
+        at = self.waiting[0] - self.done if self.waiting else 0
+        self.step = Breaks(KeyboardInterrupt(), at)
         self.step.__enter__()
 
     def __exit__(self, kind, *_):
@@ -85,60 +72,14 @@ def broken_off(drafter, kind, params, seed):
     return found, true
 
 
-@pytest.mark.parametrize("kind", ["full", "rotating"])
-@pytest.mark.parametrize("drafter", ["none", "pool", "random trees"])
-@pytest.mark.parametrize("seed", range(2))
+@each_value(kind=["full", "rotating"], drafter=["none", "pool", "random trees"], seed=[0, 1])
 def test_replies_go_on_after_a_step_that_was_broken_off(drafter, kind, seed):
     found, whole = broken_off(drafter, kind, [params_of()] * 4, seed)
     assert found == whole == TRUE[kind]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_sampled_replies_go_on_after_a_step_that_was_broken_off(seed):
+def test_sampled_replies_go_on_after_a_step_that_was_broken_off():
     params = [params_of(index, sampling=SAMPLING["penalties"]) for index in range(4)]
-    found, _ = broken_off("pool", "full", params, seed)
+    found, _ = broken_off("pool", "full", params, 1)
     alone = one_by_one("none", PROMPTS, params)
     assert found == [list(tokens) for tokens, _, _ in alone]
-
-
-_METHODS = [
-    (BatchWriter, "add"),
-    (BatchWriter, "move_to_reader"),
-    *((BatchWriter, part) for part in ("propose", "verify", "take", "commit", "update")),
-    *((ReplyWriter, part) for part in ("propose", "verify", "take", "commit", "update")),
-    (ReplyWriter, "read"),
-    (ReplyWriter, "store"),
-    (ReplyWriter, "leave"),
-    (BatchDecoder, "forward_trees"),
-    (BatchDecoder, "commit"),
-    (BatchDecoder, "join"),
-    (PrefixCache, "add"),
-    (OpenBatch, "_release"),
-    (Reply, "tell"),
-    (Continuation, "_emit"),
-]
-METHODS = {f"{kind.__name__}.{name}": (kind, name) for kind, name in _METHODS}
-
-
-@each_value(method=METHODS, is_after=[False, True])
-def test_replies_go_on_after_an_interrupt_of_any_part_of_a_step(method, is_after, monkeypatch):
-    kind, name = METHODS[method]
-    act, calls = getattr(kind, name), []
-
-    def interrupted(*args, **named):
-        calls.append(args)
-        breaks = len(calls) in (1, 4, 11)
-        if breaks and not is_after:
-            raise KeyboardInterrupt
-        done = act(*args, **named)
-        if breaks:
-            raise KeyboardInterrupt
-        return done
-
-    batch = opened("pool", "full")
-    monkeypatch.setattr(kind, name, interrupted)
-    lengths = (LENGTH, 3, 2, LENGTH)  # the first and the last one are alone for some rounds
-    params = [replace(params_of(), max_tokens=length) for length in lengths]
-    true = [reply[:length] for reply, length in zip(TRUE["full"], lengths, strict=True)]
-    assert written(batch, params, nullcontext) == true
-    assert calls

@@ -4,8 +4,6 @@ Greedy tokens are compared with the target computed anew in NumPy, sampled ones 
 replies to one prompt after the other.
 """
 
-from functools import cache
-
 import pytest
 
 from mlxspec.batch.decoder import BatchDecoder
@@ -27,16 +25,10 @@ from tests.support.pairwise import each_value
 from tests.support.tiny import emitted, make_engine, tiny_model
 from tests.support.tiny_heads_eagle import eagle3_drafter
 from tests.support.tiny_heads_exit import exit_drafter
-from tests.support.truth import Target
+from tests.support.truth import Computed, Target
 
 LENGTH = 18
-JOINS = {
-    0: [0],
-    3: [1, 2],
-    4: [3],
-    14: [4],
-    44: [5, 6],
-}  # prompts by the step before which they come
+JOINS = {0: [0], 3: [1, 2], 4: [3], 14: [4], 44: [5, 6]}  # prompts by the step before which
 
 
 def opened(drafter="none", kind="full", **sizes):
@@ -62,15 +54,13 @@ def run(batch, params, joins=JOINS, act=lambda step, replies: None):
     return [events[index] for index in sorted(events)]
 
 
+TRUE = Computed(lambda kind: [Target(MODEL, kind).greedy(prompt, LENGTH) for prompt in PROMPTS])
+
+
 @each_value(kind=["full", "int8", "rotating"], drafter=["none", "pool", "random trees"])
 def test_replies_that_join_late_are_those_of_the_target(drafter, kind):
     found = run(opened(drafter, kind), [params_of()] * 7)
-    assert [emitted(events) for events in found] == true_replies(kind)
-
-
-@cache
-def true_replies(kind):
-    return [Target(MODEL, kind).greedy(prompt, LENGTH) for prompt in PROMPTS]
+    assert [emitted(events) for events in found] == TRUE[kind]
 
 
 @pytest.mark.parametrize("make_drafter", [eagle3_drafter, exit_drafter])
@@ -146,19 +136,14 @@ def test_a_long_prompt_is_read_in_parts_between_rounds():
     assert emitted(events) == Target(model).greedy(long, 2)[-len(emitted(events)) :]
 
 
-def test_prompts_that_share_a_beginning_read_it_once(monkeypatch):
+def test_prompts_that_share_a_beginning_read_it_once():
     batch = opened("pool", prefix_bytes=1 << 20)
     shared, other = PROMPTS[5], PROMPTS[2]
     asked = [shared, other, [*shared, 3, 4], [*shared[:20], 9], shared]
-    reused, replies = [], []
-    for prompt in asked:
-        batch.join(prompt, params_of(max_tokens=6))
-        events = []
-        while batch.num_replies:
-            events += [event for _, event in batch.step()]
-        reused.append(events[-1].stats["reused_tokens"])
-        replies.append(emitted(events))
+    found = [finished(batch, [prompt], params_of(max_tokens=6))[0] for prompt in asked]
+    reused = [events[-1].stats["reused_tokens"] for events in found]
     assert reused == [0, 0, len(shared), 20, len(shared) - 1]
+    replies = [emitted(events) for events in found]
     assert replies == [Target(MODEL).greedy(prompt, 6) for prompt in asked]
 
 
@@ -193,12 +178,8 @@ def test_beginnings_are_kept_of_no_more_tokens_than_64_contexts_have():
 
 def test_without_room_for_prefixes_only_the_latest_text_is_reused():
     batch = opened("none")
-    reused = []
-    for prompt in (PROMPTS[5], PROMPTS[2], PROMPTS[5]):
-        batch.join(prompt, params_of(max_tokens=1))
-        while batch.num_replies:
-            reused += [e.stats["reused_tokens"] for _, e in batch.step() if hasattr(e, "stats")]
-    assert reused == [0, 0, 0]
+    reused = [reused_of(batch, prompt) for prompt in (PROMPTS[5], PROMPTS[2], PROMPTS[5])]
+    assert reused == [[0], [0], [0]]
 
 
 @pytest.mark.parametrize(("joins", "expected"), [({0: [0]}, 0), ({0: [0, 1]}, 2)])
@@ -222,10 +203,12 @@ def test_text_that_was_held_back_is_told_at_the_end(joins):
     assert events[-1].text == last
 
 
-def test_a_reply_that_waits_is_cancelled_at_once_though_all_slots_are_taken():
+def test_more_replies_than_slots_wait_and_one_that_waits_is_cancelled_at_once():
     batch = opened(batch_size=2)
     first, second, third, fourth = (batch.join(prompt, params_of()) for prompt in PROMPTS[:4])
+    assert not batch.has_room
     batch.step()
+    assert (batch.running, list(batch.waiting)) == ([first, second], [third, fourth])
     third.cancel()
     told = [reply for reply, event in batch.step() if isinstance(event, GenerationFinished)]
     assert told == [third]
@@ -245,9 +228,6 @@ def reused_of(batch, *prompts):
     return [own[-1].stats["reused_tokens"] for own in events]
 
 
-LONG = (PROMPTS[5] * 40)[:1100]
-
-
 def long_model_batch():
     model = tiny_model(vocab_size=24, max_position_embeddings=2048)
     return make_engine(model, DRAFTERS["none"]()).open_batch(batch_size=3, prefix_bytes=1 << 24)
@@ -255,15 +235,15 @@ def long_model_batch():
 
 @pytest.mark.parametrize("make", [apart, long_model_batch])
 def test_what_was_read_of_a_prompt_that_is_cancelled_is_not_read_again(make):
-    batch = make()
-    reply = batch.join(LONG, params_of(max_tokens=2))
+    batch, long = make(), (PROMPTS[5] * 40)[:1100]
+    reply = batch.join(long, params_of(max_tokens=2))
     batch.step()
     reply.cancel()
     batch.step()
     assert batch.num_replies == 0
     if make is not apart:  # where another text can take the place of the first one
         reused_of(batch, PROMPTS[2])
-    assert reused_of(batch, LONG) == [512]
+    assert reused_of(batch, long) == [512]
 
 
 def test_a_text_goes_to_the_decoder_that_has_read_its_beginning():
@@ -285,28 +265,6 @@ def test_a_reply_that_is_alone_again_has_its_own_rows_and_not_those_of_a_text_as
     assert emitted(events) == REPLIES["llama"][0]
 
 
-class Fails(RandomTrees):
-    """Fails whenever it is asked, and counts that."""
-
-    num_asked = 0
-
-    def propose(self, root, budget):
-        self.num_asked += 1
-        raise RuntimeError("broken")
-
-
-def test_a_drafter_that_failed_is_not_asked_again_when_its_reply_moves():
-    batch = make_engine(MODEL, for_each_sequence(Fails, 24)).open_batch(batch_size=3)
-    first = batch.join(PROMPTS[0], params_of())
-    events = [event for _ in range(3) for _, event in batch.step()]
-    for index in (1, 2):  # from alone to company and back, twice
-        batch.join(PROMPTS[index], params_of(max_tokens=2))
-        for _ in range(4):
-            events += [event for reply, event in batch.step() if reply is first]
-    assert first.drafter.num_asked == 1
-    assert sum(isinstance(event, DrafterFailed) for event in events) == 1
-
-
 class CountsStarts(RandomTrees):
     """Counts how often it is started."""
 
@@ -326,12 +284,3 @@ def test_a_drafter_goes_on_when_its_reply_moves():
         events += [event for reply, event in batch.step() if reply is first]
     assert emitted(events) == REPLIES["llama"][0]
     assert first.drafter.num_starts == 1
-
-
-def test_more_replies_than_slots_wait_their_turn():
-    batch = opened("none", batch_size=2)
-    for prompt in PROMPTS[:4]:
-        batch.join(prompt, params_of())
-    assert not batch.has_room
-    batch.step()
-    assert (len(batch.running), len(batch.waiting)) == (2, 2)

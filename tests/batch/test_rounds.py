@@ -9,32 +9,23 @@ from tests.support.batches import DRAFTERS, MODEL, PROMPTS, batch
 from tests.support.tiny import make_engine
 
 
-class Spy(BatchDecoder):
-    """Notes how wide the trees of every forward are, and its rows."""
-
-    widths: list  # of all instances: a test looks at one batch
-
-    def forward_trees(self, trees):
-        Spy.widths.append([tree.n_nodes for tree in trees])
-        return super().forward_trees(trees)
-
-
 @pytest.fixture
 def widths(monkeypatch):
-    Spy.widths = []
-    monkeypatch.setattr("mlxspec.batch.writer.BatchDecoder", Spy)
-    return Spy.widths
+    """How wide the trees of every forward of a batch are."""
+    widths, forward = [], BatchDecoder.forward_trees
+
+    def noted(self, trees):
+        widths.append([tree.n_nodes for tree in trees])
+        return forward(self, trees)
+
+    monkeypatch.setattr(BatchDecoder, "forward_trees", noted)
+    return widths
 
 
-def test_a_round_is_one_forward_for_all(widths):
-    batch("none", PROMPTS[:4], GenerationParams(max_tokens=9))
-    assert widths == [[1] * 4] * 9
-
-
-def test_places_are_filled_as_long_as_prompts_wait_and_then_the_batch_shrinks(widths):
+def test_a_round_is_one_forward_for_all_and_the_batch_shrinks_once_no_prompt_waits(widths):
     lengths = [2, 5, 9, 3, 4, 4, 1]
     batch("none", params=[GenerationParams(max_tokens=length) for length in lengths])
-    assert [len(row) for row in widths] == [4] * 6 + [2]  # and the last two rounds alone
+    assert widths == [[1] * 4] * 6 + [[1] * 2]  # and the last two rounds alone
 
 
 @pytest.mark.parametrize(("rows", "nodes"), [(1, 0), (4, 0), (7, 0), (8, 1), (15, 2), (100, 5)])
