@@ -12,6 +12,7 @@ from tests.support.peers import make_pair
 
 PEER = import_module("mlx_lm.generate")
 TEXTS = ["the cat", "and the mat was", "a", "the cat sat on the mat, and the cat was fat"]
+TOLD = {"return_token_ids": True, "return_logprobs": True}
 
 
 @pytest.fixture
@@ -35,11 +36,10 @@ def theirs(pair, *args, **options):
 
 @pytest.mark.parametrize("max_tokens", [7, [2, 9, 1, 5]])
 def test_replies_are_those_of_mlx_lm(pair, max_tokens):
-    options = {"max_tokens": max_tokens, "return_token_ids": True, "return_logprobs": True}
+    options = {"max_tokens": max_tokens, **TOLD}
     found, expected = ours(pair, **options), theirs(pair, **options)
     assert found.texts == expected.texts
     assert found.token_ids == expected.token_ids
-    assert found.caches is None
     for one, other in zip(found.logprobs, expected.logprobs, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
     assert found.stats.prompt_tokens == sum(map(len, prompts(pair)))
@@ -48,16 +48,11 @@ def test_replies_are_those_of_mlx_lm(pair, max_tokens):
         assert getattr(found.stats, name) > 0
 
 
-def test_what_is_not_requested_is_not_returned(pair):
-    found = ours(pair, max_tokens=2)
-    assert (found.caches, found.token_ids, found.logprobs) == (None, None, None)
-
-
 def test_stop_tokens_end_replies_and_are_left_out(pair):
     said = ours(pair, max_tokens=9, return_token_ids=True).token_ids
     for tokenizer in (pair.tokenizer, pair.their_tokenizer):
         tokenizer.add_eos_token(str(said[0][4]))
-    options = {"max_tokens": 9, "return_token_ids": True, "return_logprobs": True}
+    options = {"max_tokens": 9, **TOLD}
     found, expected = ours(pair, **options), theirs(pair, **options)
     assert found.token_ids == expected.token_ids
     assert [len(row) for row in found.logprobs] == [len(row) for row in expected.logprobs]
@@ -77,24 +72,21 @@ def test_bias_and_samplers_count_in_a_batch(pair):
 def test_replies_continue_prompt_caches_and_leave_them(pair):
     first = ours(pair, max_tokens=3, return_prompt_caches=True)
     kept = [list(cache[0].tokens) for cache in first.caches]
-    again = compat.batch_generate(
-        pair.engine, pair.tokenizer, [[5, 6]] * len(TEXTS), first.caches, 4, return_token_ids=True
-    )
-    whole = [[*tokens, 5, 6] for tokens in kept]
-    expected = compat.batch_generate(
-        pair.engine, pair.tokenizer, whole, max_tokens=4, return_token_ids=True
+    options = {"max_tokens": 4, "return_token_ids": True}
+    again, expected = (
+        compat.batch_generate(pair.engine, pair.tokenizer, given, caches, **options)
+        for given, caches in (
+            ([[5, 6]] * len(TEXTS), first.caches),
+            ([[*tokens, 5, 6] for tokens in kept], None),
+        )
     )
     assert again.token_ids == expected.token_ids
     assert [cache[0].tokens for cache in first.caches] == kept
-    assert [tokens[: len(prompt)] for tokens, prompt in zip(kept, prompts(pair), strict=True)] == (
-        prompts(pair)
-    )
+    starts = [tokens[: len(prompt)] for tokens, prompt in zip(kept, prompts(pair), strict=True)]
+    assert starts == prompts(pair)
     assert again.stats.prompt_tokens == 2 * len(TEXTS)
-
-
-def test_returned_prompt_caches_keep_the_size_of_the_call(pair):
-    found = ours(pair, max_tokens=3, return_prompt_caches=True, max_kv_size=12)
-    assert [cache[0].max_kv_size for cache in found.caches] == [12] * len(TEXTS)
+    small = ours(pair, max_tokens=3, return_prompt_caches=True, max_kv_size=12)
+    assert [cache[0].max_kv_size for cache in small.caches] == [12] * len(TEXTS)
 
 
 def test_sampled_replies_to_one_prompt_differ(pair):
@@ -114,12 +106,13 @@ def test_a_drafter_for_one_sequence_makes_way(pair):
     assert drawing.engine.drafter is drafter
 
 
-def test_progress_is_printed_on_request(pair, capsys):
+def test_progress_is_printed_on_request_and_what_is_not_requested_is_not_returned(pair, capsys):
     ours(pair, max_tokens=2, verbose=True, completion_batch_size=2)
     told = capsys.readouterr().out
     assert "Finished processing 4/4" in told
     assert "tokens-per-sec" in told
-    ours(pair, max_tokens=2)
+    found = ours(pair, max_tokens=2)
+    assert (found.caches, found.token_ids, found.logprobs) == (None, None, None)
     assert capsys.readouterr().out == ""
 
 

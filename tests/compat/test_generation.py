@@ -50,6 +50,13 @@ def tokens(responses):
     return [response.token for response in responses]
 
 
+def assert_as_theirs(found, expected):
+    assert facts(found) == facts(expected)
+    assert text(found) == text(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-4)
+
+
 # ---- the same reply --------------------------------------------------------------------------
 
 
@@ -64,32 +71,21 @@ DRAFTERS = {
 def test_responses_are_those_of_mlx_lm(drafter, prompt):
     pair = make_pair(make_drafter=DRAFTERS[drafter])
     own = mx.array(prompt) if isinstance(prompt, np.ndarray) else prompt
-    found, expected = ours(pair, prompt, 12), theirs(pair, own, 12)
-    assert facts(found) == facts(expected)
-    assert text(found) == text(expected)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-4)
+    assert_as_theirs(ours(pair, prompt, 12), theirs(pair, own, 12))
 
 
-def test_a_stop_token_ends_the_reply_and_is_the_last_response(pair):
-    stop = tokens(ours(pair, max_tokens=12))[7]
-    stopping = make_pair(stops=[stop])
-    found, expected = ours(stopping, max_tokens=12), theirs(stopping, max_tokens=12)
-    assert facts(found) == facts(expected)
-    assert text(found) == text(expected)
-    assert (found[-1].token, found[-1].finish_reason) == (stop, "stop")
-    assert len(found) <= 8
-
-
-def test_stop_tokens_that_a_script_adds_or_removes_count(pair):
+def test_a_stop_token_is_the_last_response_and_those_that_a_script_adds_or_removes_count(pair):
     said = tokens(ours(pair, max_tokens=12))
+    stopping = make_pair(stops=[said[7]])
+    found = ours(stopping, max_tokens=12)
+    assert_as_theirs(found, theirs(stopping, max_tokens=12))
+    assert (found[-1].token, found[-1].finish_reason) == (said[7], "stop")
     pair.tokenizer.add_eos_token(str(said[6]))
     pair.their_tokenizer.add_eos_token(str(said[6]))
     assert facts(ours(pair, max_tokens=12)) == facts(theirs(pair, max_tokens=12))
     pair.tokenizer.eos_token_ids = [said[3]]  # the tokenizer's own is none any more
     pair.their_tokenizer.eos_token_ids = [said[3]]
     assert facts(ours(pair, max_tokens=12)) == facts(theirs(pair, max_tokens=12))
-    stopping = make_pair(stops=[said[2]])
     stopping.tokenizer.eos_token_ids = ()
     assert tokens(ours(stopping, max_tokens=12)) == said
 
@@ -124,21 +120,6 @@ def test_tokens_of_a_drafter_say_so(pair):
     assert [response.from_draft for response in found] == [True] * 3 + [False] * 5
 
 
-# ---- length ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("max_tokens", [0, -2, 2.5, True, "9"])
-def test_a_length_that_is_none_is_refused(pair, max_tokens):
-    with pytest.raises(ValueError, match="max_tokens must be a whole number"):
-        ours(pair, max_tokens=max_tokens)
-
-
-def test_a_prompt_that_is_too_long_is_refused():
-    pair = make_pair(max_position_embeddings=20)
-    with pytest.raises(ContextLengthError):
-        ours(pair, [3] * 21)
-
-
 # ---- samplers and processors -----------------------------------------------------------------
 
 
@@ -150,10 +131,14 @@ def test_functions_of_the_text_give_the_reply_of_mlx_lm(pair):
     settings = {"repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.4}
     windows = {"repetition_context_size": 7, "frequency_context_size": 3}
     arguments = {"logit_bias": {4: 3.0, 9: -2.0}, **settings, **windows}
-    own = [*compat.make_logits_processors(**arguments), by_the_text]
-    mine = [*mlx_lm.sample_utils.make_logits_processors(**arguments), by_the_text]
-    found = ours(pair, max_tokens=24, logits_processors=own)
-    expected = theirs(pair, max_tokens=24, logits_processors=mine)
+    found, expected = (
+        generate(
+            pair,
+            max_tokens=24,
+            logits_processors=[*module.make_logits_processors(**arguments), by_the_text],
+        )
+        for generate, module in ((ours, compat), (theirs, mlx_lm.sample_utils))
+    )
     assert tokens(found) == tokens(expected) != tokens(ours(pair, max_tokens=24))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-4)
@@ -177,18 +162,6 @@ def test_without_a_limit_a_reply_ends_where_the_context_does():
     found = ours(pair, max_tokens=-1)
     assert found[0].prompt_tokens + len(found) == 41
     assert [response.finish_reason for response in found] == [None] * (len(found) - 1) + ["length"]
-
-
-def test_a_processor_sees_the_prompt_and_all_emitted_tokens(pair):
-    seen = []
-
-    def watch(tokens, logits):
-        seen.append(tokens.tolist())
-        return logits
-
-    said = tokens(ours(pair, max_tokens=5, logits_processors=[watch]))
-    for length in range(5):
-        assert pair.tokenizer.encode(PROMPT) + said[:length] in seen
 
 
 def test_a_law_is_a_sampler_with_all_its_fields(pair):
@@ -245,13 +218,9 @@ def test_a_prompt_cache_is_continued_as_in_mlx_lm(pair):
     assert facts(found) == facts(theirs(pair, [7, 8], 7, prompt_cache=their_cache))
 
 
-def steps(pair, prompt, cache, num=20):
-    return compat.generate_step(prompt, pair.engine, prompt_cache=cache, max_tokens=num)
-
-
 def test_a_cache_holds_each_token_once_it_is_yielded(pair):
     cache = compat.make_prompt_cache(pair.engine)
-    reply = steps(pair, [5, 9, 20, 31], cache)
+    reply = compat.generate_step([5, 9, 20, 31], pair.engine, prompt_cache=cache, max_tokens=20)
     assert cache[0].tokens == []
     for count in range(1, 5):
         next(reply)
@@ -259,6 +228,9 @@ def test_a_cache_holds_each_token_once_it_is_yielded(pair):
     compat.trim_prompt_cache(cache, 3)
     reply.close()
     assert cache[0].offset == 5  # who closes it writes nothing
+    said = cache[0].tokens[4:]
+    found = tokens(ours(pair, [5], 6, prompt_cache=cache))
+    assert found == tokens(ours(pair, [5, 9, 20, 31, *said, 5], 6))
 
 
 def test_two_prompt_caches_do_not_know_of_each_other(pair):
@@ -271,28 +243,21 @@ def test_two_prompt_caches_do_not_know_of_each_other(pair):
     assert tokens(ours(pair, [3, 4], 6, prompt_cache=one)) == alone[0]
 
 
-def test_a_reply_that_is_broken_off_leaves_its_text_in_the_cache(pair):
-    cache = compat.make_prompt_cache(pair.engine)
-    stream = compat.stream_generate(
-        pair.engine, pair.tokenizer, [1, 2, 3], max_tokens=9, prompt_cache=cache
-    )
-    said = [next(stream).token for _ in range(4)]
-    stream.close()
-    assert cache[0].tokens == [1, 2, 3, *said]
-    assert tokens(ours(pair, [5], 6, prompt_cache=cache)) == tokens(
-        ours(pair, [1, 2, 3, *said, 5], 6)
-    )
+def test_a_processor_sees_the_text_after_the_cache_and_all_emitted_tokens(pair):
+    seen = []
 
-
-def test_processors_see_only_the_text_after_the_cache(pair):
-    def lengths(tokens, logits):
-        seen.append(len(tokens))
+    def watch(tokens, logits):
+        seen.append(tokens.tolist())
         return logits
 
-    cache, seen = compat.make_prompt_cache(pair.engine), []
+    said = tokens(ours(pair, max_tokens=5, logits_processors=[watch]))
+    for length in range(5):
+        assert pair.tokenizer.encode(PROMPT) + said[:length] in seen
+    cache = compat.make_prompt_cache(pair.engine)
     ours(pair, [1, 2, 3], 4, prompt_cache=cache)
-    ours(pair, [5, 6], 1, prompt_cache=cache, logits_processors=[lengths])
-    assert seen == [2]
+    seen.clear()
+    ours(pair, [5, 6], 1, prompt_cache=cache, logits_processors=[watch])
+    assert seen == [[5, 6]]
 
 
 def test_a_prompt_cache_can_be_saved_to_a_file(pair, tmp_path):
@@ -311,25 +276,13 @@ def test_a_prompt_cache_can_be_saved_to_a_file(pair, tmp_path):
 # ---- a draft model ---------------------------------------------------------------------------
 
 
-def test_the_model_of_another_engine_drafts(pair):
-    own = pair.engine.drafter, pair.engine.budget
-    found = ours(pair, PROMPT, 5, pair.engine, num_draft_tokens=2)
-    assert tokens(found) == tokens(theirs(pair, max_tokens=5))
-    # mlx-lm drafts the last token as well; a reply's last token is the target's own here
-    assert [response.from_draft for response in found] == [True, True, False, True, False]
-    assert (pair.engine.drafter, pair.engine.budget) == own
-
-
-@pytest.mark.parametrize("temp", [0.0, 1.0])
-def test_a_draft_model_leaves_the_reply_and_its_own_engine_alone(pair, temp):
+def test_a_draft_model_leaves_the_reply_and_both_engines_alone(pair):
     small = make_pair(seed=9)
     before = tokens(ours(small, [1, 2, 3], 4))
-    history = small.engine.target.history
-    options = {"sampler": compat.make_sampler(temp=temp), "seed": 1}
-    found = ours(pair, max_tokens=20, draft_model=small.engine, num_draft_tokens=3, **options)
-    if temp == 0:
-        assert tokens(found) == tokens(theirs(pair, max_tokens=20))
-    assert len(found) == 20
+    history, own = small.engine.target.history, (pair.engine.drafter, pair.engine.budget)
+    found = ours(pair, max_tokens=20, draft_model=small.engine, num_draft_tokens=3)
+    assert tokens(found) == tokens(theirs(pair, max_tokens=20))
+    assert (pair.engine.drafter, pair.engine.budget) == own
     assert small.engine.target.history == history
     assert tokens(ours(small, [1, 2, 3], 4)) == before
 
@@ -380,24 +333,29 @@ def test_what_is_no_model_is_refused(pair):
         compat.make_prompt_cache("model")
 
 
+FUNCTIONS = "give a list of functions"
+NO_PROMPT = "a prompt is a text, or token ids"
+
+
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error", "told"),
     [
-        ({"temperature": 0.7}, "stream_generate has no argument 'temperature'; it takes"),
-        ({"sampler": 0.7}, "the sampler is a float"),
-        ({"logits_processors": SamplingParams()}, "pass it as the sampler"),
-        ({"logits_processors": lambda tokens, logits: logits}, "give a list of functions"),
-        ({"logits_processors": [SamplingParams()]}, "give a list of functions"),
-        ({"prompt": [1.5]}, "a prompt is a text, or token ids"),
-        ({"prompt": [True]}, "a prompt is a text, or token ids"),
-        ({"prompt": mx.zeros((1, 3), mx.int32)}, "a prompt is a text, or token ids"),
+        ({"temperature": 0.7}, TypeError, "stream_generate has no argument 'temperature'; it"),
+        ({"sampler": 0.7}, TypeError, "the sampler is a float"),
+        ({"logits_processors": SamplingParams()}, TypeError, "pass it as the sampler"),
+        ({"logits_processors": lambda tokens, logits: logits}, TypeError, FUNCTIONS),
+        ({"logits_processors": [SamplingParams()]}, TypeError, FUNCTIONS),
+        ({"prompt": [1.5]}, TypeError, NO_PROMPT),
+        ({"prompt": [True]}, TypeError, NO_PROMPT),
+        ({"prompt": mx.zeros((1, 3), mx.int32)}, TypeError, NO_PROMPT),
+        ({"prompt": []}, ValueError, "empty"),
+        ({"prompt": [3] * 513}, ContextLengthError, "513 tokens"),
+        *(
+            ({"max_tokens": length}, ValueError, "max_tokens must be a whole number")
+            for length in (0, -2, 2.5, True, "9")
+        ),
     ],
 )
-def test_a_value_of_another_kind_is_refused(pair, options, told):
-    with pytest.raises(TypeError, match=told):
+def test_a_value_that_is_none_is_refused(pair, options, error, told):
+    with pytest.raises(error, match=told):
         ours(pair, **{"prompt": PROMPT, **options})
-
-
-def test_an_empty_prompt_is_refused(pair):
-    with pytest.raises(ValueError, match="empty"):
-        ours(pair, [])

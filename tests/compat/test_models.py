@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -18,17 +19,20 @@ from tests.support.qwen3_folder import save_adapter, save_qwen3
 from tests.support.tiny_adapted import source as adapted_source
 
 PEER = SimpleNamespace(
-    load=import_module("mlx_lm").load,
-    make_sampler=import_module("mlx_lm.sample_utils").make_sampler,
-    make_logits_processors=import_module("mlx_lm.sample_utils").make_logits_processors,
-    make_prompt_cache=import_module("mlx_lm.models.cache").make_prompt_cache,
-    generate=import_module("mlx_lm.generate").generate,
-    generate_step=import_module("mlx_lm.generate").generate_step,
-    stream_generate=import_module("mlx_lm.generate").stream_generate,
-    batch_generate=import_module("mlx_lm.generate").batch_generate,
+    **{
+        name: getattr(import_module(f"mlx_lm.{module}"), name)
+        for module, names in {
+            "utils": "load",
+            "sample_utils": "make_sampler make_logits_processors",
+            "models.cache": "make_prompt_cache",
+            "generate": "generate generate_step stream_generate batch_generate",
+        }.items()
+        for name in names.split()
+    }
 )
 PROMPT = [5, 9, 2, 7, 11, 8, 4, 12]
 LENGTH = 20
+OUR_LOAD = partial(compat.load, drafter="pool")  # a choice is measured
 PACKED = {"kv_bits": 4, "kv_group_size": 32, "quantized_kv_start": 0}
 
 
@@ -71,20 +75,15 @@ def tokens(module, model, tokenizer, prompt=PROMPT, **options):
 # ---- models of mlx-lm --------------------------------------------------------------------------
 
 
-def test_replies_are_those_of_mlx_lm(own, peer):
-    assert tokens(compat, *own) == tokens(PEER, *peer)
-    options = {"max_tokens": LENGTH}
-    assert compat.generate(*own, "ab c", **options) == PEER.generate(*peer, "ab c", **options)
-
-
-def test_token_ids_need_no_tokenizer(folder, peer):
+def test_replies_are_those_of_mlx_lm_and_token_ids_need_no_tokenizer(folder, peer):
     model, tokenizer = loaded(folder)
-    expected = [t for t, _ in PEER.generate_step(mx.array(PROMPT), peer[0], max_tokens=LENGTH)]
+    expected = tokens(PEER, *peer)
     for _ in range(2):  # before and after a call with a tokenizer
         steps = compat.generate_step(mx.array(PROMPT), model, max_tokens=LENGTH)
         assert [token for token, _ in steps] == expected
-        assert tokens(compat, model, tokenizer) == tokens(PEER, *peer)
+        assert tokens(compat, model, tokenizer) == expected
     assert engines.engine_of(model).tokenizer.vocab_size == len(tokenizer)
+    assert tokens(PEER, model, tokenizer) == expected  # mlx-lm goes on with it
 
 
 def test_a_batch_replies_as_mlx_lm_s(own, peer):
@@ -96,27 +95,17 @@ def test_a_batch_replies_as_mlx_lm_s(own, peer):
     assert found.token_ids == expected.token_ids
 
 
-def test_an_engine_is_made_once_for_a_model(own, monkeypatch):
-    engine = engines.engine_of(*own)
-    monkeypatch.setattr(engines.api, "wrap", None)
-    assert engines.engine_of(*own) is engines.engine_of(own[0]) is engine
-    tokens(compat, *own, max_tokens=3)
-    assert engine.target.history[: len(PROMPT)] == tuple(PROMPT)
-
-
-def test_an_engine_is_freed_with_its_model(folder):
+def test_an_engine_is_made_once_for_a_model_and_freed_with_it(folder, monkeypatch):
     model, tokenizer = loaded(folder)
+    engine = engines.engine_of(model, tokenizer)
+    monkeypatch.setattr(engines.api, "wrap", None)
+    assert engines.engine_of(model, tokenizer) is engines.engine_of(model) is engine
     tokens(compat, model, tokenizer, max_tokens=3)
-    engine = weakref.ref(engines.engine_of(model))
-    assert engine() is not None
+    assert engine.target.history[: len(PROMPT)] == tuple(PROMPT)
+    engine = weakref.ref(engine)
     del model
     gc.collect()
     assert engine() is None
-
-
-def test_mlx_lm_goes_on_with_a_model_that_was_used_here(own, peer):
-    tokens(compat, *own)
-    assert tokens(PEER, *own) == tokens(PEER, *peer)
 
 
 def test_caches_that_are_set_on_a_model_later_are_not_ignored(folder):
@@ -132,18 +121,16 @@ def test_caches_that_are_set_on_a_model_later_are_not_ignored(folder):
     assert tokens(compat, model, tokenizer) == plain
 
 
-def test_an_engine_of_wrap_brings_its_drafter(own, peer):
-    engine = mlxspec.wrap(*own, drafter="suffix")
-    assert engines.engine_of(engine) is engine
-    assert tokens(compat, engine, own[1]) == tokens(PEER, *peer)
-
-
-def test_a_model_of_mlx_lm_drafts(tmp_path, own, peer):
+def test_a_model_of_mlx_lm_drafts_and_an_engine_of_wrap_brings_its_drafter(tmp_path, own, peer):
+    expected = tokens(PEER, *peer)
     small, _ = loaded(save_qwen3(tmp_path / "small", seed=4, head_dim=8))
     for draft_model in (small, own[0]):
         found = list(compat.stream_generate(*own, PROMPT, LENGTH, draft_model, num_draft_tokens=3))
-        assert [response.token for response in found] == tokens(PEER, *peer)
+        assert [response.token for response in found] == expected
     assert sum(response.from_draft for response in found) > LENGTH // 2  # it drafts for itself
+    engine = mlxspec.wrap(*own, drafter="suffix")
+    assert engines.engine_of(engine) is engine
+    assert tokens(compat, engine, own[1]) == expected
 
 
 def test_a_tokenizer_that_cannot_be_read_is_refused(own):
@@ -155,8 +142,16 @@ def test_a_tokenizer_that_cannot_be_read_is_refused(own):
 # ---- caches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"max_kv_size": 24}, {"max_kv_size": 12}, PACKED], ids=str)
-@pytest.mark.parametrize("load", [PEER.load, compat.load], ids=["mlx-lm's", "ours"])
+@pytest.mark.parametrize(
+    ("options", "load"),
+    [
+        ({"max_kv_size": 24}, OUR_LOAD),
+        ({"max_kv_size": 12}, PEER.load),
+        (PACKED, OUR_LOAD),
+        (PACKED, PEER.load),
+    ],
+    ids=["24 rows, ours", "12 rows, mlx-lm's", "4 bits, ours", "4 bits, mlx-lm's"],
+)
 def test_a_cache_that_a_call_names_is_used(folder, peer, options, load):
     model, tokenizer = loaded(folder, load)
     plain = tokens(PEER, *peer)
@@ -183,18 +178,13 @@ def test_rows_stay_plain_where_the_text_ends_before_quantised_kv_start(own, peer
     assert len(tokens(compat, *own, kv_bits=4, quantized_kv_start=len(PROMPT) + LENGTH)) == LENGTH
 
 
-def test_a_rotating_prompt_cache_is_continued_as_in_mlx_lm(own, peer):
-    caches = [m.make_prompt_cache(one[0], 16) for m, one in ((compat, own), (PEER, peer))]
+def test_a_rotating_prompt_cache_is_continued_as_in_mlx_lm_copied_and_saved(own, peer, tmp_path):
+    cache, theirs = (m.make_prompt_cache(one[0], 16) for m, one in ((compat, own), (PEER, peer)))
     for prompt in (PROMPT, [3, 4], [9, 9, 2]):
-        found = tokens(compat, *own, prompt, max_tokens=10, prompt_cache=caches[0])
-        assert found == tokens(PEER, *peer, prompt, max_tokens=10, prompt_cache=caches[1])
-    assert caches[0][0].engine.target.cache.max_size == 16
-    assert len(caches[0][0].engine.target.history) > 30  # its rows stay for the next prompt
-
-
-def test_the_size_of_a_prompt_cache_is_copied_and_saved(own, tmp_path):
-    cache = compat.make_prompt_cache(own[0], 16)
-    tokens(compat, *own, prompt_cache=cache, max_tokens=4)
+        found = tokens(compat, *own, prompt, max_tokens=10, prompt_cache=cache)
+        assert found == tokens(PEER, *peer, prompt, max_tokens=10, prompt_cache=theirs)
+    assert cache[0].engine.target.cache.max_size == 16
+    assert len(cache[0].engine.target.history) > 30  # its rows stay for the next prompt
     compat.save_prompt_cache(tmp_path / "kept.safetensors", cache)
     for other in (copy.deepcopy(cache), compat.load_prompt_cache(tmp_path / "kept.safetensors")):
         assert (other[0].tokens, other[0].max_kv_size) == (cache[0].tokens, 16)
@@ -255,10 +245,8 @@ def test_load_applies_adapters_as_mlx_lm_does(tmp_path):
     folder = save_qwen3(tmp_path / "model")
     adapter = save_adapter(tmp_path / "adapter")
     texts = []
-    for module in (compat, PEER):
-        model, tokenizer = module.load(str(folder), adapter_path=str(adapter))
-        tokenizer.eos_token_ids = ()
-        texts.append(tokens(module, model, tokenizer))
+    for module, load in ((compat, OUR_LOAD), (PEER, PEER.load)):
+        texts.append(tokens(module, *loaded(folder, partial(load, adapter_path=str(adapter)))))
     assert texts[0] == texts[1] != tokens(PEER, *loaded(folder))
 
 
