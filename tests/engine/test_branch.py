@@ -6,14 +6,20 @@ from mlxspec.chat.conversation import Conversation
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.params import GenerationParams, Grammar, SamplingParams
-from mlxspec.trace.events import GenerationFinished, TokensKept, text_of
+from mlxspec.trace.events import (
+    GenerationFinished,
+    GenerationStarted,
+    TokensKept,
+    TurnStarted,
+    text_of,
+)
 from mlxspec.trace.file import event_from_json, event_to_json
 from tests.support.adversaries import RandomTrees
 from tests.support.language import EndedTokenizer
 from tests.support.reasoning import KEEPING, reasoning_tokenizer, saying
 from tests.support.reasoning import chat as reasoning_chat
 from tests.support.tiny import emitted, make_engine, tiny_model
-from tests.support.toy_chat import END, USER, ToyChat
+from tests.support.toy_chat import ToyChat
 from tests.support.truth import Target
 
 MODEL = tiny_model()
@@ -31,6 +37,13 @@ PLACE, MOST = 5, 12
 
 def chat(drafter):
     return Conversation(make_engine(MODEL, drafter, tokenizer=ToyChat()))
+
+
+@pytest.fixture
+def written():
+    """A chat of one turn, and the tokens of its reply."""
+    conversation = chat(NoDrafter())
+    return conversation, emitted(conversation.reply("abc", params_of()))
 
 
 def params_of(sampling=SAMPLINGS["greedy"], **settings):
@@ -73,23 +86,18 @@ def test_the_same_token_with_the_same_seed_gives_the_reply_again(drafter):
     sampling = SamplingParams(temperature=1.2, logit_bias=BIAS, presence_penalty=0.4)
     params = params_of(sampling, seed=7)
     conversation = chat(drafter())
-    written = emitted(conversation.reply("abcab", params))
+    said = emitted(conversation.reply("abcab", params))
     for place in (0, PLACE, MOST - 1):
-        assert emitted(conversation.branch(0, place, written[place], params)) == written
+        assert emitted(conversation.branch(0, place, said[place], params)) == said
 
 
-def test_kept_tokens_are_told_at_once_and_in_no_other_figure():
-    conversation = chat(RandomTrees(24))
-    written = emitted(conversation.reply("abc", params_of()))
+def test_kept_tokens_are_told_at_once_and_in_no_other_figure(written):
+    conversation, said = written
     events = list(conversation.branch(0, PLACE, 3, params_of()))
-    kept = next(event for event in events if isinstance(event, TokensKept))
-    assert [token.token for token in kept.emit] == [*written[:PLACE], 3]
+    assert [type(event) for event in events[:3]] == [TurnStarted, GenerationStarted, TokensKept]
+    kept = events[2]
+    assert [token.token for token in kept.emit] == [*said[:PLACE], 3]
     assert {token.kind for token in kept.emit} == {"kept"}
-    assert [type(event).__name__ for event in events[:3]] == [
-        "TurnStarted",
-        "GenerationStarted",
-        "TokensKept",
-    ]
     assert event_from_json(event_to_json(kept)) == kept
     stats = end_of(events).stats
     assert (stats["kept_tokens"], stats["generated_tokens"]) == (PLACE + 1, MOST - PLACE - 1)
@@ -98,27 +106,24 @@ def test_kept_tokens_are_told_at_once_and_in_no_other_figure():
     assert "".join(map(text_of, events)) == conversation.turns[0][1]
 
 
-def test_a_token_that_ends_the_text_ends_the_reply_without_a_forward():
-    conversation = chat(NoDrafter())
-    written = emitted(conversation.reply("abc", params_of()))
+def test_a_token_that_ends_the_text_ends_the_reply_without_a_forward(written):
+    conversation, said = written
     events = list(conversation.branch(0, 3, EOS, params_of()))
     assert (end_of(events).reason, end_of(events).stats["target_forwards"]) == ("stop", 0)
-    assert emitted(events) == [*written[:3], EOS]
+    assert emitted(events) == [*said[:3], EOS]
     assert emitted(conversation.engine.generate([1, 2], params_of(), kept=[3, EOS, 4])) == [3, EOS]
-    closed = ToyChat().encode("uabcvw") + written[:3] + ToyChat().encode(END + USER + "de" + "vw")
+    closed = ToyChat().encode("uabcvw") + said[:3] + ToyChat().encode("vudevw")
     found = emitted(conversation.reply("de", params_of()))
     assert found == plain_from(closed, [], SAMPLINGS["greedy"])
 
 
-def test_a_stop_string_may_begin_in_the_kept_text():
-    conversation = chat(NoDrafter())
-    written = ToyChat().decode(emitted(conversation.reply("abc", params_of())))
-    stop = written[PLACE - 1 : PLACE + 2]
-    params = params_of(stop=(stop,))
-    token = ToyChat().encode(written)[PLACE]
-    events = list(conversation.branch(0, PLACE, token, params))
+def test_a_stop_string_may_begin_in_the_kept_text(written):
+    conversation, said = written
+    text = ToyChat().decode(said)
+    stop = text[PLACE - 1 : PLACE + 2]
+    events = list(conversation.branch(0, PLACE, said[PLACE], params_of(stop=(stop,))))
     assert end_of(events).reason == "stop"
-    assert conversation.turns[0][1] == written[: written.index(stop)]
+    assert conversation.turns[0][1] == text[: text.index(stop)]
 
 
 def test_the_channel_goes_on_where_the_kept_text_ends():
@@ -144,28 +149,28 @@ def test_a_grammar_reads_the_kept_tokens_and_refuses_what_it_forbids():
         engine.generate([1, 2], params, kept=[c, b])
 
 
-def test_a_place_that_is_none_leaves_the_chat_as_it_is():
-    conversation = chat(NoDrafter())
-    list(conversation.reply("abc", params_of()))
-    before = conversation.turns
-    for place, message in [
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
         ((1, 0, 3), "no turn 1"),
         ((0, MOST, 3), "no token 12"),
         ((0, 0, 99), "token 99 is not in the vocabulary"),
         ((0, -1, 3), "position"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            conversation.branch(*place)
-    assert conversation.turns == before
+    ],
+)
+def test_a_place_that_is_none_leaves_the_chat_as_it_is(place, message, written):
+    conversation, said = written
+    with pytest.raises(ValueError, match=message):
+        conversation.branch(*place)
+    assert conversation.turns == [("abc", ToyChat().decode(said))]
 
 
-def test_a_restored_reply_can_be_branched_where_its_tokens_are_known():
-    first = chat(NoDrafter())
-    written = emitted(first.reply("abc", params_of()))
+def test_a_restored_reply_can_be_branched_where_its_tokens_are_known(written):
+    first, said = written
     expected = emitted(first.branch(0, PLACE, 3, params_of()))
     again = chat(RandomTrees(24))
-    text = ToyChat().decode(written)
-    again.restore([("abc", text)], tokens=[written])
+    text = ToyChat().decode(said)
+    again.restore([("abc", text)], tokens=[said])
     assert again.alternatives(0, PLACE)[0].prob is None
     assert emitted(again.branch(0, PLACE, 3, params_of())) == expected
     for unknown in ((), [[1, 2, 3]], [[99]]):

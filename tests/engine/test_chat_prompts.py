@@ -9,12 +9,11 @@ from mlxspec.drafters.none import NoDrafter
 from mlxspec.errors import UnsupportedOperationError
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.text import chat_template
-from mlxspec.text.tokenizer import Tokenizer
 from mlxspec.trace.events import TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.reasoning import DROPPING, MODEL, VOCAB, chat, reasoning_tokenizer, saying
 from tests.support.tiny import emitted, make_engine
-from tests.support.toy_chat import CHATML, byte_tokenizer
+from tests.support.toy_chat import CHATML
 
 BODY = (
     "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
@@ -53,12 +52,6 @@ def test_a_system_prompt_without_a_role_stands_before_the_first_message(template
     assert said.startswith("<|im_start|>user\nBe brief.\n\nhi<|im_end|>\n")
 
 
-def test_a_system_prompt_with_a_role_of_its_own_keeps_it():
-    tokenizer = reasoning_tokenizer(CHATML)
-    found = prompt_of(chat(tokenizer, system="Be brief."), "hi")
-    assert found.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi")
-
-
 def test_a_template_that_runs_too_long_is_not_tried_with_other_forms(monkeypatch):
     monkeypatch.setattr(chat_template, "TIME_S", 0.05)
     rounds = "{% for a in range(9999) %}\n{% for b in range(9999) %}\n{% endfor %}{% endfor %}"
@@ -79,19 +72,14 @@ def test_a_template_that_runs_too_long_is_not_tried_with_other_forms(monkeypatch
 # ---- arguments and tools ---------------------------------------------------------------------
 
 
-def test_arguments_of_a_reply_reach_its_prompt_alone():
-    conversation = chat(reasoning_tokenizer(DROPPING))
-    off = prompt_of(conversation, "a", chat_template_args={"enable_thinking": False})
-    assert off.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert prompt_of(conversation, "b").endswith("<|im_start|>assistant\n")
-
-
-def test_a_name_that_the_template_does_not_read_is_told_once():
+def test_arguments_reach_the_prompt_of_their_reply_and_a_name_that_is_not_read_is_told_once():
     lines = []
     conversation = chat(reasoning_tokenizer(DROPPING), say=lines.append)
-    args = {"enable_thinkin": False, "enable_thinking": True}
+    args = {"enable_thinkin": False, "enable_thinking": False}
     for text in ("a", "b"):
-        prompt_of(conversation, text, chat_template_args=args)
+        off = prompt_of(conversation, text, chat_template_args=args)
+        assert off.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert prompt_of(conversation, "c").endswith("<|im_start|>assistant\n")
     assert lines == [
         "warning: the chat template of tiny does not read 'enable_thinkin', so it has no effect; "
         "the arguments that it reads: enable_thinking"
@@ -112,18 +100,17 @@ def test_tools_and_their_results_are_part_of_the_chat():
         warnings.simplefilter("error")
         list(conversation.reply("what time?", saying(tokenizer, call + END)))
     result = {"role": "tool", "name": "time", "content": "12:00"}
-    events = list(conversation.reply(result, saying(tokenizer, "noon" + END)))
-    assert events[0] == TurnStarted("tool", "12:00")
     messages = [
         {"role": "user", "content": "what time?"},
         {"role": "assistant", "content": call},
         result,
-        {"role": "assistant", "content": "noon"},
     ]
-    assert conversation.messages == messages
     text = tokenizer.wrapped.apply_chat_template(
-        messages[:3], tools=[TOOL], tokenize=False, add_generation_prompt=True
+        messages, tools=[TOOL], tokenize=False, add_generation_prompt=True
     )
+    events = list(conversation.reply(result, saying(tokenizer, "noon" + END)))
+    assert events[0] == TurnStarted("tool", "12:00")
+    assert conversation.messages == [*messages, {"role": "assistant", "content": "noon"}]
     history = tokenizer.decode(conversation.engine.target.history, keep_special=True)
     assert history == text + "noon"
 
@@ -165,12 +152,3 @@ def test_ids_that_the_tokenizer_lacks_are_emitted_without_text(temperature):
         assert conversation.turns[-1] == (turn, "")
     (reply,) = make_engine(MODEL, NoDrafter(), tokenizer=tokenizer).generate_batch(["a"], params)
     assert (reply.text, len(reply.tokens)) == ("", 12)
-
-
-@pytest.mark.parametrize("end", ["<|im_end|>", "<|eot|>"])
-def test_each_of_several_end_tokens_ends_a_reply(end):
-    wrapped = byte_tokenizer(CHATML).wrapped
-    ids = [wrapped.convert_tokens_to_ids(text) for text in ("<|im_end|>", "<|eot|>")]
-    tokenizer = Tokenizer(wrapped, ids)
-    params = saying(tokenizer, "ab" + end + "cd")
-    assert emitted(chat(tokenizer).reply("x", params)) == tokenizer.encode("ab" + end)

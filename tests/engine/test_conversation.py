@@ -14,68 +14,54 @@ from mlxspec.trace.events import DraftProposed, PrefillProgress, TurnStarted
 from tests.support.adversaries import RandomTrees
 from tests.support.decoders import rows_of
 from tests.support.pairwise import each_value
-from tests.support.tiny import ToyTokenizer, emitted, make_engine, tiny_model
+from tests.support.tiny import emitted, make_engine, tiny_model
+from tests.support.toy_chat import ToyChat
 from tests.support.truth import Target
 
 MODEL = tiny_model()
 TARGET = Target(MODEL)
-USER, END, REPLY, SYSTEM = "u", "v", "w", "x"  # the last four letters stand for special tokens
 SAMPLING = SamplingParams(
     logit_bias={20: -100.0, 22: -100.0, 23: -100.0}
 )  # only END may be emitted of these
 PARAMS = GenerationParams(max_tokens=8, num_draft_tokens=4, sampling=SAMPLING)
 
 
-class ChatTokenizer(ToyTokenizer):
-    """Letters a to t are text; a turn is written u...v, a reply w...v, a system prompt x...v."""
-
-    has_chat_template = True
-    eos_token_ids = (ord(END) - ord("a"),)
-
-    def encode(self, text, *, add_special_tokens=True):
-        return super().encode(text)
-
-    def decode(self, tokens, *, keep_special=False):
-        return "".join(chr(ord("a") + token) for token in tokens if keep_special or token < 20)
-
-    def token_bytes(self, token):
-        return self.decode([token]).encode()
-
-    def render_chat(self, messages, *, add_generation_prompt=True, **_):
-        marks = {"user": USER, "assistant": REPLY, "system": SYSTEM}
-        turns = [marks[message["role"]] + message["content"] + END for message in messages]
-        return "".join(turns) + (REPLY if add_generation_prompt else "")
-
-
-def chat(drafter=None, kind="full", system=None, model=MODEL):
-    engine = make_engine(model, drafter or NoDrafter(), kind, tokenizer=ChatTokenizer())
+def chat(drafter=None, kind="full", system=None, **config):
+    model = tiny_model(**config) if config else MODEL
+    engine = make_engine(model, drafter or NoDrafter(), kind, tokenizer=ToyChat())
     return Conversation(engine, system)
+
+
+def encode(text):
+    return ToyChat().encode(text)
 
 
 def reply_to(tokens, count=8):
     """The target's reply, up to and with the end token."""
     reply = []
-    while len(reply) < count and reply[-1:] != [ChatTokenizer.eos_token_ids[0]]:
+    while len(reply) < count and reply[-1:] != [ToyChat.eos_token_ids[0]]:
         probs = TARGET.distribution((*tokens, *reply), SAMPLING, len(tokens))
         reply.append(int(probs.argmax()))
     return reply
 
 
 def said(tokens):
-    return ChatTokenizer().decode(tokens)
+    return ToyChat().decode(tokens)
 
 
 def expected_dialogue(turns):
     """Prompts and replies of a chat, each computed from nothing."""
     tokens, dialogue = [], []
     for text in turns:
-        closed = not tokens or tokens[-1] == ChatTokenizer.eos_token_ids[0]
-        opening = ("" if closed else END) + USER + text + END + REPLY
-        tokens = tokens + ChatTokenizer().encode(opening)
-        answer = reply_to(tokens)
-        tokens = tokens + answer
-        dialogue.append(answer)
+        closed = not tokens or tokens[-1] == ToyChat.eos_token_ids[0]
+        tokens = tokens + encode(("" if closed else "v") + f"u{text}vw")
+        dialogue.append(reply_to(tokens))
+        tokens = tokens + dialogue[-1]
     return dialogue
+
+
+def reused_of(events):
+    return max(event.reused for event in events if isinstance(event, PrefillProgress))
 
 
 @pytest.mark.parametrize("drafter", [NoDrafter, lambda: RandomTrees(24)])
@@ -90,9 +76,7 @@ def test_a_turn_reads_only_its_own_tokens():
     conversation = chat()
     first = emitted(conversation.reply("abc", PARAMS))
     held = len(conversation.engine.target)
-    events = list(conversation.reply("de", PARAMS))
-    reused = [event.reused for event in events if isinstance(event, PrefillProgress)]
-    assert reused[-1] == held == len("uabcvw") + len(first) - 1
+    assert reused_of(conversation.reply("de", PARAMS)) == held == len("uabcvw") + len(first) - 1
 
 
 def test_messages_tell_what_was_said():
@@ -113,16 +97,26 @@ def test_a_stopped_reply_stays_part_of_the_chat():
     part = emitted(conversation.reply("abc", PARAMS, should_stop=lambda: next(asked)))
     assert 0 < len(part) < 8
     assert conversation.messages[-1]["content"] == said(part)
-    prompt = ChatTokenizer().encode("uabcvw") + part + ChatTokenizer().encode("vudevw")
+    prompt = encode("uabcvw") + part + encode("vudevw")
     assert emitted(conversation.reply("de", PARAMS)) == reply_to(prompt)
+
+
+@pytest.mark.parametrize("callback", ["should_stop", "stop_when"])
+def test_a_chat_goes_on_after_a_function_that_raised(callback):
+    def fail(*_):
+        raise LookupError("by the caller")
+
+    conversation = chat()
+    with pytest.raises(LookupError, match="by the caller"):
+        list(conversation.reply("abc", PARAMS, **{callback: fail}))
+    assert emitted(conversation.regenerate(PARAMS)) == expected_dialogue(["abc"])[0]
 
 
 def test_regenerate_answers_the_same_turn_again():
     conversation = chat()
     list(conversation.reply("abc", PARAMS))
-    first = emitted(conversation.regenerate(PARAMS))
-    again = emitted(conversation.regenerate(PARAMS))
-    assert first == again == expected_dialogue(["abc"])[0]
+    for _ in range(2):
+        assert emitted(conversation.regenerate(PARAMS)) == expected_dialogue(["abc"])[0]
     assert len(conversation.messages) == 2
 
 
@@ -186,24 +180,14 @@ def test_two_chats_of_one_engine_do_not_mix():
     assert emitted(one.reply("fgh", PARAMS)) == expected_dialogue(["abc", "fgh"])[1]
 
 
-def test_a_turn_that_does_not_fit_is_not_added():
-    conversation = chat(model=tiny_model(max_position_embeddings=32))
+def test_a_turn_that_does_not_fit_is_not_added_and_a_refused_regenerate_costs_none():
+    conversation = chat(max_position_embeddings=32)
     list(conversation.reply("abc", PARAMS))
     before = conversation.messages
     with pytest.raises(ContextLengthError):
         conversation.reply("a" * 40, PARAMS)
     assert conversation.messages == before
-
-
-def test_a_refused_regenerate_costs_no_turn(monkeypatch):
-    conversation = chat()
-    list(conversation.reply("abc", PARAMS))
-    before = conversation.messages
-
-    def refuse(*args, **options):
-        raise ContextLengthError("full")
-
-    monkeypatch.setattr(conversation.engine, "generate", refuse)
+    conversation.engine.target.context_length = 4
     with pytest.raises(ContextLengthError):
         conversation.regenerate(PARAMS)
     assert conversation.messages == before
@@ -214,11 +198,10 @@ def test_an_earlier_chat_goes_on_from_its_text():
     conversation = chat()
     conversation.restore(earlier, "st")
     assert conversation.turns == earlier
-    prompt = ChatTokenizer().encode("xstv" + "uabcv" + "wdev" + "ufghv" + "wijv" + "uklvw")
+    prompt = encode("xstvuabcvwdevufghvwijvuklvw")
     assert emitted(conversation.reply("kl", PARAMS)) == reply_to(prompt)
     conversation.restore(earlier)
-    prompt = ChatTokenizer().encode("uabcv" + "wdev" + "ufghvw")
-    assert emitted(conversation.regenerate(PARAMS)) == reply_to(prompt)
+    assert emitted(conversation.regenerate(PARAMS)) == reply_to(encode("uabcvwdevufghvw"))
 
 
 def test_ids_outside_the_vocabulary_are_of_another_model():
@@ -242,7 +225,7 @@ def test_a_chat_that_was_cut_goes_on_as_if_the_rest_had_never_been_said():
 @pytest.fixture
 def crowded():
     """A chat of five turns in a context that holds about three of them."""
-    conversation = chat(model=tiny_model(max_position_embeddings=48))
+    conversation = chat(max_position_embeddings=48)
     conversation.forgets_oldest = True
     replies = [emitted(conversation.reply(text, PARAMS)) for text in ("abc", "de", "fgh", "ijk")]
     return conversation, replies
@@ -253,10 +236,9 @@ def test_the_oldest_turns_leave_a_context_that_is_full(crowded):
     last = emitted(conversation.reply("mn", PARAMS))
     left_out = conversation.num_forgotten
     assert 0 < left_out < 4
-    texts = ("abc", "de", "fgh", "ijk")
-    turns = zip(texts[left_out:], replies[left_out:], strict=True)
+    turns = list(zip(("abc", "de", "fgh", "ijk"), replies, strict=True))[left_out:]
     kept = "".join(f"u{text}vw{said(reply)}v" for text, reply in turns)
-    assert last == reply_to(ChatTokenizer().encode(kept + "umnvw"))
+    assert last == reply_to(encode(kept + "umnvw"))
 
 
 def test_forgotten_turns_are_part_of_the_chat_and_remembered_where_they_fit_again(crowded):
@@ -277,8 +259,7 @@ def test_a_turn_is_forgotten_only_where_prompt_and_reply_do_not_fit(missing, num
     free = chat()
     list(free.reply("abc", params))
     (last,) = (e for e in free.reply("de", params) if isinstance(e, PrefillProgress))
-    context = last.total + params.max_tokens - missing
-    tight = chat(model=tiny_model(max_position_embeddings=context))
+    tight = chat(max_position_embeddings=last.total + params.max_tokens - missing)
     tight.forgets_oldest = True
     for text in ("abc", "de"):
         list(tight.reply(text, params))
@@ -286,7 +267,7 @@ def test_a_turn_is_forgotten_only_where_prompt_and_reply_do_not_fit(missing, num
 
 
 def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
-    conversation = chat(model=tiny_model(max_position_embeddings=10))
+    conversation = chat(max_position_embeddings=10)
     assert conversation.fits_alone("abcdefg")  # and three marks around it
     assert not conversation.fits_alone("abcdefgh")
 
@@ -296,7 +277,7 @@ def test_a_message_fits_alone_up_to_the_last_token_of_the_context():
 )
 def test_measuring_leaves_the_next_reply_as_it_was(kind, drafter):
     measured, left_alone = chat(drafter(), kind), chat(drafter(), kind)
-    for text in ("abc", "de", "fgh"):
+    for text in ("abc", "de"):
         replies = [emitted(each.reply(text, PARAMS)) for each in (measured, left_alone)]
         assert replies[0] == replies[1]
         rows = rows_of(left_alone.engine.target)
@@ -311,8 +292,7 @@ def test_a_measurement_that_is_stopped_changes_nothing():
     list(conversation.reply("abc", PARAMS))
     asked = iter([False, False, True])
     assert conversation.measure_cost(should_stop=lambda: next(asked)) is None
-    turns = ["abc", "de"]
-    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(turns)[1]
+    assert emitted(conversation.reply("de", PARAMS)) == expected_dialogue(["abc", "de"])[1]
 
 
 def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
@@ -326,28 +306,21 @@ def test_a_chat_holds_each_token_once_however_many_turns_come_after_it():
     assert held[16] - held[8] < 1.1 * (held[8] - held[0])
 
 
-def test_a_race_answers_the_turn_twice_and_leaves_the_chat_alone():
+@pytest.mark.parametrize("text", ["", "de"])
+def test_a_race_answers_the_turn_twice_and_leaves_the_chat_alone(text):
     talk = chat(RandomTrees(24))
     list(talk.reply("abc", PARAMS))
     before, runs_begun = talk.turns, []
-    plain, drafted = talk.race("", PARAMS, on_run=runs_begun.append)
-    truth = reply_to(ChatTokenizer().encode(USER + "abc" + END + REPLY))
-    assert emitted(plain) == emitted(drafted) == truth
+    plain, drafted = talk.race(text, PARAMS, on_run=runs_begun.append)
+    turns = ["abc", text] if text else ["abc"]
+    assert emitted(plain) == emitted(drafted) == expected_dialogue(turns)[-1]
     assert talk.turns == before
-    assert plain[0] == drafted[0] == TurnStarted("user", "abc")
+    assert plain[0] == drafted[0] == TurnStarted("user", turns[-1])
     assert runs_begun[0] == "none" != runs_begun[1]
     assert not any(isinstance(event, DraftProposed) for event in plain)
     assert any(isinstance(event, DraftProposed) for event in drafted)
-
-
-def test_both_runs_of_a_race_find_the_prompt_in_the_cache():
-    """Else the first one would pay for a prompt that the second one reuses."""
-    plain, drafted = chat(RandomTrees(24)).race("abcabc", PARAMS)
-    reused = [
-        max(event.reused for event in run if isinstance(event, PrefillProgress))
-        for run in (plain, drafted)
-    ]
-    assert reused[0] == reused[1] > 0
+    # Else the first run would pay for a prompt that the second one reuses.
+    assert reused_of(plain) == reused_of(drafted) > 0
 
 
 def earlier_chat():

@@ -43,15 +43,11 @@ PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
 GREEDY = {kind: Target(TARGET, kind).greedy(PROMPT, 20) for kind in ("full", "rotating")}
 
 
-def whole_model(target):
-    return DraftModelDrafter(Decoder(tiny_model(vocab_size=VOCAB, seed=6)), VOCAB)
-
-
 DRAFTERS = {
     "random trees": lambda target: RandomTrees(VOCAB),
     "duplicates": lambda target: Duplicates(VOCAB),
     "drawn trees": lambda target: DrawnTree(VOCAB),
-    "model": whole_model,
+    "model": lambda target: DraftModelDrafter(Decoder(tiny_model(vocab_size=VOCAB, seed=6)), VOCAB),
     "medusa": medusa_drafter,
     "eagle": eagle_drafter,
     "eagle3": eagle3_drafter,
@@ -72,20 +68,17 @@ def test_greedy_text_is_that_of_plain_decoding(drafter, support, kind):
     assert (num_drafted > 0) == (support == "chain")
 
 
-DRAWING = {  # name: what makes it, draft nodes
-    "drawn tree": (lambda target: DrawnTree(4), 4),
-    "draft model, a tree": (lambda target: draft_model(2), 4),
-}
-
-
-@pytest.mark.parametrize("drafter", DRAWING)
-def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(drafter):
-    make_drafter, num_nodes = DRAWING[drafter]
+@pytest.mark.parametrize(
+    "make_drafter",
+    [lambda target: DrawnTree(4), lambda target: draft_model(2)],
+    ids=["drawn tree", "draft model, a tree"],
+)
+def test_the_first_tokens_follow_the_joint_law_over_chains_cut_from_trees(make_drafter):
     engine = make_engine(LimitedModel(MODEL, "chain"), None, make_drafter=make_drafter)
     drawn, kept = [], 0
     for seed in range(DRAWS):
         params = GenerationParams(
-            max_tokens=LENGTH + num_nodes, sampling=SAMPLING, seed=seed, num_draft_tokens=num_nodes
+            max_tokens=LENGTH + 4, sampling=SAMPLING, seed=seed, num_draft_tokens=4
         )
         text, num_kept = draw(engine, params)
         drawn.append(text)

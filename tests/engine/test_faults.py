@@ -14,11 +14,10 @@ from tests.support.tiny_heads_exit import exit_engine
 from tests.support.truth import Target
 
 MODEL = tiny_model()
-TARGET = Target(MODEL)
+TARGETS = {kind: Target(MODEL, kind) for kind in ("full", "rotating")}
 PROMPT = [3, 7, 1, 3, 7, 1, 4, 3]
-REPLY = TARGET.greedy(PROMPT, 24)
+FULL = PROMPT + TARGETS["full"].greedy(PROMPT, 40)
 PARAMS = GenerationParams(max_tokens=24, num_draft_tokens=3)
-KINDS = ("full", "rotating")
 
 
 def break_down(drafter, method, call, error=None, *, is_after=False):
@@ -46,46 +45,55 @@ def faults_of(events):
     return [event for event in events if isinstance(event, DrafterFailed)]
 
 
-def assert_says_the_same_and_drafts_again(engine, kind):
+def paths_of(events):
+    return [event.path for event in events if isinstance(event, DraftVerified)]
+
+
+def assert_says_the_same_and_drafts_again(engine, kind="full"):
     """The reply is the target's, told with one fault; the next reply drafts as before."""
     events = list(engine.generate(PROMPT, PARAMS))
-    truth = Target(MODEL, kind) if kind != "full" else TARGET
-    assert tokens_of(events) == truth.greedy(PROMPT, 24)
+    told = tokens_of(events)
+    assert told == TARGETS[kind].greedy(PROMPT, 24)
     (fault,) = faults_of(events)
     after = events[events.index(fault) + 1 :]
     assert all(isinstance(event, PlainDecoded | GenerationFinished) for event in after)
+    assert list(engine.target.history) == [*PROMPT, *told][: len(engine.target)]
+    assert len(engine.target) >= len(PROMPT) + len(told) - 1
+    assert engine.target.cache.num_staged == 0
     again = list(engine.generate(PROMPT, PARAMS))
-    assert tokens_of(again) == tokens_of(events)
+    assert tokens_of(again) == told
     assert faults_of(again) == []
-    return events, again
+    return fault, again
 
 
-@each_value(kind=KINDS, is_after=[False, True], at=[("start", 1), ("propose", 1), ("propose", 3)])
+@each_value(
+    kind=TARGETS,
+    is_after=[False, True],
+    at=[("start", 1), ("propose", 1), ("propose", 3), ("update", 2)],
+)
 def test_the_reply_goes_on_plainly(kind, at, is_after):
     method, call = at
-    drafter = AlwaysRight(PROMPT + Target(MODEL).greedy(PROMPT, 40))
-    break_down(drafter, method, call, is_after=is_after)
-    engine = make_engine(MODEL, drafter, kind)
-    _, again = assert_says_the_same_and_drafts_again(engine, kind)
-    assert any(isinstance(event, DraftVerified) for event in again)
+    drafter = AlwaysRight(FULL)
+    break_down(drafter, method, call, CacheError("the rows are gone"), is_after=is_after)
+    fault, again = assert_says_the_same_and_drafts_again(make_engine(MODEL, drafter, kind), kind)
+    assert (fault.drafter, fault.message) == (drafter.name, "the rows are gone")
+    assert event_from_json(event_to_json(fault)) == fault
+    assert paths_of(again)
 
 
-@each_value(kind=KINDS, method=["propose", "update"], is_after=[False, True])
+@each_value(kind=TARGETS, method=["propose", "update"], is_after=[False, True])
 def test_a_drafter_that_stages_rows_of_the_target_leaves_none(kind, method, is_after):
     engine = exit_engine(MODEL, kind)
     break_down(engine.drafter, method, 3, is_after=is_after)
     assert_says_the_same_and_drafts_again(engine, kind)
-    assert engine.target.cache.num_staged == 0
 
 
 @pytest.mark.parametrize("method", ["propose", "update"])
 def test_a_drafter_that_reads_the_target_is_told_everything_in_the_next_reply(method):
     engine, sound = (make_engine(MODEL, None, make_drafter=eagle3_drafter) for _ in range(2))
     break_down(engine.drafter, method, 2)
-    _, again = assert_says_the_same_and_drafts_again(engine, "full")
-    rounds = [event.path for event in again if isinstance(event, DraftVerified)]
-    wanted = sound.generate(PROMPT, PARAMS)
-    assert rounds == [event.path for event in wanted if isinstance(event, DraftVerified)]
+    _, again = assert_says_the_same_and_drafts_again(engine)
+    assert paths_of(again) == paths_of(sound.generate(PROMPT, PARAMS))
 
 
 def test_a_drafter_that_broke_down_is_not_told_anything_more():
@@ -98,27 +106,11 @@ def test_a_drafter_that_broke_down_is_not_told_anything_more():
     assert len(told) == 2  # the prompt and the first round
 
 
-def test_the_history_is_that_of_the_text():
-    drafter = AlwaysRight(PROMPT + REPLY)
-    break_down(drafter, "update", 2, CacheError("torn"))
-    engine = make_engine(MODEL, drafter)
-    events = list(engine.generate(PROMPT, PARAMS))
-    told = tokens_of(events)
-    assert list(engine.target.history) == [*PROMPT, *told][: len(engine.target)]
-    assert len(engine.target) >= len(PROMPT) + len(told) - 1
-
-
-def test_what_happened_is_told_and_can_be_kept_in_a_trace():
-    drafter = AlwaysRight(PROMPT + REPLY)
-    break_down(drafter, "propose", 2, CacheError("the rows are gone"))
-    (fault,) = faults_of(make_engine(MODEL, drafter).generate(PROMPT, PARAMS))
-    assert (fault.drafter, fault.message) == (drafter.name, "the rows are gone")
-    assert event_from_json(event_to_json(fault)) == fault
-
-
 @pytest.mark.parametrize("error", [TypeError("a mistake"), KeyboardInterrupt()], ids=type)
-def test_mistakes_and_interrupts_are_not_hidden(error):
-    drafter = AlwaysRight(PROMPT + REPLY)
+def test_mistakes_and_interrupts_are_not_hidden_and_the_next_reply_is_right(error):
+    drafter = AlwaysRight(FULL)
     break_down(drafter, "propose", 2, error)
+    engine = make_engine(MODEL, drafter)
     with pytest.raises(type(error)):
-        list(make_engine(MODEL, drafter).generate(PROMPT, PARAMS))
+        list(engine.generate(PROMPT, PARAMS))
+    assert tokens_of(engine.generate(PROMPT, PARAMS)) == TARGETS["full"].greedy(PROMPT, 24)

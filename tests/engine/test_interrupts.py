@@ -5,10 +5,12 @@ caller may; then at every event, by who reads them and by who is asked whether t
 """
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
+import mlx.core as mx
 import pytest
 
 import mlxspec
@@ -104,9 +106,7 @@ PARAMS = GenerationParams(max_tokens=7, num_draft_tokens=4)
 NUM_PLACES = 3
 
 
-@pytest.mark.parametrize("kind", SHADOWS)
-@pytest.mark.parametrize("looks_ahead", [False, True], ids=["asks always", "looks ahead"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@each_value(drafter=DRAFTERS, looks_ahead=[False, True], kind=SHADOWS)
 def test_a_reply_broken_off_at_any_line_is_followed_by_a_right_one(drafter, looks_ahead, kind):
     list(engine_with(drafter, kind, looks_ahead=looks_ahead).generate(PROMPT, PARAMS))
     engine = engine_with(drafter, kind, looks_ahead=looks_ahead)
@@ -120,41 +120,41 @@ def test_a_reply_broken_off_at_any_line_is_followed_by_a_right_one(drafter, look
         assert_replies_as_new(engine, kind, PARAMS)
 
 
-class Refuses(Exception):
-    pass
+class Mistake(Exception):
+    """What a function of the caller raises, or who reads the events."""
 
 
-@each_value(kind=SHADOWS, drafter=DRAFTERS)
-def test_who_reads_the_events_may_raise_at_any_of_them(drafter, kind):
+class Late:
+    """Answers like `first` some times, and raises then."""
+
+    def __init__(self, first, count):
+        self.first, self.left = first, count
+
+    def __call__(self, *args):
+        self.left -= 1
+        if self.left < 0:
+            raise Mistake("by the caller")
+        return self.first(*args)
+
+
+CALLBACKS = {  # settings, and what is asked for one reply
+    "should_stop": lambda late: ({}, {"should_stop": late(lambda: False)}),
+    "stop_when": lambda late: ({}, {"stop_when": late(lambda token: False)}),
+    "on_logits": lambda late: ({"on_logits": late(lambda tokens, logits: None)}, {}),
+    "processor": lambda late: ({"logits_processors": (late(lambda text, logits: logits),)}, {}),
+    "sampler": lambda late: ({"sampler": late(lambda logprobs: mx.argmax(logprobs, -1))}, {}),
+}
+
+
+@each_value(callback=CALLBACKS, drafter=["random trees", "eagle3", "pool"], kind=SHADOWS)
+def test_a_reply_after_a_function_that_raised_is_right(callback, drafter, kind):
     engine = engine_with(drafter, kind, looks_ahead=True)
-
-    def read(count):
-        for number, _ in enumerate(engine.generate(PROMPT, PARAMS)):
-            if number == count:
-                raise Refuses
-
-    for count in range(0, 7, 2):
-        with pytest.raises(Refuses):
-            read(count)
+    for count in (0, 1, 3):
+        settings, asked = CALLBACKS[callback](lambda first, count=count: Late(first, count))
+        params = replace(PARAMS, **settings)
+        with pytest.raises(Mistake, match="by the caller"):
+            list(engine.generate(PROMPT, params, **asked))
     assert_replies_as_new(engine, kind, PARAMS)
-
-
-@each_value(kind=SHADOWS, drafter=DRAFTERS)
-def test_who_is_asked_whether_to_stop_may_raise_each_time(drafter, kind):
-    engine = engine_with(drafter, kind, looks_ahead=True)
-    for count in range(5):
-        left = iter([False] * count)
-        with pytest.raises(StopIteration):
-            engine_events(engine, lambda it=left: next(it))
-    assert_replies_as_new(engine, kind, PARAMS)
-
-
-def engine_events(engine, should_stop):
-    """All events of a reply; what a generator would not let through is let through."""
-    try:
-        return list(engine.generate(PROMPT, PARAMS, should_stop=should_stop))
-    except RuntimeError as error:
-        raise error.__cause__ from None
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

@@ -46,24 +46,18 @@ def engine_for(target, drafter="table", **settings):
     return prepare(target, Options(drafter, **settings), say=pytest.fail).engine
 
 
-def test_a_second_run_says_the_same_in_fewer_forwards(target, tmp_path):
-    first = engine_for(target, learn=tmp_path)
+def test_a_second_run_says_the_same_in_fewer_forwards_from_a_private_file(target, tmp_path):
+    first = engine_for(target, "suffix,table", learn=tmp_path / "new")
     cold = reply(first)
     del first  # what goes away saves; so does a process that ends
-    warm = reply(engine_for(target, learn=tmp_path))
-    assert warm[0] == cold[0] == reply(engine_for(target, "none"))[0]
-    assert warm[1] < cold[1]
-
-
-def test_each_target_has_a_private_file_of_its_own(target, tmp_path):
-    engine = engine_for(target, "suffix,table", learn=tmp_path / "new")
-    reply(engine)
-    del engine
     loaded = load_model(target)
     (path,) = (tmp_path / "new").glob("*.safetensors")
     assert path.stem == fingerprint(loaded.config, loaded.tokenizer)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    warm = reply(engine_for(target, "suffix,table", learn=tmp_path / "new"))
+    assert warm[0] == cold[0] == reply(engine_for(target, "none"))[0]
+    assert warm[1] < cold[1]
 
 
 @pytest.mark.parametrize("settings", [{}, {"drafter": "suffix", "learn": "{folder}"}])
@@ -90,20 +84,25 @@ def test_trials_of_drafters_are_not_learned(target, tmp_path, monkeypatch):
 # ---- the command line and the settings -------------------------------------------------------
 
 
-def asked(*line, settings=None):
+def asked(line, settings):
     args = build_parser().parse_args(line)
     return options(args if settings is None else filled_in(args, settings)).learn
 
 
-def test_a_chat_learns_unless_told_not_to(tmp_path):
-    assert asked("chat", settings=Settings()) == find_paths().learned
-    assert asked("chat", settings=Settings(learn=False)) is None
-    assert asked("chat", "--no-learn", settings=Settings()) is None
-    assert asked("chat", "--learn", settings=Settings(learn=False)) == find_paths().learned
-    line = ("chat", "--data-dir", str(tmp_path))
-    assert asked(*line, settings=Settings()) == tmp_path / "learned"
+@pytest.mark.parametrize(
+    ("line", "settings", "learns"),
+    [
+        (["chat"], Settings(), True),
+        (["chat"], Settings(learn=False), False),
+        (["chat", "--no-learn"], Settings(), False),
+        (["chat", "--learn"], Settings(learn=False), True),
+        (["generate"], None, False),
+        (["generate", "--learn"], None, True),
+    ],
+)
+def test_a_chat_learns_unless_told_not_to_and_generate_only_when_asked(line, settings, learns):
+    assert asked(line, settings) == (find_paths().learned if learns else None)
 
 
-def test_generate_learns_only_when_asked():
-    assert asked("generate") is None
-    assert asked("generate", "--learn") == find_paths().learned
+def test_a_chat_with_data_elsewhere_learns_there(tmp_path):
+    assert asked(["chat", "--data-dir", str(tmp_path)], Settings()) == tmp_path / "learned"

@@ -17,8 +17,8 @@ from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafters.table.drafter import TableDrafter
 from mlxspec.params import GenerationParams, SamplingParams
 from mlxspec.trace.events import DraftVerified, PlainDecoded
-from tests.engine.test_conversation import ChatTokenizer
 from tests.support.tiny import make_engine, tiny_model
+from tests.support.toy_chat import ToyChat
 
 MODEL = tiny_model()
 SHORT, LONG = 500, 16_000
@@ -28,7 +28,7 @@ DRAFTERS = {"none": NoDrafter, "pool": lambda: PoolDrafter([SuffixDrafter(), Tab
 
 
 def chat(drafter):
-    engine = make_engine(MODEL, DRAFTERS[drafter](), "rotating", tokenizer=ChatTokenizer())
+    engine = make_engine(MODEL, DRAFTERS[drafter](), "rotating", tokenizer=ToyChat())
     return Conversation(engine)
 
 

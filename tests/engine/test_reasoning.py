@@ -4,10 +4,12 @@ import pytest
 
 from mlxspec.params import GenerationParams
 from mlxspec.text.reasoning import ChannelTracker, ReasoningMarks
+from mlxspec.trace.difference import common_length
 from mlxspec.trace.events import GenerationFinished, PrefillProgress, text_of
 from mlxspec.trace.reply_text import ReplyText
 from tests.support.adversaries import AlwaysRight
 from tests.support.reasoning import DROPPING, KEEPING, OPENING, chat, reasoning_tokenizer, saying
+from tests.support.tiny import emitted
 from tests.support.toy_chat import CHATML, byte_tokenizer
 
 REPLY = "<think>\nhm, 2\n</think>\n\nyes<|im_end|>"
@@ -27,37 +29,35 @@ def channels(events):
 # ---- marks -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("marks", "reply", "reasoning", "answer"),
-    [
-        (("<think>", "</think>"), "a<think>b</think>c", "b", "ac"),
-        (("<longcat_think>", "</longcat_think>"), "<longcat_think>b</longcat_think>c", "b", "c"),
-        (("<|think:start|>", "<|think:end|>"), "<|think:start|>b<|think:end|>c", "b", "c"),
-        (("<|channel>", "<channel|>"), "<|channel>thought\nb<channel|>c", "\nb", "c"),
-        (
-            ("<|open|>", "<|close|>", "<|sep|>"),
-            "<|open|>think<|sep|>b<|close|>think<|sep|>c",
-            "b",
-            "c",
-        ),
-        (
-            ("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
-            "<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>c",
-            "b",
-            "c",
-        ),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
+MARKS = [  # marks, a reply: reasoning, answer
+    (("<think>", "</think>"), "a<think>b</think>c", "b", "ac"),
+    (("<longcat_think>", "</longcat_think>"), "<longcat_think>b</longcat_think>c", "b", "c"),
+    (("<|think:start|>", "<|think:end|>"), "<|think:start|>b<|think:end|>c", "b", "c"),
+    (("<|channel>", "<channel|>"), "<|channel>thought\nb<channel|>c", "\nb", "c"),
+    (("<|open|>", "<|close|>", "<|sep|>"), "<|open|>think<|sep|>b<|close|>think<|sep|>c", "b", "c"),
+    (
+        ("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
+        "<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>c",
+        "b",
+        "c",
+    ),
+]
+
+
+@pytest.mark.parametrize(("marks", "reply", "reasoning", "answer"), MARKS, ids=lambda value: "")
 @pytest.mark.parametrize("are_special", [True, False])
 def test_every_pair_of_marks_splits_a_reply(marks, reply, reasoning, answer, are_special):
     tokenizer = reasoning_tokenizer(CHATML, marks, are_special=are_special)
+    texts = {"reasoning": "", "answer": "", "mark": ""}
+    for token, channel in channels_of(tokenizer, tokenizer.encode(reply)):
+        texts[channel] += tokenizer.token_bytes(token).decode()
+    assert texts["reasoning"].replace("<|end|>", "") == reasoning
+    assert texts["answer"] == answer
+
+
+def channels_of(tokenizer, tokens):
     tracker = ChannelTracker(tokenizer.reasoning, [0], tokenizer.token_bytes)
-    texts = {"reasoning": [], "answer": [], "mark": []}
-    for token in tokenizer.encode(reply):
-        texts[tracker.next(token)].append(tokenizer.token_bytes(token).decode())
-    found = "".join(texts["reasoning"]).replace("<|end|>", "")
-    assert (found, "".join(texts["answer"])) == (reasoning, answer)
+    return [(token, tracker.next(token)) for token in tokens]
 
 
 def test_a_model_without_marks_does_not_reason():
@@ -65,17 +65,12 @@ def test_a_model_without_marks_does_not_reason():
     assert reasoning_tokenizer(CHATML, ["<think>"]).reasoning is None
 
 
-def test_a_mark_that_is_spelled_out_in_letters_is_text():
+def test_a_mark_that_is_spelled_out_in_letters_or_only_begun_is_text():
     tokenizer = reasoning_tokenizer(CHATML)
-    tracker = ChannelTracker(tokenizer.reasoning, [0], tokenizer.token_bytes)
     letters = [token for letter in "<think>" for token in tokenizer.encode(letter)]
-    assert {tracker.next(token) for token in letters} == {"answer"}
-
-
-def test_a_mark_that_is_only_begun_changes_nothing():
+    assert {channel for _, channel in channels_of(tokenizer, letters)} == {"answer"}
     tokenizer = reasoning_tokenizer(CHATML, ("<|channel>", "<channel|>"))
-    tracker = ChannelTracker(tokenizer.reasoning, [0], tokenizer.token_bytes)
-    found = [tracker.next(token) for token in tokenizer.encode("<|channel>thin")]
+    found = [channel for _, channel in channels_of(tokenizer, tokenizer.encode("<|channel>thin"))]
     assert found == ["mark", "mark", "mark", "answer", "answer"]  # "th" is how "thought" begins
 
 
@@ -150,17 +145,10 @@ def test_a_reply_is_split_while_it_is_written(drafts, are_special):
     assert (end.stats["rounds"] > 0) == drafts
 
 
-def test_a_reply_begins_inside_where_its_prompt_ended_with_the_mark():
-    tokenizer = reasoning_tokenizer(OPENING)
-    said = collected(chat(tokenizer).reply("2?", saying(tokenizer, "hm</think>yes")))
-    assert (said.reasoning, said.answer) == ("hm", "yes")
-
-
 def test_a_reply_without_thinking_is_an_answer():
     tokenizer = reasoning_tokenizer(DROPPING)
     params = saying(tokenizer, "yes", chat_template_args={"enable_thinking": False})
-    events = list(chat(tokenizer).reply("2?", params))
-    assert set(channels(events)) == {"answer"}
+    assert set(channels(chat(tokenizer).reply("2?", params))) == {"answer"}
 
 
 def test_every_token_has_its_channel_for_the_function_that_may_stop_the_reply():
@@ -197,21 +185,15 @@ def test_the_next_prompt_is_that_of_the_template(template, reply, parts, are_spe
         {"role": "user", "content": "sure?"},
     ]
     assert conversation.messages == messages[:2]
-    text = tokenizer.wrapped.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
+    expected = tokenizer.encode(
+        tokenizer.wrapped.apply_chat_template(messages, tokenize=False, add_generation_prompt=True),
+        add_special_tokens=False,
     )
-    expected = tokenizer.encode(text, add_special_tokens=False)
-
     events = list(conversation.reply("sure?", saying(tokenizer, "no<|im_end|>")))
-    prompt = list(conversation.engine.target.history)[: len(expected)]
-    assert prompt == expected
-    shared = next(
-        (i for i, pair in enumerate(zip(before, expected, strict=False)) if len({*pair}) > 1),
-        len(before),
-    )
+    assert list(conversation.engine.target.history)[: len(expected)] == expected
     reused = [event.reused for event in events if isinstance(event, PrefillProgress)]
-    assert reused == [shared]
-    assert (shared == len(before)) == (template == KEEPING)
+    assert reused == [common_length(before, expected)]
+    assert (reused == [len(before)]) == (template == KEEPING)
 
 
 def test_a_turn_after_a_rollback_is_answered_as_by_an_engine_that_read_it_alone():
@@ -219,11 +201,9 @@ def test_a_turn_after_a_rollback_is_answered_as_by_an_engine_that_read_it_alone(
     conversation = chat(tokenizer)
     list(conversation.reply("2?", saying(tokenizer, REPLY)))
     plain = GenerationParams(max_tokens=12, ignore_eos=True)
-    events = list(conversation.reply("sure?", plain))
-    found = [token.token for event in events for token in getattr(event, "emit", ())]
+    found = emitted(conversation.reply("sure?", plain))
     prompt = list(conversation.engine.target.history)[:-11]
-    alone = chat(tokenizer).engine.generate(prompt, plain)
-    assert found == [token.token for event in alone for token in getattr(event, "emit", ())]
+    assert found == emitted(chat(tokenizer).engine.generate(prompt, plain))
 
 
 def test_a_restored_reply_has_its_reasoning_apart():
@@ -238,18 +218,18 @@ def test_a_restored_reply_has_its_reasoning_apart():
     }
 
 
-def test_twenty_turns_are_answered_from_prompts_of_the_template():
+def test_many_turns_are_answered_from_prompts_of_the_template():
     tokenizer = reasoning_tokenizer(DROPPING)
     conversation = chat(tokenizer)
     messages = []
-    for number in range(20):
+    for number in range(6):
         messages.append({"role": "user", "content": f"{number}?"})
         text = tokenizer.wrapped.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
         )
-        reply = f"<think>\nhm {number}\n</think>\n\n{number}!<|im_end|>"
-        list(conversation.reply(f"{number}?", saying(tokenizer, reply)))
+        reply = f"<think>\nhm {number}\n</think>\n\n{number}!"
+        list(conversation.reply(f"{number}?", saying(tokenizer, f"{reply}<|im_end|>")))
         told = tokenizer.decode(conversation.engine.target.history, keep_special=True)
-        assert told == text + reply.removesuffix("<|im_end|>")
+        assert told == text + reply
         parts = {"content": f"{number}!", "reasoning_content": f"hm {number}"}
         messages.append({"role": "assistant", **parts})

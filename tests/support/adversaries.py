@@ -1,11 +1,10 @@
 """Hostile drafters: the output distribution must stay the same with each of them.
 
-The last ones state wrong facts of their drafts. Those must be refused before a token is emitted.
+The last two state wrong facts of their drafts, which must be refused.
 """
 
 import random
 from dataclasses import replace
-from math import nan
 
 import mlx.core as mx
 import numpy as np
@@ -190,60 +189,3 @@ class SaysFlatter(Adversary):
         chain = DraftTree.chain(mx.array([root, *[3, 7, 1][:budget]], mx.int32))
         tree = replace(chain, max_depth=min(budget, 1))
         return Draft(tree, ("flat",) * (tree.n_nodes - 1))
-
-
-class PathProbs(AlwaysWrong):
-    """Path probabilities that are not one number for each node, or no probabilities."""
-
-    def __init__(self, make):
-        super().__init__([])
-        self.make = make
-
-    def propose(self, root, budget):
-        draft = super().propose(root, budget)
-        return replace(draft, path_probs=self.make(draft.tree.n_nodes - 1))
-
-
-class DrawnWithReplacement(DrawnTree):
-    """Independent siblings from a distribution that is almost always the same token."""
-
-    def __init__(self, vocab_size):
-        super().__init__(vocab_size, widths=(3,))
-        self.probs = np.full(vocab_size, 1e-3)
-        self.probs[5 % vocab_size] = 1 - 1e-3 * (vocab_size - 1)
-
-    def propose(self, root, budget):
-        if budget < 3:
-            return Draft.empty(root)
-        drawn = self.random.choice(len(self.probs), size=3, p=self.probs).tolist()
-        tree = self.shape.tree(mx.array([root, *drawn], mx.int32))
-        rows = mx.array(self.probs[None], mx.float32)
-        return Draft(tree, ("drawn",) * 3, sampled_from=rows, branching=self.shape)
-
-
-REFUSED = {
-    "drawn and cut": (DrawnAndCut, "both sampled_from and path_probs"),
-    "says it is flatter": (lambda vocab_size: SaysFlatter(), "node 2 is 2 deep"),
-    "a path probability missing": (
-        lambda vocab_size: PathProbs(lambda count: [0.5] * (count - 1)),
-        "one number each",
-    ),
-    "a path probability too many": (
-        lambda vocab_size: PathProbs(lambda count: [0.5] * (count + 1)),
-        "one number each",
-    ),
-    "no number for a path": (
-        lambda vocab_size: PathProbs(lambda count: [0.5, nan, *[0.1] * count][:count]),
-        "path probability nan",
-    ),
-    "a path likelier than its beginning": (
-        lambda vocab_size: PathProbs(lambda count: [0.5, 0.6, *[0.1] * count][:count]),
-        "path probability 0.6; after 0.5",
-    ),
-    "words for path probabilities": (
-        lambda vocab_size: PathProbs(lambda count: ["likely"] * count),
-        "path probability 'likely'",
-    ),
-    "drawn with replacement": (DrawnWithReplacement, "drawn without replacement"),
-}
-"""By name: a function from vocabulary size to drafter, and a part of the error message."""

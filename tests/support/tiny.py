@@ -17,6 +17,14 @@ def tiny_model(family: str = "llama", *, vocab_size: int = 24, seed: int = 5, **
     return testing.tiny_model(family, vocab_size=vocab_size, seed=seed, **config)
 
 
+def near_model(family: str = "llama") -> Model:
+    """A model that agrees with the tiny target now and then: its head with noise."""
+    model = tiny_model(family)
+    noise = mx.random.normal(model.lm_head.weight.shape, key=mx.random.key(99)) * 0.3
+    model.lm_head.weight = model.lm_head.weight + noise
+    return model
+
+
 def make_cache(model: Model, kind: str) -> Cache:
     """A cache of the kind "full", "rotating", "int8", "int4" or "rotating-int8"."""
     packing = Quantization.for_head_dim(4 if "int4" in kind else 8, 32) if "int" in kind else None

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from mlxspec.loading import LoadedModel, Tokenizer
 from tests.support.tiny import ToyTokenizer, tiny_model
 
-USER, END, REPLY, STRAY = "uvwx"  # the last four letters stand for special tokens
+USER, END, REPLY, SYSTEM = "uvwx"  # the last four letters stand for special tokens
 CHATML = (
     "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
     "{{ '<|im_start|>system\nBe kind<|im_end|>\n' }}{% endif %}"
@@ -40,7 +40,7 @@ SPECIAL = (
 
 
 class ToyChat(ToyTokenizer):
-    """Letters a to t are text; a turn is written u...v, a reply w...v; x fits nowhere."""
+    """Letters a to t are text; a turn is written u...v, a reply w...v, a system prompt x...v."""
 
     has_chat_template = True
     eos_token_ids = (ord(END) - ord("a"),)
@@ -57,8 +57,8 @@ class ToyChat(ToyTokenizer):
         return self.decode([token]).encode()
 
     def render_chat(self, messages, *, add_generation_prompt=True, **_):
-        opening = {"user": USER, "assistant": REPLY}
-        ending = {"user": self.footer, "assistant": END}
+        opening = {"user": USER, "assistant": REPLY, "system": SYSTEM}
+        ending = {"user": self.footer, "assistant": END, "system": END}
         turns = [opening[m["role"]] + m["content"] + ending[m["role"]] for m in messages]
         return "".join(turns) + (REPLY if add_generation_prompt else "")
 
@@ -66,7 +66,7 @@ class ToyChat(ToyTokenizer):
 # Added to the logits: turns end soon, and no other special token occurs.
 BIAS = np.zeros(24, np.float32)
 BIAS[ord(END) - ord("a")] = 2.0
-BIAS[[ord(letter) - ord("a") for letter in (USER, REPLY, STRAY)]] = -30.0
+BIAS[[ord(letter) - ord("a") for letter in (USER, REPLY, SYSTEM)]] = -30.0
 
 
 def toy_target(**config) -> LoadedModel:
