@@ -14,6 +14,7 @@ from mlxspec.trace.events import (
     EmittedToken,
     PlainDecoded,
 )
+from mlxspec_app.app import MlxspecApp
 from mlxspec_app.conversation.events import AlternativesFound
 from mlxspec_app.conversation.fold import fold
 from mlxspec_app.conversation.messages import Reply, Span
@@ -163,17 +164,27 @@ async def test_tab_leads_to_the_tokens_and_back():
         assert message.pointed is None
 
 
-async def test_the_token_pointed_at_is_marked_and_in_view():
-    async with chat(size=(60, 20)) as driver:
-        await driver.say("hello")
-        await driver.say("hello")
-        await driver.press("tab", "k", "k", "k")
+async def test_the_message_pointed_at_is_in_view_and_is_what_keys_copy_and_turn(monkeypatch):
+    copied = []
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(MlxspecApp, "copy_to_clipboard", lambda app, text: copied.append(text))
+    async with chat(size=(100, 16)) as driver:
+        await driver.say("one")
+        await driver.say("two")
         transcript = driver.screen.query_one(Transcript)
-        first = list(driver.screen.query(TokenMessage))[1]
-        assert first.pointed == 0
-        reversed_text = "".join(s.text for s in first.render_line(0) if s.style and s.style.reverse)
-        assert reversed_text == driver.screen.state.messages[1].spans[0].text
-        assert transcript.scroll_y <= first.virtual_region.y < transcript.scroll_y + 20
+        asked, prose, again, _ = driver.screen.state.messages
+        await driver.press("tab", "left", "y", "c", "m")
+        assert not driver.screen.query(TokenMessage).last().is_rendered
+        seen = []
+        for key in ("k", "y", "k", "y", "c", "k", "k", "j"):
+            await driver.press(key)
+            seen.append(transcript.pointed_message)
+        assert seen == [again, again, prose, prose, prose, asked, asked, prose]
+        assert [text[:9] for text in copied] == ["Here is a", "def merge", "two", "Speculati"]
+        widget = list(driver.screen.query(TokenMessage))[1]
+        marked = "".join(s.text for s in widget.render_line(0) if s.style and s.style.reverse)
+        assert (widget.pointed, marked) == (0, prose.spans[0].text)
+        assert transcript.scroll_y <= widget.virtual_region.y < transcript.scroll_y + 16
 
 
 FOUND = (Alternative(5, " sea", 0.5, 0.75), Alternative(6, " lake", 0.25, 0.25))

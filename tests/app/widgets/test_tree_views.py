@@ -160,9 +160,12 @@ def test_every_node_is_kept_or_rejected_or_was_never_judged():
     assert marks == ["accepted", "rejected", "accepted", "rejected", "rejected", "skipped"]
 
 
-async def test_commands_change_the_view_of_the_tree():
+async def test_commands_and_letters_change_the_view_of_the_tree():
     async with chat(make_fake.tree()) as driver:
         await driver.say("hello")
+        await driver.press("M")  # goes to the prompt
+        assert not driver.screen.query_one(TreePanel).display
+        await driver.press("backspace")
         for line, title in [
             ("/tree mask", "ancestor mask, round"),
             ("/tree tape", "cache rows, round"),
@@ -172,39 +175,22 @@ async def test_commands_change_the_view_of_the_tree():
             assert title in driver.shown
         await driver.say("/tree tree")
         assert not driver.screen.query_one(TreePanel).display
-        await driver.say("/tree tape")
-        for is_shown in (False, True):  # it opens again in its last view
+        await driver.press("tab", "M")
+        for is_shown in (True, False, True):  # it opens again in its last view
+            assert ("ancestor mask, round" in driver.shown) == is_shown
             await driver.press("f3")
-            assert ("cache rows, round" in driver.shown) == is_shown
-
-
-async def test_letters_change_the_view_where_nothing_is_typed():
-    async with chat(make_fake.tree()) as driver:
-        await driver.say("hello")
-        await driver.press("M")
-        assert not driver.screen.query_one(TreePanel).display
-        await driver.press("backspace", "tab", "M")
-        assert "ancestor mask, round" in driver.shown
 
 
 async def test_a_replay_shows_the_views_of_a_draft_before_its_verdict():
-    async with replay(make_fake.tree()) as driver:
+    async with replay(make_fake.tree(), size=(100, 40)) as driver:
         await driver.press("space", "M")
         driver.session.go_to(driver.session.timeline.end_of_round(2) - 2)
         await driver.settle()
         assert "ancestor mask, round 2" in driver.shown
+        num_nodes = len(driver.screen.state.reply.rounds[-1].nodes)
+        assert driver.screen.query_one(TreePanel).size.height >= 1 + (num_nodes + 2) // 2
         await driver.press("K")
         assert "staged   ▓" in driver.shown
         assert "commit   ▓" not in driver.shown
         await driver.press("right")
         assert "commit   ▓" in driver.shown
-
-
-async def test_a_mask_gets_the_rows_it_needs_and_keeps_them():
-    async with replay(make_fake.tree(), size=(100, 40)) as driver:
-        await driver.press("M")
-        driver.session.go_to(len(driver.session.timeline))
-        await driver.settle()
-        panel = driver.screen.query_one(TreePanel)
-        most = max(len(round_.nodes) for round_ in driver.screen.state.reply.rounds[-1:])
-        assert panel.size.height >= 1 + (most + 2) // 2
