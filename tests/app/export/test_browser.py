@@ -8,7 +8,6 @@ to some times in the same way.
 import json
 import os
 import re
-import shutil
 import subprocess
 from html import unescape
 
@@ -20,14 +19,10 @@ from mlxspec_app.export.looks import colours
 from mlxspec_app.export.recording import Recording
 from mlxspec_app.playback.timeline import Timeline
 from tests.support import export_traces
+from tests.support.browser import BROWSER, MISSING
 from tests.traces import make_fake
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason=f"no browser on PATH: looked for {', '.join(BROWSERS)}"
-)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 
 WATCH = """<script>
 const problems = [];
@@ -186,23 +181,16 @@ def rounds_of(recording):
     return [round_ for reply in recording.replies for round_ in reply.rounds]
 
 
-def rgb(colour):
-    return "rgb({}, {}, {})".format(*(int(colour[at : at + 2], 16) for at in (1, 3, 5)))
-
-
 def test_nothing_fails_and_nothing_is_fetched(report):
     assert report["problems"] == []
     assert report["requests"] == []
+    assert report["hostile"] == ["mixed · mlxspec", 0]
 
 
-def test_opens_with_everything_shown(report, recording):
+def test_opens_with_everything_shown_and_steps_by_round(report, recording):
     total = len(rounds_of(recording))
     assert report["opened"].startswith(f"{total}/{total} ")
     assert report["strip"] == total
-
-
-def test_steps_by_round(report, recording):
-    total = len(rounds_of(recording))
     assert report["previous"].startswith(f"{total - 1}/")
     assert report["later"] == 1
     assert report["next"] == report["opened"]
@@ -241,13 +229,13 @@ def test_every_ink_shows_its_colours_twins_and_legend(report):
 
 
 def test_the_theme_can_be_chosen(report):
+    pages = {"light": colours(dark=False)["page"], "dark": colours(dark=True)["page"]}
     assert report["themes"] == {
-        "light": rgb(colours(dark=False)["page"]),
-        "dark": rgb(colours(dark=True)["page"]),
+        theme: "rgb({}, {}, {})".format(*bytes.fromhex(page[1:])) for theme, page in pages.items()
     }
 
 
-def test_a_token_under_the_pointer_is_explained(report, recording):
+def test_a_token_under_the_pointer_is_explained_and_the_others_reached_by_keys(report, recording):
     number, round_ = next(
         (number, round_)
         for number, round_ in enumerate(rounds_of(recording), 1)
@@ -262,9 +250,6 @@ def test_a_token_under_the_pointer_is_explained(report, recording):
     assert f"reply 1 · round {round_.verdict.r} · depth {round_.accepted + 1}" in said
     assert report["clicked"] == [report["clicked"][0], True]
     assert report["clicked"][0].startswith(f"{number}/")
-
-
-def test_tokens_can_be_walked_with_the_keys(report):
     assert "round 1" in report["focused"]
     assert report["walked"]
 
@@ -275,10 +260,6 @@ def test_plays_in_recorded_time_and_pauses(report, recording):
     assert report["playing"] == "pause"
     assert report["paused"] == "play"
     assert 1 <= report["played"] <= reached
-
-
-def test_hostile_text_does_nothing(report):
-    assert report["hostile"] == ["mixed · mlxspec", 0]
 
 
 def test_the_picture_in_motion_shows_drafts_until_their_verdict_and_then_the_text(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from mlxspec.errors import TraceError
 from mlxspec.trace.events import DraftVerified, GenerationFinished, TurnStarted
-from mlxspec.trace.file import event_to_json, read_trace
+from mlxspec.trace.file import event_from_json, event_to_json
 from mlxspec.trace.stats import total
 from mlxspec_app.export import csv, markdown
 from mlxspec_app.export.filing import FORMATS
@@ -27,25 +27,14 @@ def rows_of(recording):
 # ---- Markdown ------------------------------------------------------------------------------
 
 
-def test_markdown_holds_every_text_exactly_as_it_was_said():
+def test_markdown_holds_who_said_what_and_a_table_of_figures_for_each_reply():
     recording = export_traces.chat()
     made = markdown.render(recording)
     at = 0
     for message in recording.messages:
         at = made.index(message.text, at) + len(message.text)
-
-
-def test_markdown_names_who_speaks():
-    made = markdown.render(export_traces.chat())
-    assert [line for line in made.splitlines() if line.startswith("## ")] == [
-        "## You",
-        "## SmolLM2-135M-Instruct",
-    ] * 2
-
-
-def test_markdown_has_a_table_of_figures_for_each_reply():
-    recording = export_traces.chat()
-    made = markdown.render(recording)
+    headings = [line for line in made.splitlines() if line.startswith("## ")]
+    assert headings == ["## You", "## SmolLM2-135M-Instruct"] * 2
     assert made.count("| figure | value |") == 2
     for reply in recording.replies:
         assert f"| mean acceptance length | {reply.stats.mean_acceptance_length:.2f} " in made
@@ -72,37 +61,27 @@ def test_names_of_a_recording_are_text_in_markdown():
         assert not set(bare) & set("`*[]<>|&\\\r\u2028")
 
 
-def test_what_a_reply_broke_off_with_is_text_in_markdown():
-    made = markdown.render(Recording.of("x", hostile_traces.events("<img src=x>", name="n")))
-    assert "*The reply was cut off: \\<img src=x\\>*" in made
-
-
-def test_text_is_as_it_was_said_in_markdown_but_for_controls():
+def test_text_is_as_it_was_said_in_markdown_and_what_it_was_cut_off_with_is_no_markup():
     said = "a\tb\n\n<b>*c*</b> | d\n"
-    assert f"\n\n{said}" in markdown.render(
-        Recording.of("x", hostile_traces.events(said, name="n"))
-    )
+    made = markdown.render(Recording.of("x", hostile_traces.events(said, name="n")))
+    assert f"\n\n{said}" in made
+    assert "*The reply was cut off: a b \\<b\\>\\*c\\*\\</b\\> \\| d*" in made
 
 
 # ---- CSV -----------------------------------------------------------------------------------
 
 
-def test_csv_has_a_row_for_every_round_of_every_reply():
+def test_csv_has_a_row_for_every_round_and_adds_up_to_the_statistics():
     recording = export_traces.chat()
-    counts = [len(reply.rounds) for reply in recording.replies]
-    assert [int(row["reply"]) for row in rows_of(recording)] == [1] * counts[0] + [2] * counts[1]
-
-
-def test_csv_adds_up_to_the_statistics():
-    recording = export_traces.chat()
+    rows = rows_of(recording)
     for number, reply in enumerate(recording.replies, 1):
-        rows = [row for row in rows_of(recording) if int(row["reply"]) == number]
-        assert sum(int(row["accepted_tokens"]) for row in rows) == reply.stats.accepted
-        assert sum(int(row["drafted_nodes"]) for row in rows) == reply.stats.drafted
-        assert sum(int(row["emitted_tokens"]) for row in rows) == reply.stats.generated_tokens
-        assert sum(float(row["draft_ms"]) for row in rows) == pytest.approx(
-            reply.stats.draft_s * 1e3, abs=0.1
-        )
+        own = [row for row in rows if row["reply"] == str(number)]
+        assert [row["round"] for row in own] == [str(n + 1) for n in range(len(reply.rounds))]
+        assert sum(int(row["accepted_tokens"]) for row in own) == reply.stats.accepted
+        assert sum(int(row["drafted_nodes"]) for row in own) == reply.stats.drafted
+        assert sum(int(row["emitted_tokens"]) for row in own) == reply.stats.generated_tokens
+        draft_ms = sum(float(row["draft_ms"]) for row in own)
+        assert draft_ms == pytest.approx(reply.stats.draft_s * 1e3, abs=0.1)
 
 
 def test_csv_names_the_columns_and_their_units():
@@ -141,20 +120,13 @@ def test_csv_holds_no_text_of_the_model():
         (" =1+1", "' =1+1:1"),
         ("\uff1d1+1", "'\uff1d1+1:1"),
         ("a;=1+1", "a,=1+1:1"),
+        *((name, f"{name}:1") for name in ("suffix", "org/model-2", "a=b", "x@y", "it's")),
     ],
 )
-def test_a_name_that_is_a_formula_is_text_in_csv(name, cell):
-    made = csv.render(Recording.of("x", hostile_traces.events(name=name)))
-    rows = list(reader.DictReader(io.StringIO(made)))
-    assert [row["sources"] for row in rows] == [cell, "", "", cell]
-    assert ";" not in made
-    assert not set(made) & set("\t\r")
-
-
-def test_a_name_that_is_no_formula_is_as_it_was_in_csv():
-    for name in ("suffix", "table", "org/model-2", "a=b", "x@y", "it's"):
-        made = csv.render(Recording.of("x", hostile_traces.events(name=name)))
-        assert next(reader.DictReader(io.StringIO(made)))["sources"] == f"{name}:1"
+def test_a_name_that_is_a_formula_and_no_other_is_marked_as_text_in_csv(name, cell):
+    recording = Recording.of("x", hostile_traces.events("said", name=name))
+    assert [row["sources"] for row in rows_of(recording)] == [cell, "", "", cell]
+    assert not set(csv.render(recording)) & set(";\t\r")
 
 
 def test_numbers_of_csv_stay_numbers_also_below_zero():
@@ -214,11 +186,9 @@ def test_no_export_of_a_hostile_recording_holds_a_control(name):
     assert "\u202e" not in made
 
 
-def test_a_hostile_recording_is_a_trace(tmp_path):
-    path = tmp_path / "hostile.jsonl"
+def test_a_hostile_recording_is_a_trace():
     events = list(hostile_traces.events())
-    path.write_text("".join(f"{event_to_json(event)}\n" for event in events), encoding="utf-8")
-    assert list(read_trace(path)) == events
+    assert [event_from_json(event_to_json(event)) for event in events] == events
 
 
 def test_totals_are_those_of_all_replies_as_one():
