@@ -58,14 +58,17 @@ async def test_lanes_stand_side_by_side_where_there_is_room(size, is_stacked):
         assert "✓ identical" in driver.shown
 
 
-async def test_a_difference_is_shown_from_the_first_moment():
-    async with racing(b=with_token(PLAIN, 4, -1, " boat")) as driver:
-        assert "✗ the texts part after 4 tokens: A has" in driver.shown
-
-
-async def test_runs_that_cannot_be_compared_say_why():
-    async with racing(b=make_fake.chat()) as driver:
-        assert "! not compared: different prompts" in driver.shown
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (with_token(PLAIN, 4, -1, " boat"), "✗ the texts part after 4 tokens: A has"),
+        (make_fake.chat(), "! not compared: different prompts"),
+    ],
+    ids=["differs", "incomparable"],
+)
+async def test_a_difference_or_why_nothing_is_compared_is_shown_at_once(other, line):
+    async with racing(b=other) as driver:
+        assert line in driver.shown
 
 
 async def test_the_end_has_one_ratio_and_the_figures_of_both():

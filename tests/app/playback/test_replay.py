@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mlxspec.errors import TraceError
-from mlxspec.trace.events import (
-    DraftProposed,
-    DraftVerified,
-    GenerationFinished,
-    PlainDecoded,
-)
+from mlxspec.trace.events import DraftProposed, DraftVerified, PlainDecoded
 from mlxspec.trace.file import read_trace
 from mlxspec_app.conversation.events import (
     AlternativesFound,
@@ -21,18 +16,10 @@ from mlxspec_app.conversation.events import (
     SessionNotice,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.orders import (
-    Branch,
-    FindAlternatives,
-    Load,
-    Prove,
-    Race,
-    Say,
-)
+from mlxspec_app.conversation.orders import Branch, FindAlternatives, Load, Prove, Race, Say
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.conversation.state import ChatState
 from mlxspec_app.playback.replay import ReplaySession
-from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Timeline
 from mlxspec_app.run import run_replay
 from tests.support.app_driver import Clock
 from tests.support.paths import TRACES
@@ -55,24 +42,21 @@ def test_the_traces_beside_the_tests_are_what_the_script_writes():
         assert list(read_trace(TRACES / f"{name}.jsonl")) == make()
 
 
-def test_plays_every_event_once_and_in_order(clock):
+def test_plays_every_event_once_in_order_and_at_its_recorded_time(clock):
     session = playing(clock)
-    seen = []
+    seen = session.drain()
+    moments = session.timeline.moments
+    first_round = next(moment for moment in moments if moment.phase == "commit")
+    clock.now = first_round.at - 0.001
+    seen += session.drain()
+    assert first_round.event not in seen
+    clock.now = first_round.at
+    seen += session.drain()
+    assert first_round.event in seen
     while session.busy:
         seen += session.drain()
         clock.now += 0.05
     assert seen[2:] == make_fake.chat()
-
-
-def test_an_event_comes_at_its_recorded_time(clock):
-    session = playing(clock)
-    session.drain()
-    moments = session.timeline.moments
-    first_round = next(moment for moment in moments if moment.phase == "commit")
-    clock.now = first_round.at - 0.001
-    assert first_round.event not in session.drain()
-    clock.now = first_round.at
-    assert first_round.event in session.drain()
 
 
 @pytest.mark.parametrize("speed", [0.25, 4.0])
@@ -120,28 +104,20 @@ def test_phases_that_share_a_time_are_still_shown_one_by_one(clock):
     assert fold(session.drain(), state).reply.text != ""
 
 
-def test_going_back_hands_over_the_state_to_go_on_from(clock):
+def test_going_back_hands_over_the_state_to_go_on_from_and_nothing_of_what_was_wound_past(clock):
     session = playing(clock)
+    session.playhead.paused = True
     state = fold(session.drain())
     session.go_to(40)
     fold(session.drain(), state)
+    session.go_to(60)
     session.go_to(20)
     (rewound,) = session.drain()
+    assert isinstance(rewound, ChatState)
     assert len(rewound.reply.rounds) < len(state.reply.rounds)
+    assert session.drain() == []
     session.go_to(40)
     assert fold(session.drain(), rewound).reply.text == state.reply.text
-
-
-def test_what_was_wound_past_is_not_told_after_going_back(clock):
-    session = playing(clock)
-    session.playhead.paused = True
-    session.go_to(40)
-    session.go_to(20)
-    session.drain()
-    assert session.drain() == []
-    session.go_to(30)
-    session.go_to(10)
-    assert [type(item) for item in session.drain()] == [ChatState]
 
 
 def test_playing_goes_on_from_where_a_move_led(clock):
@@ -171,50 +147,28 @@ def test_a_recording_has_no_settings_and_refuses_what_needs_a_model(clock):
     assert session.settings is None
     session.playhead.paused = True
     session.drain()
-    orders = (
-        Load(ModelChoice()),
-        Prove(),
-        FindAlternatives(0, 1),
-        Branch(0, 1, 2),
-        Race(),
-        Say("?"),
-    )
-    for order in orders:
+    for order, answer in [
+        (Load(ModelChoice()), SessionNotice),
+        (Prove(), ProofFinished),
+        (FindAlternatives(0, 1), AlternativesFound),
+        (Branch(0, 1, 2), AlternativesFound),
+        (Race(), RaceFinished),
+        (Say("?"), SessionNotice),
+    ]:
         session.send(order)
-    assert [type(event) for event in session.drain()] == [
-        SessionNotice,
-        ProofFinished,
-        AlternativesFound,
-        AlternativesFound,
-        RaceFinished,
-        SessionNotice,
-    ]
+        assert [type(event) for event in session.drain()] == [answer]
 
 
-def test_replies_follow_each_other_after_a_pause():
-    laid_out = Timeline(make_fake.chat()).moments
-    times = [timed.at for timed in laid_out]
-    assert times == sorted(times)
-    end = next(i for i, timed in enumerate(laid_out) if isinstance(timed.event, GenerationFinished))
-    assert laid_out[end + 1].at == pytest.approx(laid_out[end].at + PAUSE_BETWEEN_REPLIES_S)
-
-
-def test_the_speed_goes_from_a_twentieth_to_four_times(clock):
-    session = playing(clock)
-    seen = set()
-    for direction in ["faster"] * 9 + ["slower"] * 9:
-        session.playhead.change_speed(direction)
-        seen.add(session.playhead.speed)
-    assert (min(seen), max(seen)) == (0.05, 4.0)
-    assert session.playhead.speed == 0.05
-
-
-def test_an_unusual_speed_is_kept_until_it_is_changed(clock):
-    session = playing(clock, speed=16.0)
-    session.playhead.change_speed("faster")
-    assert session.playhead.speed == 16.0
-    session.playhead.change_speed("slower")
-    assert session.playhead.speed == 4.0
+def test_the_speed_goes_from_a_twentieth_to_four_times_and_an_unusual_one_stays_until_changed(
+    clock,
+):
+    playhead = playing(clock, speed=16.0).playhead
+    seen = []
+    for direction in ["faster", *["slower"] * 9, *["faster"] * 9]:
+        playhead.change_speed(direction)
+        seen.append(playhead.speed)
+    assert seen[:2] == [16.0, 4.0]
+    assert (min(seen), seen[9], seen[-1]) == (0.05, 0.05, 4.0)
 
 
 def test_a_trace_without_events_is_refused(tmp_path):

@@ -1,13 +1,15 @@
-"""The replay screen: a recording in the views of the chat, with a transport."""
+"""The replay screen: a recording in the views of the chat, with a transport; also over a chat."""
 
-import pytest
 from rich.cells import cell_len
 
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.timeline import Timeline
+from mlxspec_app.screens.replay import LiveReplayScreen
 from mlxspec_app.text.safe_text import safe_text
 from mlxspec_app.widgets.chat.token_message import TokenMessage
 from mlxspec_app.widgets.draft.tree_panel import TreePanel
 from mlxspec_app.widgets.scrubber import Scrubber
-from tests.support.app_driver import replay
+from tests.support.app_driver import chat, replay, texts
 from tests.traces import make_fake
 
 
@@ -66,14 +68,17 @@ async def test_keys_and_clicks_move_through_the_rounds():
 
 
 async def test_arrows_show_a_draft_then_its_verdict_then_the_text():
-    async with replay(make_fake.chat()) as driver:
-        await driver.press("right", "right")
+    async with replay(make_fake.chat(), size=(140, 45)) as driver:
+        await driver.press("f3", "right", "right")
         assert "▸draft" in driver.shown
-        assert "k=5  pending" in driver.shown
+        assert driver.shown.count("k=5  pending") + driver.shown.count("depth 5  pending") == 2
         assert "·Specula  ·tive" in driver.shown
+        tree = driver.screen.query_one(TreePanel)
+        assert "✓" not in tree.render().plain
         await driver.press("right")
         assert "▸verify" in driver.shown
         assert "kept 5 +1" in driver.shown
+        assert "✓" in tree.render().plain
         assert driver.screen.state.reply.text == ""
         await driver.press("right")
         assert "▸commit" in driver.shown
@@ -83,52 +88,53 @@ async def test_arrows_show_a_draft_then_its_verdict_then_the_text():
         assert driver.screen.state.reply.text == ""
 
 
-async def test_the_tree_shows_a_pending_draft_too():
-    async with replay(make_fake.tree()) as driver:
-        await driver.press("f3", "right", "right")
-        assert driver.shown.count("nodes, depth 4  pending") == 2
-        tree = driver.screen.query_one(TreePanel)
-        assert "✗" not in tree.render().plain
-        await driver.press("right")
-        assert "✗" in tree.render().plain
-
-
-async def test_going_back_takes_text_away_from_the_screen():
-    async with replay([*make_fake.tree(), *make_fake.wide()], size=(80, 24)) as driver:
+async def test_going_back_takes_text_and_figures_away_from_the_screen():
+    async with replay([*make_fake.tree(), *make_fake.wide()], size=(140, 45)) as driver:
         await driver.press("end")
         for key in ["left", "left_square_bracket", "left", "left_curly_bracket"]:
             await driver.press(key)
-            assert_shows_the_state(driver)
+            shown = [widget.text for widget in driver.screen.query(TokenMessage)]
+            assert shown == [safe_text(text) for text in texts(driver)]
         await driver.press("home")
         assert not driver.screen.query(TokenMessage)
-        await driver.press("end")
-        assert_shows_the_state(driver)
-
-
-def assert_shows_the_state(driver):
-    shown = [w.text for w in driver.screen.query(TokenMessage)]
-    assert shown == [safe_text(message.text) for message in driver.screen.state.messages]
-
-
-@pytest.mark.parametrize("keys", [["5", "escape"], ["minus", "enter"]])
-async def test_a_question_left_unanswered_changes_nothing(keys):
-    async with replay(make_fake.chat()) as driver:
-        await driver.press("right_square_bracket", "g", *keys)
-        assert "round 1/41" in driver.shown
-
-
-@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-async def test_the_transport_fits_every_size(size):
-    async with replay(make_fake.chat(), size=size) as driver:
-        await driver.press("right_square_bracket", "right")
-        assert "▸draft" in driver.shown
-        assert "▼" in driver.shown
-        assert all(cell_len(row) == size[0] for row in driver.shown.split("\n"))
-
-
-async def test_the_statistics_follow_a_move_back():
-    async with replay(make_fake.chat(), size=(140, 45)) as driver:
-        await driver.press("end", "home", "right_square_bracket", "right_square_bracket")
+        await driver.press("right_square_bracket", "right_square_bracket")
         stats = driver.screen.state.reply.stats
         assert f"{stats.generated_tokens} tok" in driver.shown
         assert stats.target_forwards == 2
+
+
+async def test_a_question_left_unanswered_changes_nothing_and_the_transport_fits_a_small_screen():
+    async with replay(make_fake.chat(), size=(60, 20)) as driver:
+        await driver.press("right_square_bracket", "g", "5", "escape")
+        assert "1/41" in driver.shown
+        await driver.press("g", "minus", "enter")
+        assert "1/41" in driver.shown
+        await driver.press("right")
+        assert "▸draft" in driver.shown
+        assert "▼" in driver.shown
+        assert all(cell_len(row) == 60 for row in driver.shown.split("\n"))
+
+
+def rounds_of(screen):
+    return len(Timeline(events_of(screen.state)).rounds)
+
+
+async def test_a_reply_goes_on_while_its_beginning_is_replayed():
+    async with chat(speed=1.0) as driver:
+        below = driver.screen
+        await driver.say("Explain it.")
+        await driver.wait(0.5)
+        text, done = below.state.reply.text, rounds_of(below)
+        screen = LiveReplayScreen(events_of(below.state), lambda: rounds_of(below))
+        await driver.app.push_screen(screen)
+        await driver.settle()
+        assert f"round {done}/{done}" in driver.shown
+        assert screen.state.reply.text == text
+        await driver.press("left_square_bracket")
+        driver.clock.now += 0.2
+        below.tick()
+        await driver.settle()
+        assert len(below.state.reply.text) > len(text) > len(screen.state.reply.text)
+        assert f"live +{rounds_of(below) - done} rounds" in driver.shown
+        await driver.press("f6")
+        assert driver.screen is below

@@ -20,10 +20,10 @@ from mlxspec.trace.events import (
     TurnStarted,
 )
 from mlxspec_app.conversation.fold import fold
-from mlxspec_app.conversation.messages import Reply
 from mlxspec_app.conversation.rounds import Round
 from mlxspec_app.playback import timeline as rewind
-from mlxspec_app.playback.timeline import Checkpoints, Timeline
+from mlxspec_app.playback.events_of import events_of
+from mlxspec_app.playback.timeline import PAUSE_BETWEEN_REPLIES_S, Checkpoints, Timeline
 from mlxspec_app.widgets.scrubber import cell_of, cells, rounds_at
 from tests.traces import make_fake
 
@@ -77,13 +77,10 @@ def round_of(path, *nodes):
 
 
 @EVERY
-def test_every_event_is_folded_once_and_in_order(name):
-    assert LAID_OUT[name].events(0, len(LAID_OUT[name])) == RECORDINGS[name]
-
-
-@EVERY
-def test_time_never_runs_back(name):
-    times = [moment.at for moment in LAID_OUT[name].moments]
+def test_every_event_is_folded_once_in_order_and_time_never_runs_back(name):
+    laid_out = LAID_OUT[name]
+    assert laid_out.events(0, len(laid_out)) == RECORDINGS[name]
+    times = [moment.at for moment in laid_out.moments]
     assert times == sorted(times)
 
 
@@ -191,19 +188,21 @@ def test_the_next_rejection_stays_put_after_the_last_one():
 
 
 def test_a_verdict_is_known_when_the_target_is_done_and_committed_at_its_time():
-    laid_out = Timeline([GenerationStarted("t", "d"), *round_of((1,), 0)])
-    assert [(m.phase, round(m.at, 6)) for m in laid_out.moments[1:]] == [
+    draft, verdict = round_of((1,), 0)
+    laid_out = Timeline([GenerationStarted("t", "d"), PrefillProgress(0.0, 1, 1), draft, verdict])
+    assert [(m.phase, round(m.at, 6)) for m in laid_out.moments[2:]] == [
         ("draft", 0.1),
         ("verify", 0.15),
         ("commit", 0.2),
     ]
-
-
-def test_between_the_phases_there_is_a_draft_and_then_its_verdict():
-    draft, verdict = round_of((1,), 0)
-    laid_out = Timeline([GenerationStarted("t", "d"), PrefillProgress(0.0, 1, 1), draft, verdict])
     views = [laid_out.view(position) for position in range(len(laid_out) + 1)]
     assert views == [None, None, None, draft, Round(draft, verdict), None]
+
+
+def test_replies_follow_each_other_after_a_pause():
+    moments = LAID_OUT["chat"].moments
+    end = next(i for i, m in enumerate(moments) if isinstance(m.event, GenerationFinished))
+    assert moments[end + 1].at == pytest.approx(moments[end].at + PAUSE_BETWEEN_REPLIES_S)
 
 
 @given(NAMES, st.integers(1, 80))
@@ -237,9 +236,26 @@ def test_the_strip_is_readable_without_colour():
     assert "".join(cell.sign for cell in cells(Timeline(events).rounds, 4)) == "▁▅█ "
 
 
-def test_a_reply_in_a_snapshot_is_really_compared():
-    chat = fold(make_fake.chat())
-    other = fold(make_fake.chat())
-    other.messages[1].rounds.pop()
-    assert isinstance(other.messages[1], Reply)
-    assert snapshot(chat) != snapshot(other)
+def test_a_finished_conversation_is_retold_event_by_event():
+    events = make_fake.chat()
+    retold = events_of(fold(events))
+    early = [event for event in events if getattr(event, "done", 1) == getattr(event, "total", 1)]
+    assert [type(event) for event in retold] == [type(event) for event in early]
+    assert Timeline(retold).rounds[-1].accepted == LAID_OUT["chat"].rounds[-1].accepted
+
+
+@given(NAMES, st.integers(0, 120))
+@settings(max_examples=20)
+def test_what_is_retold_folds_to_the_same_conversation(name, position):
+    laid_out = LAID_OUT[name]
+    position = min(position, len(laid_out))
+    while position and laid_out.moments[position - 1].phase in ("draft", "verify"):
+        position -= 1  # a draft that has no verdict yet is not part of the conversation
+    state = fold(laid_out.events(0, position))
+    again = fold(events_of(state))
+    for one, other in zip(state.messages, again.messages, strict=True):
+        assert one.text == other.text
+        if one.role == "assistant":
+            assert snapshot(one.rounds) == snapshot(other.rounds)
+            assert (one.reason, one.error) == (other.reason, other.error)
+            assert one.stats.as_dict() == other.stats.as_dict()
