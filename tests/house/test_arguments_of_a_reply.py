@@ -41,10 +41,8 @@ def test_nobody_sets_an_attribute_of_an_engine():
 @pytest.mark.parametrize(
     "line",
     [
-        "engine.drafter = drafter",
         "site.engine.budget = FixedBudget()",
         "for engine.drafter in drafters: reply()",
-        "drafter = pair.engine.drafter = make()",
         "(engine.drafter,) = made",
     ],
 )

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from mlxspec.trace.events import CostMeasured, GenerationFinished, GenerationStarted
+from mlxspec.trace.events import CostMeasured, GenerationFinished
 from mlxspec.trace.file import read_trace
 from mlxspec_app.export.filing import FORMATS
 from mlxspec_app.export.recording import Recording
@@ -39,23 +39,19 @@ def test_a_recording_is_small_and_whole(name):
     assert isinstance(events[-1], GenerationFinished)
 
 
-def about(name):
-    return next(e for e in read_trace(ASSETS / f"{name}.jsonl") if isinstance(e, GenerationStarted))
-
-
 def kinds(name):
     emitted = (getattr(e, "emit", ()) for e in read_trace(ASSETS / f"{name}.jsonl"))
     return {token.kind for tokens in emitted for token in tokens}
 
 
-def test_the_sampled_one_is_sampled_and_shows_every_kind_of_token():
-    assert about("sampling").sampling["temperature"] > 0
+def test_the_sampled_one_shows_every_kind_of_token_and_the_rotating_one_more_than_its_cache_holds():
+    sampled, rotating = (
+        Track.from_file("A", ASSETS / f"{n}.jsonl") for n in ("sampling", "rotating")
+    )
+    assert sampled.replies[0].started.sampling["temperature"] > 0
     assert kinds("sampling") >= {"accepted", "corrected", "bonus"}
-
-
-def test_the_rotating_one_writes_more_than_its_cache_holds():
-    assert about("rotating").cache.startswith("rotating 128")
-    assert Track.from_file("A", ASSETS / "rotating.jsonl").total > 128
+    assert rotating.replies[0].started.cache.startswith("rotating 128")
+    assert rotating.total > 128
 
 
 def test_the_code_was_written_with_and_without_drafts_and_is_the_same():
@@ -74,18 +70,16 @@ async def test_a_picture_shows_the_app_and_loads_nothing(name, words):
     assert "@import" not in svg
 
 
-def test_the_picture_in_motion_is_that_of_its_recording_and_small():
-    drawn = (ASSETS / "chat.animation.svg").read_text(encoding="utf-8")
-    is_current = drawn == FORMATS["animation"].render(Recording.read(ASSETS / "chat.jsonl"))
-    assert is_current, "draw it anew: python assets/make_screenshot.py chat.animation"
-    assert len(drawn.encode()) < MOST_BYTES
-
-
-async def test_the_first_picture_of_the_readme_is_the_race_of_its_recordings_and_small():
-    readme = (ASSETS.parent / "README.md").read_text(encoding="utf-8")
+async def test_pictures_in_motion_are_those_of_their_recordings_and_the_readme_begins_with_one():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     first = readme.split("![", 1)[1].split("(", 1)[1].split(")")[0]
     assert first == "assets/race.animation.svg"
-    drawn = (ASSETS.parent / first).read_text(encoding="utf-8")
-    is_current = drawn == await script("make_screenshot").PICTURES["race.animation"]()
-    assert is_current, "draw it anew: python assets/make_screenshot.py race.animation"
-    assert len(drawn.encode()) < MOST_BYTES
+    pictures = {
+        "chat": FORMATS["animation"].render(Recording.read(ASSETS / "chat.jsonl")),
+        "race": await script("make_screenshot").PICTURES["race.animation"](),
+    }
+    for name, drawing in pictures.items():
+        drawn = (ASSETS / f"{name}.animation.svg").read_text(encoding="utf-8")
+        is_current = drawn == drawing
+        assert is_current, f"draw it anew: python assets/make_screenshot.py {name}.animation"
+        assert len(drawn.encode()) < MOST_BYTES
