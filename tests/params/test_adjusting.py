@@ -1,4 +1,6 @@
-"""Settings changed by name while a chat runs."""
+"""Settings changed by name while a chat runs, and the arguments of a chat template as typed."""
+
+import math
 
 import pytest
 
@@ -65,3 +67,57 @@ def test_what_can_be_changed_is_told_as_it_is_typed():
     shown = adjustable(GenerationParams(chat_template_args=args))["template"]
     assert adjusted(GenerationParams(), "template", shown).chat_template_args == args
     assert adjustable(GenerationParams(exact_seed=True))["exact_seed"] == "on"
+
+
+# ---- arguments of a template ----------------------------------------------------------------
+
+
+def args(value):
+    return GenerationParams(chat_template_args=value).chat_template_args
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("3", 3),
+        ("0.5", 0.5),
+        ("null", None),
+        ('"4"', "4"),
+        ("low", "low"),
+        ("a = b", "a = b"),
+        ("", ""),
+        ("[1, 2]", [1, 2]),
+        ('{"x": {"y": 1}}', {"x": {"y": 1}}),
+        ("{x", "{x"),
+    ],
+)
+def test_a_text_has_the_value_that_json_gives_it_and_is_a_text_otherwise(text, value):
+    assert args(f"name={text}") == {"name": value}
+    assert type(args(f"name={text}")["name"]) is type(value)
+
+
+def test_several_texts_add_up_and_a_mapping_is_copied():
+    assert args(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}
+    given = {"a": [1]}
+    held = args(given)
+    given["a"].append(2)
+    assert held == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{thinking", "not a JSON object"),
+        ("a b=1", "got the name 'a b'"),
+        ({1: 2}, "got the name 1"),
+        ({"a": math.nan}, "names with JSON values"),
+        ({"a": {1, 2}}, "names with JSON values"),
+        (3, "got 3 of type int"),
+        (["a=1", 2], "of type list"),
+    ],
+)
+def test_what_is_no_argument_is_refused_with_what_is_allowed(value, message):
+    with pytest.raises(ValueError, match=f"chat_template_args.*{message}"):
+        args(value)

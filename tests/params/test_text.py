@@ -81,14 +81,11 @@ def test_a_stop_string_is_held_back_and_dropped_and_no_more_than_it_could_need(p
     assert released(*pieces, stop=stop) == texts
 
 
-def test_nothing_comes_after_a_stop():
+def test_nothing_comes_after_a_stop_and_an_empty_one_is_refused():
     stream = stream_of("a.b", "c", stop=["."])
     assert stream.push(0) == "a"
     assert stream.ended_by == "."
     assert (stream.push(1), stream.finish()) == ("", "")
-
-
-def test_refuses_an_empty_stop_string():
     with pytest.raises(ValueError, match="a stop string is empty"):
         stream_of("a", stop=["x", ""])
 

@@ -43,7 +43,7 @@ def three_rounds():
         verdict(1, 1.0, (2, 3), "accepted", "accepted", "corrected"),
         draft(2, 0, 1),
         verdict(2, 1.5, (), "corrected"),
-        PlainDecoded(3, 2.0, (token("plain"),), 8.0, 0),
+        PlainDecoded(3, 2.0, (replace(token("plain"), channel="reasoning"),), 8.0, 0),
         draft(4, 0, 1),
         verdict(4, 2.5, (1, 2), "accepted", "accepted", "bonus"),
         GenerationFinished(2.6, "stop"),
@@ -65,6 +65,7 @@ def test_figures_are_those_counted_by_hand(stats):
         "plain_forwards": 1,
         "target_forwards": 4,
         "generated_tokens": 8,
+        "reasoning_tokens": 1,
         "kinds": {"accepted": 4, "corrected": 2, "plain": 1, "bonus": 1},
         "drafted": 8,
         "accepted": 4,
@@ -87,19 +88,13 @@ def test_figures_are_those_counted_by_hand(stats):
         assert found[name] == expected, name
 
 
-def test_a_new_reply_starts_from_nothing(stats):
-    stats.add(GenerationStarted("t", "d"))
-    assert stats == GenerationStats()
-
-
-def test_a_reply_that_fails_keeps_its_figures(stats):
+def test_a_failure_keeps_the_figures_and_a_new_reply_starts_from_nothing(stats):
     stats.add(GenerationFailed(3.0, "broken"))
     assert (stats.total_s, stats.generated_tokens) == (3.0, 8)
-
-
-def test_nothing_is_divided_by_zero():
-    assert GenerationStats().as_dict()["generation_tps"] == 0.0
-    assert GenerationStats().mean_acceptance_length == 1.0
+    stats.add(GenerationStarted("t", "d"))
+    assert stats == GenerationStats()
+    assert stats.as_dict()["generation_tps"] == 0.0
+    assert stats.mean_acceptance_length == 1.0
 
 
 ORPHAN = replace(draft(1, 0), nodes=(replace(draft(1, 0).nodes[0], parent=77),))

@@ -1,4 +1,4 @@
-"""The trace file: what is written comes back, and nothing in a file can break the reader."""
+"""The trace: what is written comes back, nothing in a file breaks the reader, no text is lost."""
 
 import json
 
@@ -14,10 +14,13 @@ from mlxspec.trace.events import (
     DraftVerified,
     EmittedToken,
     GenerationFailed,
+    GenerationFinished,
     GenerationStarted,
+    PlainDecoded,
     TurnStarted,
 )
 from mlxspec.trace.file import TraceWriter, event_from_json, event_to_json, read_trace
+from mlxspec.trace.reply_text import ReplyText
 from tests.traces import make_fake
 
 NODES = (DraftNode(1, 0, 5, " a", 0.5, "x"), DraftNode(2, 1, 6, " b", None, "x"))
@@ -50,18 +53,14 @@ def test_any_text_survives_a_line(text):
     assert "\n" not in line
 
 
-def test_a_lone_surrogate_survives_the_file(tmp_path):
-    event = TurnStarted("user", "half a pair: \ud83d")
-    assert list(read_trace(written(tmp_path / "t.jsonl", event))) == [event]
-
-
 def test_a_later_session_appends_and_a_last_line_cut_short_is_passed_over(tmp_path):
     path = tmp_path / "t.jsonl"
-    written(path, TurnStarted("user", "one"))
-    written(path, TurnStarted("user", "two"))
+    events = [TurnStarted("user", "one"), TurnStarted("user", "half a pair: \ud83d")]
+    for event in events:
+        written(path, event)
     with path.open("a") as file:
         file.write('{"t":"turn","role":"us')
-    assert [event.text for event in read_trace(path)] == ["one", "two"]
+    assert list(read_trace(path)) == events
 
 
 def test_unknown_fields_of_a_later_writer_are_passed_over():
@@ -83,6 +82,10 @@ def test_unknown_fields_of_a_later_writer_are_passed_over():
         ('{"t":"prefill","ts":0.0,"done":true,"total":1}', "done=True"),
         ('{"t":"prefill","ts":0.0,"done":1' + "0" * 400 + ',"total":1}', "done="),
         ('{"t":"plain","r":1,"ts":0,"emit":[[1," a","guessed"]],"ms":1,"context":1}', "guessed"),
+        (
+            '{"t":"plain","r":1,"ts":0,"emit":[[1,"","plain",1,1,"dream"]],"ms":1}',
+            "channel='dream'",
+        ),
         ('{"t":"plain","r":1,"ts":0,"emit":{},"ms":1,"context":1}', "not a list"),
         ('{"t":"plain","r":1,"ts":0,"emit":[7],"ms":1,"context":1}', "trace row"),
         ('{"t":"verify","r":1,"ts":0,"path":["1"],"emit":[],"ms":1,"rollback":0}', "path="),
@@ -154,3 +157,38 @@ def test_a_cost_curve_comes_back_and_knows_its_figures(tmp_path):
 def test_refuses_a_cost_curve_that_means_nothing(fields, complaint):
     with pytest.raises(TraceError, match=complaint):
         event_from_json('{"t":"cost","ts":1,"context":3,' + fields + "}")
+
+
+# ---- channels ----------------------------------------------------------------------------
+
+MARK = EmittedToken(1, "<think>", "plain", 0.5, None, "mark")
+THOUGHT = EmittedToken(2, "hm", "accepted", 0.5, 0.25, "reasoning")
+CLOSING = EmittedToken(3, "</think>", "accepted", 0.5, 0.25, "mark")
+ANSWER = EmittedToken(4, "yes", "bonus", 0.5)
+REASONED = (
+    GenerationStarted("t", "d"),
+    PlainDecoded(1, 0.1, (MARK,), 1.0, 3),
+    DraftProposed(2, 0.2, 4, NODES, 1.5),
+    DraftVerified(2, 0.3, (1, 2), (THOUGHT, CLOSING, ANSWER), 1.0, 0, 6),
+    GenerationFinished(0.4, "stop", "!"),
+)
+
+
+def test_a_token_of_the_answer_is_written_and_read_as_before_channels_existed():
+    written = json.loads(event_to_json(PlainDecoded(1, 0.1, (ANSWER,), 1.0, 3)))
+    assert written["emit"] == [[4, "yes", "bonus", 0.5, None]]
+    line = '{"t":"plain","r":1,"ts":0.1,"emit":[[7,"x","plain",0.5,null]],"ms":1.0,"context":3}'
+    assert event_from_json(line).emit == (EmittedToken(7, "x", "plain", 0.5, None, "answer"),)
+
+
+def test_reasoning_and_answer_are_told_apart_and_no_text_is_lost():
+    said = ReplyText()
+    for event in REASONED:
+        said.add(event)
+    assert [event_from_json(event_to_json(event)) for event in REASONED] == [*REASONED]
+    assert (said.reasoning, said.answer) == ("hm", "yes!")
+    assert said.text == "<think>hm</think>yes!"
+    cut = ReplyText()  # text that comes with the end belongs to the channel of the last token
+    cut.add(PlainDecoded(1, 0.1, (THOUGHT,), 1.0, 3))
+    cut.add(GenerationFinished(0.4, "cancelled", "..."))
+    assert (cut.reasoning, cut.answer) == ("hm...", "")

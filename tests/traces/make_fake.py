@@ -44,22 +44,8 @@ WIDE = (
     "Bonjour, café, naïve. 投機的デコードは、小さなモデルが次の数語を推測し、"
     "大きなモデルが一度に確かめます。 Emoji: 🙂 👩‍🚀 🇯🇵 ❤️ done. Zero-width joiners stay whole."
 )
-_WORDS = (
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "that",
-    "it",
-    "for",
-    "was",
-    "with",
-    "by",
-    "his",
-    "her",
-)
+_WORDS = ["the", "of", "and", "to", "in", "is", "that", "it", "for", "was", "with", "by"]
+_WORDS += ["his", "her"]
 
 
 @dataclass
