@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from mlxspec.bench.arms import CHANGES, PredictedArm, check_arms, own_arms, plain_arm
 from mlxspec.bench.peers import PeerMissingError, build_peer, check_peers, mlx_lm_model
 from mlxspec.bench.stages import REST, Stopwatch, profile_rounds
-from mlxspec.budget import FixedBudget
+from mlxspec.budget import CostCurve, FixedBudget
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.drafters.suffix import SuffixDrafter
 from mlxspec.drafting.engines import make_drafter_context
@@ -34,6 +34,9 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def context(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(
+        "mlxspec.engine.engine.quick_costs", lambda *_: CostCurve({1: 1.0, 32: 2.0})
+    )
     return make_drafter_context(load_model(folder), Options(draft_model=folder, lookahead=3), print)
 
 
@@ -59,12 +62,6 @@ def test_every_drafter_writes_what_plain_decoding_writes(context, plain, name):
     assert reply.rows == reply.forwards + reply.stats["drafted"]
 
 
-def test_a_prompt_is_read_anew_for_every_reply(context):
-    (arm,) = own_arms(["plain"], context)
-    for _ in range(2):
-        assert arm.write(PROMPT, PARAMS).stats["reused_tokens"] == 0
-
-
 def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(context):
     (arm,) = own_arms(["suffix"], context)
     replies = [arm.write(PROMPT, PARAMS) for _ in range(2)]
@@ -72,13 +69,15 @@ def test_a_conversation_begins_with_a_drafter_that_has_learned_nothing(context):
     replies.append(arm.write(PROMPT, PARAMS))
     first, again, anew = (reply.forwards for reply in replies)
     assert again < first == anew
+    assert [reply.stats["reused_tokens"] for reply in replies] == [0] * 3  # read anew each time
 
 
-def test_replies_go_on_after_stop_tokens_where_asked(context):
+def test_replies_end_at_stop_tokens_and_go_on_where_asked(context):
     (arm,) = own_arms(["plain"], context)
     context.engine.tokenizer.eos_token_ids = tuple(range(context.target.vocab_size))
     assert len(arm.write(PROMPT, PARAMS).tokens) == 1
     assert len(arm.write(PROMPT, replace(PARAMS, ignore_eos=True)).tokens) == 12
+    assert len(build_peer("mlx-lm", context).write(PROMPT, PARAMS).tokens) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,19 +140,14 @@ def test_mlx_lm_computes_with_the_arrays_that_are_loaded_here(context):
     assert all(mx.array_equal(theirs[name], array) for name, array in ours.items())
 
 
-@pytest.mark.parametrize("name", ["mlx-lm", "mlx-lm-draft"])
-def test_mlx_lm_writes_the_same_tokens(context, plain, name):
+@pytest.mark.parametrize(
+    ("name", "forwards"),
+    [("mlx-lm", 12), ("mlx-lm-draft", 3)],  # by itself: all of three drafted tokens is accepted
+)
+def test_mlx_lm_writes_the_same_tokens_and_its_forwards_are_counted(context, plain, name, forwards):
     reply = build_peer(name, context).write(PROMPT, PARAMS)
     assert reply.tokens == plain.tokens
-    assert reply.prompt_tokens == 5
-
-
-def test_forwards_of_mlx_lm_are_counted_from_what_it_says_of_its_tokens(context):
-    assert build_peer("mlx-lm", context).write(PROMPT, PARAMS).forwards == 12
-    drafted = build_peer("mlx-lm-draft", context).write(
-        PROMPT, PARAMS
-    )  # by itself: all is accepted
-    assert drafted.forwards == 3  # of three drafted tokens and one more
+    assert (reply.prompt_tokens, reply.forwards) == (5, forwards)
 
 
 def test_mlx_lm_draws_where_a_temperature_is_set(context):
@@ -161,11 +155,6 @@ def test_mlx_lm_draws_where_a_temperature_is_set(context):
     params = GenerationParams(max_tokens=8, sampling=SamplingParams(temperature=2.0))
     texts = {arm.write(PROMPT, replace(params, seed=seed)).tokens for seed in range(4)}
     assert len(texts) > 1
-
-
-def test_mlx_lm_stops_where_we_do(context):
-    context.engine.tokenizer.eos_token_ids = tuple(range(context.target.vocab_size))
-    assert len(build_peer("mlx-lm", context).write(PROMPT, PARAMS).tokens) == 1
 
 
 # ---- a project that may not be here ------------------------------------------------------------

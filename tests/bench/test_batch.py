@@ -11,6 +11,7 @@ from mlxspec.bench.batch import (
     mlx_lm_arm,
     own_prompts,
 )
+from mlxspec.budget import CostCurve
 from mlxspec.drafting.engines import make_drafter_context
 from mlxspec.loading import load_model
 from mlxspec.params import GenerationParams, Options
@@ -29,6 +30,9 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def context(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MLXSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(
+        "mlxspec.engine.engine.quick_costs", lambda *_: CostCurve({1: 1.0, 32: 2.0})
+    )
     return make_drafter_context(load_model(folder), Options(drafter="none"), print)
 
 

@@ -28,21 +28,14 @@ def question(number=1, category="qa", turns=("Why?",)):
 
 
 def test_the_own_set_has_four_questions_in_each_of_its_categories():
-    counts = Counter(question.category for question in read_questions())
+    questions = read_questions()
+    counts = Counter(question.category for question in questions)
     assert list(counts) == [*SIX, APART]
     assert set(counts.values()) == {4}
-
-
-def test_the_own_set_holds_conversations_and_texts_long_enough_to_copy_from():
-    questions = read_questions()
+    assert len({q.digest for q in questions}) == len({q.id for q in questions}) == len(questions)
     assert all(len(q.turns) == 2 for q in questions if q.category == "multi-turn")
     long = [q for q in questions if q.category in ("summarization", "rag")]
-    assert all(150 <= len(q.turns[0].split()) <= 400 for q in long)
-
-
-def test_no_two_questions_of_the_own_set_are_the_same():
-    questions = read_questions()
-    assert len({q.digest for q in questions}) == len({q.id for q in questions}) == len(questions)
+    assert all(150 <= len(q.turns[0].split()) <= 400 for q in long)  # enough to copy from
 
 
 def test_the_categories_of_mt_bench_are_one(write):

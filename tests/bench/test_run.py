@@ -52,14 +52,7 @@ def test_the_next_turn_stands_behind_the_reply_of_the_baseline_for_everybody(eng
     Runner(engine, arms, "plain").rows(case_of(turns=("ab", "c"), temp=1.0), 0, PARAMS)
     prompts = [[0, 1], [0, 1, 3, 4, 2]]
     assert [arm.prompts for arm in arms] == [prompts, prompts]
-
-
-def test_an_arm_begins_once_a_conversation(engine):
-    arm = ScriptedArm("plain", always(1))
-    runner = Runner(engine, [arm], "plain")
-    runner.rows(case_of(turns=("ab", "c")), 0, PARAMS)
-    runner.rows(case_of(2), 1, PARAMS)
-    assert arm.begun == 2
+    assert [arm.begun for arm in arms] == [1, 1]  # once a conversation
 
 
 def test_a_conversation_has_a_seed_and_a_grammar_of_its_own(engine):
@@ -92,11 +85,13 @@ def test_only_those_without_a_row_write_and_the_known_reply_is_the_standard(engi
     assert row.differences[0] is None
 
 
-def test_greedy_rows_say_where_they_leave_the_baseline(engine):
+def test_greedy_rows_say_where_they_leave_the_baseline_and_sampled_ones_do_not(engine):
     arms = [ScriptedArm("plain", always(1, 2, 3)), ScriptedArm("odd", always(1, 7, 3))]
     plain, odd = Runner(engine, arms, "plain").rows(case_of(), 0, PARAMS)
     assert plain.differences == (None,)
     assert (odd.differences[0].index, odd.differences[0].token) == (1, 7)
+    rows = Runner(engine, arms, "plain").rows(case_of(temp=1.0), 0, PARAMS)
+    assert [row.differences for row in rows] == [(), ()]
 
 
 @pytest.mark.parametrize(("stats", "is_foreign"), [({}, True), ({"rounds": 1}, False)])
@@ -108,12 +103,6 @@ def test_only_another_project_may_round_by_a_last_digit(engine, stats, is_foreig
     arms[1].write = lambda prompt, params: reply_of([1], stats=stats)
     Runner(engine, arms, "plain").rows(case_of(), 0, PARAMS)
     assert asked == [False, is_foreign]
-
-
-def test_sampled_rows_are_not_compared(engine):
-    arms = [ScriptedArm("plain", always(1)), ScriptedArm("odd", always(2))]
-    rows = Runner(engine, arms, "plain").rows(case_of(temp=1.0), 0, PARAMS)
-    assert [row.differences for row in rows] == [(), ()]
 
 
 # ---- the file --------------------------------------------------------------------------------

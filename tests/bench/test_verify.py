@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mlxspec.verify.rules as verify_module
 from mlxspec.bench.sampled import (
     OTHER,
     SAMPLING,
-    DistributionCheck,
     JointDistribution,
     cases_of,
     check_distribution,
@@ -19,21 +17,16 @@ from mlxspec.bench.sampled import (
     sample_params,
 )
 from mlxspec.bench.verify import GreedyCase, check_replies
-from mlxspec.bench.verify_result import Agreement, CacheCheck, CheckResult, Parting
 from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafters.draft_model import DraftModelDrafter
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.grammar.compiled import Grammars
-from mlxspec.measure.chi_square import Fit
-from mlxspec.measure.drift import Drift, WidthDrift
 from mlxspec.params import GenerationParams, Grammar
 from mlxspec.reply.continuation import Continuation
 from mlxspec.reply.job import Job
-from mlxspec.trace.difference import Difference, Proof
 from mlxspec_cli.commands import verify as verify_command
 from mlxspec_cli.main import main
 from tests.support.adversaries import RandomTrees, UniformChain
-from tests.support.bench_arms import ScriptedArm, reply_of
+from tests.support.bench_arms import NEAR, REAL, ScriptedArm, reply_of, result_of
 from tests.support.language import Language
 from tests.support.tiny import ToyTokenizer, make_cache, make_engine, tiny_model
 from tests.support.truth import Target
@@ -47,11 +40,6 @@ def decoder(kind="full"):
 
 
 # ---- greedy replies ------------------------------------------------------------------------
-
-
-def parting(question, plain_logit, near_tie):
-    found = Difference(4, 1, 2, plain_logit - 1.0, near_tie, 1.0, plain_logit)
-    return Parting(question, Proof(9, 4, found, "a", "b"))
 
 
 @pytest.mark.parametrize("num_plain", [3, 5], ids=["plain", "drafted"])
@@ -147,22 +135,35 @@ def test_under_a_grammar_a_whole_text_is_a_cell():
     assert joint.cell_of((0, 2)) == (0, 2)
 
 
-def sampled(engine, cases, grammar=None):
-    """The check of samples with the engine's drafter."""
+@pytest.mark.parametrize(
+    ("grammar", "constrain", "bends"),
+    [
+        (None, lambda prompt: None, lambda case: bent(case.distribution)),
+        (Grammar.regex(WORDS.pattern), constraint, lambda case: narrower()),
+    ],
+    ids=["any text", "a grammar"],
+)
+def test_samples_fit_their_own_law_and_no_other(grammar, constrain, bends):
+    engine = make_engine(MODEL, RandomTrees(24))
+    case = cases_of(engine.target, [PROMPT], [3], 150, constrain)[0]
+    drawn = [draw(engine, None, case, seed, grammar=grammar) for seed in case.seeds]
+    honest = check_distribution("any", [case], lambda case: drawn)
+    assert honest.fit.p_value > 1e-4
+    assert (honest.fit.num_draws, honest.drafted > 100) == (150, True)
+    other = replace(case, distribution=bends(case))
+    assert check_distribution("any", [other], lambda case: drawn).fit.p_value < 1e-4
 
-    def draws(case):
-        return (draw(engine, None, case, seed, grammar=grammar) for seed in case.seeds)
 
-    return check_distribution("any", cases, draws)
+def bent(joint):
+    """The same cells, more evenly."""
+    roots = {cell: prob**0.5 for cell, prob in joint.probs.items()}
+    return JointDistribution({cell: root / sum(roots.values()) for cell, root in roots.items()})
 
 
-@pytest.mark.parametrize("is_honest", [True, False])
-def test_samples_under_a_grammar_are_tested_under_its_law(is_honest):
-    grammar = Grammar.regex(WORDS.pattern if is_honest else "ab(c|d)(ba|cc|dab)[ab]{2}")
-    engine = make_engine(MODEL, RandomTrees(4))
-    case = cases_of(engine.target, [PROMPT], [4], 100, constraint)[0]
-    found = sampled(engine, [case], grammar)
-    assert (found.fit.p_value < 1e-4) != is_honest
+def narrower():
+    """The law of texts that end with an a or a b."""
+    grammar = Grammar.regex("ab(c|d)(ba|cc|dab)[ab]{2}")
+    return joint_distribution(decoder(), PROMPT, constraint(grammar=grammar))
 
 
 def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
@@ -170,32 +171,6 @@ def test_a_draw_is_in_the_cell_of_the_place_where_it_leaves():
     joint = JointDistribution(dict.fromkeys(cells, 1 / 6))
     draws = [(1, 2, 3), (1, 2, 9), (1, 4, 3), (1, 3, 3), (5, 2, 3), (2, 2, 3)]
     assert [joint.cell_of(draw) for draw in draws] == cells
-
-
-@pytest.mark.parametrize("is_honest", [True, False])
-def test_samples_of_another_distribution_are_seen(is_honest):
-    engine = make_engine(MODEL, RandomTrees(24))
-    case = cases_of(engine.target, [PROMPT], [3], 150)[0]
-    if not is_honest:
-        bent = {cell: prob**0.5 for cell, prob in case.distribution.probs.items()}
-        total = sum(bent.values())
-        joint = JointDistribution({cell: prob / total for cell, prob in bent.items()})
-        case = replace(case, distribution=joint)
-    found = sampled(engine, [case])
-    assert (found.fit.p_value < 1e-4) != is_honest
-    assert found.drafted > 100
-    assert found.fit.num_draws == 150
-
-
-def test_a_residual_that_is_dropped_is_seen(monkeypatch):
-    """After a rejection the whole p is sampled, where only the residual is right."""
-    monkeypatch.setattr(verify_module, "_residual", lambda p, q, weights, row: p[row])
-    small = Decoder(tiny_model(vocab_size=4, seed=3))
-    drafter = DraftModelDrafter(small, target_vocab_size=4, lookahead=2)
-    engine = make_engine(tiny_model(vocab_size=4, seed=2), drafter)
-    cases = cases_of(engine.target, [[1, 2]], [2], 500)
-    found = sampled(engine, cases)
-    assert found.fit.p_value < 5e-5
 
 
 def test_draws_come_from_the_whole_width_of_a_draft():
@@ -220,37 +195,26 @@ def test_each_number_of_nodes_has_its_own_seeds_and_the_prompt_that_says_most():
 # ---- the verdict ---------------------------------------------------------------------------
 
 
-def result(*partings, drift=0.0, p_values=(0.5, 0.5)):
-    widths = (WidthDrift(1, 64, 0.0, 0), WidthDrift(2, 64, drift, 0))
-    agreement = Agreement("pool", 7, 300, 90, 40, tuple(partings))
-    # Of one degree of freedom, whose tail these are.
-    statistics = {0.5: 0.4549, 1e-4: 15.137, 1e-6: 23.928}
-    distributions = [DistributionCheck("plain", Fit(500, statistics[p_values[0]], 1), 0, 0)]
-    distributions.append(DistributionCheck("pool", Fit(500, statistics[p_values[1]], 1), 90, 40))
-    cache = CacheCheck("full", Drift(widths, 0.01, drift), (agreement,))
-    return CheckResult({}, (4,), (cache,), tuple(distributions), ())
-
-
-NEAR = parting("qa 1", 1.002, near_tie=0.004)
-REAL = parting("qa 2", 1.5, near_tie=0.004)
-
-
 @pytest.mark.parametrize(
     ("found", "kind", "words"),
     [
-        (result(), "bit-identical", "bit-identical: all 7 greedy replies"),
-        (result(drift=1e-3), "near-ties", "near-ties of at most 0.004 (logits)"),
-        (result(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
-        (result(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
-        (result(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
+        (result_of(), "bit-identical", "bit-identical: all 7 greedy replies"),
+        (result_of(drift=1e-3), "near-ties", "near-ties of at most 0.004 (logits)"),
+        (result_of(NEAR, drift=1e-3), "near-ties", "near-ties of at most 0.002 (logits): 1 of 7"),
+        (result_of(NEAR, REAL, drift=1e-3), "not lossless", "in 1 of 7 greedy replies, cache full"),
+        (result_of(REAL, drift=1e-3), "not lossless", "gaps of up to 0.5 (logits)"),
         (
-            result(p_values=(0.5, 1e-4)),
+            result_of(p_values=(0.5, 1e-4)),
             "bit-identical",
             "have the model's distribution",
         ),  # two tests
-        (result(p_values=(0.5, 1e-6)), "not lossless", "pool samples from another distribution"),
-        (result(p_values=(1e-6, 0.5)), "not lossless", "plain samples from another distribution"),
-        (result(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, at least 5e-05 is allowed)"),
+        (result_of(p_values=(0.5, 1e-6)), "not lossless", "pool samples from another distribution"),
+        (
+            result_of(p_values=(1e-6, 0.5)),
+            "not lossless",
+            "plain samples from another distribution",
+        ),
+        (result_of(p_values=(0.5, 1e-6)), "not lossless", "(p = 1e-06, at least 5e-05 is allowed)"),
     ],
 )
 def test_the_verdict_is_a_sentence(found, kind, words):
@@ -261,7 +225,7 @@ def test_the_verdict_is_a_sentence(found, kind, words):
 
 def test_json_is_the_figures_alone(monkeypatch, capsys):
     monkeypatch.setattr(verify_command, "load_model", lambda *_, **__: None)
-    monkeypatch.setattr(verify_command, "check", lambda *_: result(NEAR, drift=1e-3))
+    monkeypatch.setattr(verify_command, "check", lambda *_: result_of(NEAR, drift=1e-3))
     assert main(["verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["is_off"]) == ("near-ties", [])

@@ -11,12 +11,9 @@ TABLE = [
     (3.841, 1, 0.05),
     (10.828, 1, 0.001),
     (5.991, 2, 0.05),
-    (7.815, 3, 0.05),
     (2.558, 10, 0.99),
-    (18.307, 10, 0.05),
     (29.588, 10, 0.001),
     (43.773, 30, 0.05),
-    (124.342, 100, 0.05),
     (149.449, 100, 0.001),
 ]
 
@@ -37,6 +34,7 @@ def test_the_statistic_is_that_of_a_coin_by_hand():
     found = fit("a" * 30 + "b" * 20, {"a": 0.5, "b": 0.5})
     assert found == Fit(num_draws=50, chi_square=2.0, freedom=1)
     assert found.p_value == pytest.approx(0.1573, abs=1e-4)
+    assert found + Fit(20, 2.5, 3) == Fit(70, 4.5, 4)
 
 
 def test_rare_cells_are_pooled_until_enough_is_expected():
@@ -46,22 +44,14 @@ def test_rare_cells_are_pooled_until_enough_is_expected():
     assert pooled(probs, 100) == [["a"], ["b"], ["c", "d", "e"]]
     assert pooled(probs, 20) == [["a"], ["b", "c", "d", "e"]]
     assert pooled(probs, 6) == pooled(probs, 1) == [["a", "b", "c", "d", "e"]]
-    assert pooled(dict.fromkeys("abcdefgh", 1 / 8), 20) == [
-        ["a", "b"],
-        ["c", "d"],
-        [*"ef"],
-        [*"gh"],
-    ]
+    pairs = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]]
+    assert pooled(dict.fromkeys("abcdefgh", 1 / 8), 20) == pairs
 
 
 def test_pooled_draws_are_counted_together():
     probs = {"a": 0.5, "b": 0.3, "c": 0.1, "d": 0.1}
     found = fit("a" * 20 + "b" * 12 + "c" * 8, probs)  # c and d together: 8 of 8 expected
     assert (found.chi_square, found.freedom) == (0.0, 2)
-
-
-def test_independent_fits_add_up():
-    assert Fit(10, 1.5, 2) + Fit(20, 2.5, 3) == Fit(30, 4.0, 5)
 
 
 def test_p_values_of_true_draws_are_uniform_and_of_false_ones_small():

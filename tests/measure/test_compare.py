@@ -6,6 +6,7 @@ import pytest
 from mlxspec.drafters.none import NoDrafter
 from mlxspec.measure import lossless as compare
 from mlxspec.measure.lossless import difference_at, first_difference
+from mlxspec.params import GenerationParams
 from mlxspec.trace.difference import Difference, common_length
 from tests.support.reference import reference_logits
 from tests.support.tiny import make_engine, tiny_model
@@ -74,7 +75,7 @@ def test_what_was_measured_before_is_not_measured_again(engine, monkeypatch):
 
 
 def test_what_another_reply_left_in_the_cache_is_forgotten(model, engine):
-    list(engine.generate([3, 4], drafter=NoDrafter()))
+    list(engine.generate([3, 4], GenerationParams(max_tokens=4)))
     for keys in engine.target.cache.arrays[::2]:
         keys[:] *= -3.0
     found = first_difference(engine, [3, 4], [5, 6], [5, 7])

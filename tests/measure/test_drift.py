@@ -85,12 +85,15 @@ def test_what_a_rounding_leaves_in_the_cache_is_part_of_the_drift(monkeypatch):
     assert drift.widths[1].largest > 0.01
 
 
-def test_a_short_reply_is_repeated_and_the_context_is_kept():
+def test_rows_are_the_reply_repeated_or_the_last_ones_and_fit_the_context():
     text = Text.of([4, 5], [6, 7], room=None)
-    assert text.rows == (5, 6, 7) * 10 + (5, 6)
-    assert text.prompt == (4, 5)
+    assert (text.prompt, text.rows) == ((4, 5), (5, 6, 7) * 10 + (5, 6))
     text = Text.of([4, 5], [6, 7], room=12)
     assert len(text.prompt) - 1 + len(text.rows) == 12
+    text = Text.ending(range(100), room=None)
+    assert (text.prompt, text.rows) == (tuple(range(69)), tuple(range(68, 100)))
+    text = Text.ending([4, 5], room=9)
+    assert (text.prompt, text.rows) == ((4,), (4, 5) * 4 + (4,))
 
 
 # ---- what may excuse a difference ----------------------------------------------------------
@@ -111,13 +114,6 @@ def test_what_a_rounding_moves_is_measured_at_a_place(tokens, monkeypatch):
     target.observe([3, 4])
     assert near_tie_after(target, tokens) == pytest.approx(1.0, abs=1e-3)
     assert target.history == (3, 4)
-
-
-def test_the_rows_of_a_place_are_the_last_ones_and_fit_the_context():
-    text = Text.ending(range(100), room=None)
-    assert (text.prompt, text.rows) == (tuple(range(69)), tuple(range(68, 100)))
-    text = Text.ending([4, 5], room=9)
-    assert (text.prompt, text.rows) == ((4,), (4, 5) * 4 + (4,))
 
 
 def lose_the_last_row(monkeypatch):
@@ -144,8 +140,15 @@ def damage_what_is_kept(monkeypatch):
     monkeypatch.setattr(Cache, "commit", wrong)
 
 
-@pytest.mark.parametrize("fault", [lose_the_last_row, mix_up_siblings, damage_what_is_kept])
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16])
+@pytest.mark.parametrize(
+    ("fault", "dtype"),
+    [
+        (lose_the_last_row, mx.float32),
+        (mix_up_siblings, mx.float16),
+        (damage_what_is_kept, mx.float32),
+        (damage_what_is_kept, mx.float16),
+    ],
+)
 def test_a_mistake_does_not_excuse_itself(fault, dtype, monkeypatch):
     model = half_model(dtype)
     text = texts()[0]
