@@ -112,9 +112,9 @@ class FakeModels:
 class Live:
     """A started session and the conversation inside it."""
 
-    def __init__(self, trace=None, models=None):
+    def __init__(self, trace=None, models=None, choice="t"):
         self.models = models or FakeModels()
-        self.session = EngineSession(self.models, PARAMS, trace, choice=ModelChoice("t", ""))
+        self.session = EngineSession(self.models, PARAMS, trace, choice=ModelChoice(choice, ""))
         self.news = []
         self.session.start()
 

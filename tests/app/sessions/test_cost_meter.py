@@ -33,26 +33,50 @@ def reply(context, ts=3.0):
     return PlainDecoded(1, 1.0, (word,), 5.0, context), GenerationFinished(ts, "stop")
 
 
+def drafted(ids, context=100, reason="stop"):
+    """A greedy reply of these tokens at 10 tokens/s, in one round with a draft."""
+    emit = tuple(EmittedToken(token, " a", "accepted") for token in ids)
+    return (
+        GenerationStarted("t", "d"),
+        DraftProposed(1, 0.0, 1, (DraftNode(1, 0, 1, " a", None, "x"),), 1.0),
+        DraftVerified(1, len(ids) / 10, (1,), emit, 5.0, 0, context),
+        GenerationFinished(len(ids) / 10, reason),
+    )
+
+
 def follow(meter, *events):
     for event in events:
         meter.record(event)
 
 
-def test_the_first_reply_makes_a_measurement_due():
-    meter = CostMeter()
-    assert not meter.is_due
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def meter(clock):
+    return CostMeter(clock)
+
+
+# ---- when it is due ------------------------------------------------------------------------
+
+
+def test_the_first_reply_that_emits_something_makes_a_measurement_due(meter):
     first, end = reply(100)
     follow(meter, first)
     assert not meter.is_due
     follow(meter, end)
     assert meter.is_due
+    other = CostMeter()
+    follow(other, GenerationFinished(1.0, "cancelled"))
+    assert not other.is_due
 
 
 @pytest.mark.parametrize(
     ("context", "is_due"), [(101, False), (199, False), (200, True), (51, False), (50, True)]
 )
-def test_another_context_makes_it_due_again(context, is_due):
-    meter = CostMeter()
+def test_another_context_makes_it_due_again(meter, context, is_due):
     follow(meter, *reply(100))
     meter.note(CURVE.ms)
     assert not meter.is_due
@@ -60,86 +84,72 @@ def test_another_context_makes_it_due_again(context, is_due):
     assert meter.is_due == is_due
 
 
-def test_a_reply_that_emitted_nothing_measures_nothing():
-    meter = CostMeter()
-    follow(meter, GenerationFinished(1.0, "cancelled"))
-    assert not meter.is_due
-
-
-def test_a_measurement_states_its_context_and_its_time_after_the_reply():
-    clock = Clock()
-    meter = CostMeter(clock)
+def test_a_measurement_states_context_and_time_and_holds_for_minutes(meter, clock):
     follow(meter, *reply(100, ts=3.0))
     clock.now += 1.5
     assert meter.note(CURVE.ms) == CostMeasured(4.5, 100, (1, 8), (20.0, 30.0))
-
-
-def test_a_measurement_holds_for_minutes_since_other_programs_come_and_go():
-    clock = Clock()
-    meter = CostMeter(clock)
-    follow(meter, *reply(100))
-    meter.note(CURVE.ms)
     clock.now += 599
     assert not meter.is_due
-    clock.now += 2
+    clock.now += 2  # other programs come and go
     assert meter.is_due
 
 
-def drafted(ids, context):
-    """A greedy reply of these tokens at 10 tokens/s, in one round with a draft."""
-    emit = tuple(EmittedToken(token, " a", "accepted") for token in ids)
-    return (
-        GenerationStarted("t", "d"),
-        DraftProposed(1, 0.0, 1, (DraftNode(1, 0, 1, " a", None, "x"),), 1.0),
-        DraftVerified(1, len(ids) / 10, (1,), emit, 5.0, 0, context),
-        GenerationFinished(len(ids) / 10, "stop"),
-    )
-
-
-def test_a_reply_is_compared_once_with_plain_decoding_at_its_context():
-    meter = CostMeter(Clock())
-    follow(meter, *drafted(range(20), 100))
-    meter.note(CURVE.ms)  # plain: 50 tokens/s
-    compared = meter.compare()
-    assert compared == SpeedupMeasured(pytest.approx(0.2), 50.0, 90, (100,))
-    assert meter.compare() is None
-
-
-def test_a_reply_far_from_every_measurement_is_compared_with_none():
-    meter = CostMeter(Clock())
-    follow(meter, *drafted(range(20), 274))
-    meter.note(CURVE.ms)
-    meter.compare()
-    follow(meter, *drafted(range(30, 50), 3400))
-    assert meter.compare() is None
-
-
-def test_a_copy_of_an_earlier_reply_is_one_for_the_drafter_that_has_seen_it():
-    meter = CostMeter(Clock())
-    for expected in (None, 20):
-        follow(meter, *drafted(range(20), 100))
-        compared = meter.compare()
-        assert (compared and compared.copied) == expected
-    meter.forget_replies()
-    follow(meter, *drafted(range(20), 100))
-    assert meter.compare() is None
-
-
-def test_a_reply_that_failed_is_not_compared():
-    meter = CostMeter(Clock())
-    follow(meter, *drafted(range(20), 100), GenerationFailed(1.0, "broken"))
-    meter.note(CURVE.ms)
-    assert meter.compare() is None
-
-
-def test_a_measurement_that_failed_is_not_tried_again_at_once():
-    meter = CostMeter()
+def test_a_measurement_that_failed_is_not_tried_again_at_once(meter):
     follow(meter, *reply(100))
     meter.give_up()
     follow(meter, *reply(110))
     assert not meter.is_due
     follow(meter, *reply(220))
     assert meter.is_due
+
+
+# ---- what is compared ----------------------------------------------------------------------
+
+
+def test_a_reply_is_compared_once_with_plain_decoding_at_its_context(meter):
+    follow(meter, *drafted(range(20), 274))
+    meter.note(CURVE.ms)  # plain: 50 tokens/s
+    assert meter.compare() == SpeedupMeasured(pytest.approx(0.2), 50.0, 264, (274,))
+    assert meter.compare() is None
+    follow(meter, *drafted(range(30, 50), 3400))  # far from every measurement
+    assert meter.compare() is None
+
+
+def test_a_copy_of_an_earlier_reply_is_one_for_the_drafter_that_has_seen_it(meter):
+    for expected in (None, 20):
+        follow(meter, *drafted(range(20)))
+        compared = meter.compare()
+        assert (compared and compared.copied) == expected
+    meter.forget_replies()
+    follow(meter, *drafted(range(20)))
+    assert meter.compare() is None
+
+
+def test_a_reply_that_failed_is_not_compared(meter):
+    follow(meter, *drafted(range(20)), GenerationFailed(1.0, "broken"))
+    meter.note(CURVE.ms)
+    assert meter.compare() is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason", "counts"),
+    [
+        ([*range(12), *range(90, 108)], "stop", True),  # a common beginning is no copy
+        ([*range(15), *range(90, 105)], "stop", False),
+        ([*range(7)], "stop", True),
+        ([*range(50, 90)], "repeating", False),
+        ([*range(50, 90)], "stop", True),
+    ],
+)
+def test_a_copy_and_a_loop_say_nothing_about_other_replies(meter, tokens, reason, counts):
+    follow(meter, *drafted(range(40)))
+    meter.compare()
+    follow(meter, *drafted(tokens, 100, reason))
+    meter.compare()
+    assert meter.counts == counts
+
+
+# ---- in a session --------------------------------------------------------------------------
 
 
 class Measured(FakeConversation):
@@ -190,60 +200,17 @@ def test_a_reply_is_followed_by_a_measurement_and_the_next_one_of_its_length_is_
     assert [one.copied > 0 for one in compared] == [False, True]  # the fake says the same again
 
 
-def words(tokens, reason="stop"):
-    """A reply of these tokens."""
-    emitted = tuple(EmittedToken(token, " a", "plain") for token in tokens)
-    return (
-        GenerationStarted(0.0, "t", "pool", "greedy"),
-        PlainDecoded(1, 1.0, emitted, 5.0, 100),
-        GenerationFinished(3.0, reason),
-    )
-
-
-@pytest.mark.parametrize(
-    ("tokens", "counts"),
-    [
-        ([*range(12), *range(90, 108)], True),  # a common beginning is no copy
-        ([*range(15), *range(90, 105)], False),
-        ([*range(7)], True),
-    ],
-)
-def test_a_reply_that_is_mostly_copied_says_nothing_about_new_ones(tokens, counts):
-    meter = CostMeter()
-    follow(meter, *words(range(40)))
-    meter.compare()
-    follow(meter, *words(tokens))
-    meter.compare()
-    assert meter.counts == counts
-
-
-def test_a_reply_that_repeats_itself_says_nothing_about_others():
-    meter = CostMeter()
-    follow(meter, *words(range(40), "repeating"))
-    meter.compare()
-    assert not meter.counts
-    follow(meter, *words(range(50, 90)))
-    meter.compare()
-    assert meter.counts
-
-
 def test_a_new_order_ends_a_measurement_at_once_and_it_is_tried_again(live):
     live.conversation.is_quick = False
     live.session.send(Say("hi"))
     assert live.conversation.started.wait(PATIENCE_S)
+    assert live.session.busy
     live.conversation.is_quick = True
     live.session.send(Say("and now"))
     live.until_a(CostMeasured)
     assert live.conversation.num_measured == 2
     ends = [type(e) for e in live.news if isinstance(e, GenerationFinished | CostMeasured)]
     assert ends[-2:] == [GenerationFinished, CostMeasured]
-
-
-def test_a_session_counts_as_busy_while_it_measures(live):
-    live.conversation.is_quick = False
-    live.session.send(Say("hi"))
-    assert live.conversation.started.wait(PATIENCE_S)
-    assert live.session.busy
 
 
 def test_closing_ends_a_measurement(live):
