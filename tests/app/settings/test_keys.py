@@ -8,15 +8,18 @@ from mlxspec_app.settings.keys.choices import all_bindings, key_list, usable_key
 from mlxspec_app.settings.keys.tables import CHAT
 
 
-def test_a_free_key_can_be_used():
-    found = usable_keys({"chat.stop": "ctrl+s", "view.ink": "f12,ctrl+t"})
-    assert found.keys == {"chat.stop": "ctrl+s", "view.ink": "f12,ctrl+t"}
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"chat.stop": "ctrl+s", "view.ink": "f12,ctrl+t"},
+        {"view.ink": "f3", "view.tree": "f2"},  # two actions change their keys
+        {"replay.round": "n"},  # a letter, where nothing is typed
+    ],
+)
+def test_a_free_key_can_be_used(chosen):
+    found = usable_keys(chosen)
+    assert found.keys == chosen
     assert found.troubles == ()
-
-
-def test_two_actions_can_change_their_keys():
-    swapped = {"view.ink": "f3", "view.tree": "f2"}
-    assert usable_keys(swapped).keys == swapped
 
 
 @pytest.mark.parametrize(
@@ -38,19 +41,11 @@ def test_a_choice_that_cannot_be_used_is_told_and_left_out(chosen, trouble):
     assert trouble in found.troubles[0]
 
 
-def test_of_two_that_want_one_key_the_first_gets_it():
-    found = usable_keys({"chat.stop": "f9", "chat.new": "f9"})
-    assert found.keys == {"chat.stop": "f9"}
-
-
-def test_a_choice_that_gives_way_takes_its_usual_key_back():
+def test_of_two_that_want_one_key_the_first_gets_it_unless_it_was_another_ones():
+    assert usable_keys({"chat.stop": "f9", "chat.new": "f9"}).keys == {"chat.stop": "f9"}
     found = usable_keys({"view.tree": "f2", "view.ink": "f4"})
     assert found.keys == {}
     assert len(found.troubles) == 2
-
-
-def test_a_letter_is_free_where_nothing_is_typed():
-    assert usable_keys({"replay.round": "n"}).keys == {"replay.round": "n"}
 
 
 @given(

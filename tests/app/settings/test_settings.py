@@ -1,5 +1,8 @@
-"""Reading the settings file: what it may say, and what wrong values cost."""
+"""The settings file: what it may say, what wrong values cost, and what a change writes."""
 
+import os
+import re
+import tomllib
 from dataclasses import fields
 
 import pytest
@@ -8,7 +11,15 @@ from hypothesis import settings as configure
 from hypothesis import strategies as st
 
 from mlxspec.params import GenerationParams, SamplingParams
-from mlxspec_app.settings.file import Settings, read_settings, value_of
+from mlxspec_app.settings.file import (
+    Settings,
+    SettingsError,
+    SettingsRead,
+    change_settings,
+    read_settings,
+    value_of,
+    with_value,
+)
 from mlxspec_app.settings.rules import rules
 from tests.support.settings_files import EVERYTHING, FULL, write
 
@@ -27,12 +38,6 @@ def test_without_a_file_everything_has_its_default(path):
     assert read_settings(path) == read(path, "")
     assert read_settings(path).settings == Settings()
     assert read_settings(path).notices == ()
-
-
-def test_a_full_file_says_everything(path):
-    found = read(path, FULL)
-    assert found.settings == EVERYTHING
-    assert found.notices == ()
 
 
 def test_every_setting_has_a_rule_and_its_default_keeps_it():
@@ -96,18 +101,19 @@ def test_a_wrong_value_costs_that_setting_alone(path, line, notice):
     assert found.settings == Settings(model=kept)
 
 
-def test_what_is_not_known_is_reported_and_costs_nothing(path):
-    found = read(path, 'colour = "red"\nink = "off"\nsampling.heat = 1\n')
-    assert found.settings == Settings(ink="off")
-    assert found.notices == tuple(
-        f"settings.toml: {name} is not a setting of this version"
-        for name in ("colour", "sampling.heat")
-    )
-
-
-def test_a_table_in_place_of_a_value_is_not_known(path):
-    assert "ink.name is not a setting" in read(path, '[ink]\nname = "off"').notices[0]
-    assert "sampling is not a setting" in read(path, "sampling = 3").notices[0]
+@pytest.mark.parametrize(
+    ("text", "settings", "names"),
+    [
+        (FULL, EVERYTHING, []),
+        ('colour = "red"\nink = "off"', Settings(ink="off"), ["colour"]),
+        ("sampling.heat = 1", Settings(), ["sampling.heat"]),
+        ('[ink]\nname = "off"', Settings(), ["ink.name"]),
+        ("sampling = 3", Settings(), ["sampling"]),
+    ],
+)
+def test_what_is_known_is_read_and_the_rest_is_reported(path, text, settings, names):
+    unknown = tuple(f"settings.toml: {name} is not a setting of this version" for name in names)
+    assert read(path, text) == SettingsRead(settings, unknown)
 
 
 @pytest.mark.parametrize("text", ["ink = ", "ink = off", "= 3", "[sampling", "a = " + "[" * 5_000])
@@ -148,3 +154,163 @@ def test_any_values_give_settings_and_a_notice_for_each_wrong_one(tmp_path_facto
     found = read_settings(path)
     wrong = [name for name, value in values.items() if not is_allowed(name, value)]
     assert len(found.notices) == len(wrong)
+
+
+# ---- single values -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ink", "off"), ("sampling.top_p", 0.5), ("keys.chat.stop", "f9"), ("frame_rate", 20)],
+)
+def test_a_value_that_was_set_is_found_and_can_be_taken_back(name, value):
+    changed = with_value(Settings(), name, value)
+    assert changed != Settings()
+    assert value_of(changed, name) == value
+    assert with_value(changed, name, None) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("sampling.top_p", " 0.5 ", 0.5),
+        ("sampling.temperature", "1", 1.0),
+        ("frame_rate", "20", 20),
+        ("reduced_motion", "True", True),
+        ("model", " ~/smol ", "~/smol"),
+    ],
+)
+def test_a_typed_value_is_read_as_its_kind(name, text, value):
+    read = rules()[name].read_typed(text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("frame_rate", "2.5"),
+        ("frame_rate", "1e9"),
+        ("sampling.top_p", "half"),
+        ("sampling.temperature", "nan"),
+        ("reduced_motion", "yes"),
+        ("drafter", "  "),
+    ],
+)
+def test_a_typed_value_that_is_not_allowed_is_refused_in_words(name, text):
+    with pytest.raises(ValueError, match="; allowed is "):
+        rules()[name].read_typed(text)
+
+
+# ---- changes -------------------------------------------------------------------------------
+
+
+def test_what_was_changed_is_read_back(path):
+    plain = {name: getattr(EVERYTHING, name) for name in rules() if "." not in name}
+    sampling = {f"sampling.{name}": value for name, value in EVERYTHING.sampling.items()}
+    keys = {f"keys.{name}": value for name, value in EVERYTHING.keys.items()}
+    change_settings(path, {**plain, **sampling, **keys})
+    assert read_settings(path).settings == EVERYTHING
+    assert read_settings(path).notices == ()
+
+
+def test_a_change_leaves_every_other_line_alone(path):
+    write(path, FULL + "\n[of.another.version]\nthing = [1,  2] # odd\n")
+    before = path.read_text().splitlines()
+    changes = {
+        "theme": "mint",
+        "sampling.top_p": 0.5,
+        "keys.chat.stop": "f8",
+        "keys.chat.new": "f7",
+    }
+    change_settings(path, changes)
+    after = path.read_text().splitlines()
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [
+        ('theme = "day"  # bright room', 'theme = "mint"  # bright room'),
+        ("top_p = 0.9", "top_p = 0.5"),
+        ('"chat.stop" = "ctrl+g"', '"chat.stop" = "f8"'),
+        ('chat.new = "f9,ctrl+b"  # either', 'chat.new = "f7"  # either'),
+    ]
+
+
+def test_a_new_setting_is_added_where_it_is_read(path):
+    write(path, "# mine\n[keys]\nchat.stop = 'f9'\n")
+    change_settings(path, {"ink": "off", "sampling.top_k": 3, "keys.chat.new": "f8"})
+    found = read_settings(path)
+    assert found.settings == Settings(
+        ink="off", sampling={"top_k": 3}, keys={"chat.stop": "f9", "chat.new": "f8"}
+    )
+    assert path.read_text().startswith("# mine\n")
+
+
+@pytest.mark.parametrize("name", ["ink", "sampling.top_p", "keys.chat.stop", "keys.chat.new"])
+def test_a_setting_that_is_taken_out_has_its_default(path, name):
+    write(path, FULL)
+    change_settings(path, {name: None})
+    left = tomllib.loads(path.read_text())
+    assert not re.search(rf"[.']{name.split('.')[-1]}': ", str(left))
+    change_settings(path, {name: None})  # taking out what is not there is no error
+    assert tomllib.loads(path.read_text()) == left
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ink": "red"}, "ink is 'red'; allowed is one of provenance"),
+        ({"theme": "pink"}, "theme is 'pink'; allowed is one of mint"),
+        ({"colour": "red"}, "colour is not a setting; known are theme, ink, "),
+        ({"keys.chat.stop": "a b"}, "keys.chat.stop is 'a b'"),
+        ({"ink": "off", "frame_rate": 99}, "frame_rate is 99"),
+    ],
+)
+def test_a_change_that_is_not_allowed_changes_nothing(path, changes, words):
+    write(path, FULL)
+    with pytest.raises(SettingsError, match=words):
+        change_settings(path, changes)
+    assert path.read_text() == FULL
+    name, value = list(changes.items())[-1]
+    with pytest.raises(ValueError, match=words):
+        with_value(Settings(), name, value)
+
+
+def test_a_file_that_is_not_toml_is_left_to_its_owner(path):
+    write(path, "ink = off  # oops")
+    with pytest.raises(SettingsError, match=r"is not TOML, so nothing was changed.*Fix or remove"):
+        change_settings(path, {"ink": "off"})
+    assert path.read_text() == "ink = off  # oops"
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(path, monkeypatch):
+    write(path, FULL)
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(SettingsError, match="cannot be written: No space left on device"):
+        change_settings(path, {"ink": "off"})
+    assert path.read_text() == FULL
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_linked_file_stays_a_link_and_permissions_stay(path, tmp_path):
+    target = tmp_path / "dotfiles.toml"
+    write(target, FULL)
+    target.chmod(0o640)
+    path.parent.mkdir()
+    path.symlink_to(target)
+    change_settings(path, {"ink": "provenance"})
+    assert path.is_symlink()
+    assert 'ink = "provenance"' in target.read_text()
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", ["sampling.top_k", "keys.chat.stop"])
+def test_a_setting_that_is_spelled_in_two_ways_is_changed_for_good(path, name):
+    value = {"sampling.top_k": 3, "keys.chat.stop": "f9"}[name]
+    write(path, f'"{name}" = "spelled with its table"\n{FULL}')
+    change_settings(path, {name: value})
+    assert value_of(read_settings(path).settings, name) == value
+    change_settings(path, {name: None})
+    assert value_of(read_settings(path).settings, name) == value_of(Settings(), name)

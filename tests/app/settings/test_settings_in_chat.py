@@ -5,6 +5,7 @@ from textual.app import App
 from textual.color import Color
 
 from mlxspec_app.conversation.events import SessionReady
+from mlxspec_app.frames import frames_per_s
 from mlxspec_app.screens.help import HelpScreen
 from mlxspec_app.settings.file import Settings, read_settings
 from mlxspec_app.themes import DAY
@@ -25,47 +26,13 @@ def user_data_with(folder, **settings):
 
 
 async def test_the_chat_begins_as_the_settings_say(folder):
-    user_data = user_data_with(folder, theme="day", ink="off", reduced_motion=True)
+    chosen = {"ink": "off", "reduced_motion": True, "frame_rate": 20, "keys": {"app.help": "f9"}}
+    user_data = user_data_with(folder, theme="day", **chosen)
     async with chat(user_data=user_data) as driver:
         assert driver.app.theme == "day"
         assert driver.screen.ink.name == "off"
         assert driver.app.animation_level == "none"
-
-
-async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder, monkeypatch):
-    user_data = user_data_with(folder, theme="day")
-    async with chat(user_data=user_data, theme="mint") as driver:
-        assert driver.app.theme == "mint"
-        driver.app.change("theme", "day")
-        assert driver.app.theme == "day"
-    monkeypatch.setenv("TEXTUAL_THEME", "nord")
-    async with chat(user_data=user_data) as driver:
-        assert driver.app.theme == "nord"
-
-
-async def test_a_theme_of_ours_named_by_the_environment_has_its_colours(folder, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_THEME", "day")
-    monkeypatch.setattr(App.__dict__["theme"], "_default", "day")  # Textual reads it when imported
-    async with chat(user_data=user_data_with(folder)) as driver:
-        assert driver.app.theme == "day"
-        assert driver.screen.styles.background == Color.parse(DAY.background)
-        assert driver.app.theme_variables["footer-background"] == DAY.surface
-
-
-@pytest.mark.parametrize(("chosen", "ssh", "rate"), [(0, "", 30), (0, "yes", 15), (20, "yes", 20)])
-async def test_the_frame_rate_suits_the_connection_or_is_as_chosen(
-    folder, monkeypatch, chosen, ssh, rate
-):
-    monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    if ssh:
-        monkeypatch.setenv("SSH_CONNECTION", ssh)
-    async with chat(user_data=user_data_with(folder, frame_rate=chosen)) as driver:
-        assert driver.screen.pacer._frames._interval == pytest.approx(1 / rate)
-
-
-async def test_a_chosen_key_does_what_the_usual_one_did(folder):
-    user_data = user_data_with(folder, keys={"app.help": "f9"})
-    async with chat(user_data=user_data) as driver:
+        assert driver.screen.pacer._frames._interval == pytest.approx(1 / 20)
         await driver.press("f1")
         assert not isinstance(driver.app.screen, HelpScreen)
         await driver.press("f9")
@@ -75,12 +42,28 @@ async def test_a_chosen_key_does_what_the_usual_one_did(folder):
         assert "f9 Help" in driver.shown
 
 
-async def test_what_is_wrong_with_the_settings_is_told(folder):
-    path = find_paths(folder).settings
-    path.write_text('ink = "red"\n[keys]\n"chat.stop" = "f2"\n', encoding="utf-8")
-    async with running(ScriptedSession(SessionReady()), user_data=find_user_data(folder)) as driver:
-        assert "settings.toml: ink is 'red'" in driver.shown
-        assert "f2 is view.ink in the chat already" in driver.shown
+@pytest.mark.parametrize(("chosen", "ssh", "rate"), [(0, False, 30), (0, True, 15), (20, True, 20)])
+def test_the_frame_rate_suits_the_connection_or_is_as_chosen(monkeypatch, chosen, ssh, rate):
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    if ssh:
+        monkeypatch.setenv("SSH_CONNECTION", "yes")
+    assert frames_per_s(Settings(frame_rate=chosen)) == rate
+
+
+async def test_a_theme_that_is_asked_for_comes_before_the_settings(folder):
+    async with chat(user_data=user_data_with(folder, theme="day"), theme="mint") as driver:
+        assert driver.app.theme == "mint"
+        driver.app.change("theme", "day")
+        assert driver.app.theme == "day"
+
+
+async def test_a_theme_of_ours_named_by_the_environment_has_its_colours(folder, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_THEME", "day")
+    monkeypatch.setattr(App.__dict__["theme"], "_default", "day")  # Textual reads it when imported
+    async with chat(user_data=user_data_with(folder, theme="dusk")) as driver:
+        assert driver.app.theme == "day"  # the environment comes before the settings
+        assert driver.screen.styles.background == Color.parse(DAY.background)
+        assert driver.app.theme_variables["footer-background"] == DAY.surface
 
 
 async def test_a_change_shows_at_once_and_is_kept(folder):
@@ -107,10 +90,13 @@ def test_a_change_that_was_not_written_yet_is_written_at_the_end(folder):
     assert read_settings(user_data.paths.settings).settings.ink == "drafter"
 
 
-async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(folder):
-    user_data = user_data_with(folder)
-    user_data.paths.settings.write_text("ink = ", encoding="utf-8")
-    async with chat(user_data=user_data) as driver:
+async def test_what_is_wrong_with_the_file_is_told_and_a_change_holds(folder):
+    path = find_paths(folder).settings
+    path.write_text('ink = "red"\n[keys]\n"chat.stop" = "f2"\n', encoding="utf-8")
+    async with running(ScriptedSession(SessionReady()), user_data=find_user_data(folder)) as driver:
+        assert "settings.toml: ink is 'red'" in driver.shown
+        assert "f2 is view.ink in the chat already" in driver.shown
+        path.write_text("ink = ", encoding="utf-8")
         driver.app.change("ink", "off")
         await driver.app.workers.wait_for_complete()
         await driver.settle()

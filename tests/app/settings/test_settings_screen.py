@@ -39,13 +39,15 @@ def test_every_setting_has_its_words():
     assert all(rule.meaning and rule.allowed for rule in rules().values())
 
 
-@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(user_data, size):
-    async with opened(user_data, size=size) as driver:
+async def test_a_setting_shows_its_value_what_is_allowed_and_where_it_is_kept(user_data):
+    async with opened(user_data, size=(140, 45)) as driver:
+        await driver.say("/theme day")
+        await driver.say("/ink off")  # which is not kept
+        assert await kept(driver, user_data) == Settings("day")
         await driver.press("f5")
         await go_to(driver, "sampling.top_p")
-        assert "settings.toml" in driver.shown or size[0] == 60
-        assert "top_p" in driver.shown
+        assert "settings.toml" in driver.shown
+        assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
         assert "at least 0 and at most 1; default the model's, else 0.9" in driver.shown
         assert "Five words were not drafted" in driver.shown
         await driver.press("escape")
@@ -69,7 +71,7 @@ async def test_left_and_right_go_through_what_a_setting_can_be(user_data):
 
 async def test_a_number_is_typed_and_one_that_is_not_allowed_is_refused(user_data):
     user_data.settings = Settings(frame_rate=20)
-    async with opened(user_data) as driver:
+    async with opened(user_data, size=(60, 20)) as driver:
         await driver.press("f5")
         await go_to(driver, "sampling.top_p")
         await driver.press("enter")
@@ -103,41 +105,11 @@ async def test_a_key_is_chosen_by_pressing_it_and_one_that_is_taken_is_refused(u
         assert "F9" in driver.shown
 
 
-async def test_a_theme_chosen_by_command_is_kept_and_an_ink_is_not(user_data):
+async def test_what_is_unset_shows_what_it_is_in_this_chat_and_from_where(user_data):
     async with opened(user_data) as driver:
-        await driver.say("/theme day")
-        await driver.say("/ink off")
-        assert await kept(driver, user_data) == Settings("day")
-        await driver.press("f5")
-        assert "next reply: temp 0.0 · k 15 · seed 7" in driver.shown
-
-
-async def test_the_switch_of_reasoning_is_gone_through_by_the_arrows(user_data):
-    async with opened(user_data) as driver:
-        session = driver.screen.session
-        session.settings.origins = lambda: {
-            "template": "none; the model's template reads enable_thinking"
-        }
-        await driver.press("f5")
-        await go_to(driver, "sampling.chat_template_args")
-        assert "none; the model's template reads" in driver.shown
-        await driver.press("right")
-        assert "enable_thinking=false asks for no reasoning" in driver.shown
-        chosen = {"chat_template_args": "enable_thinking=false"}
-        assert (await kept(driver, user_data)).sampling == chosen
-        assert session.orders[-2:] == [
-            ("adjust", "template", ""),
-            ("adjust", "template", "enable_thinking=false"),
-        ]
-        await driver.press("left")
-        assert (await kept(driver, user_data)).sampling == {}
-
-
-async def test_an_unset_sampling_param_shows_what_it_is_in_this_chat_and_from_where(user_data):
-    async with opened(user_data) as driver:
-        session = driver.screen.session
+        session, reads = driver.screen.session, "none; the model's template reads enable_thinking"
         session.settings.adjustable = lambda: {"temp": "0.6", "top_p": "0.5"}
-        session.settings.origins = lambda: {"temp": "the model's own"}
+        session.settings.origins = lambda: {"temp": "the model's own", "template": reads}
         await driver.press("f5")
         await go_to(driver, "sampling.temperature")
         assert "0.6, the model's own" in driver.shown
@@ -145,4 +117,16 @@ async def test_an_unset_sampling_param_shows_what_it_is_in_this_chat_and_from_wh
         driver.app.screen.query_one(Input).value = "0"
         await driver.press("enter")
         assert "0.6, the model's own" not in driver.shown
-        assert ("adjust", "temp", "0.0") in session.orders
+        assert session.orders[-1] == ("adjust", "temp", "0.0")
+        await go_to(driver, "sampling.chat_template_args")
+        assert "none; the model's template reads" in driver.shown
+        await driver.press("right")  # goes through the switch of reasoning
+        assert "enable_thinking=false asks for no reasoning" in driver.shown
+        chosen = {"temperature": 0.0, "chat_template_args": "enable_thinking=false"}
+        assert (await kept(driver, user_data)).sampling == chosen
+        assert session.orders[-2:] == [
+            ("adjust", "template", ""),
+            ("adjust", "template", "enable_thinking=false"),
+        ]
+        await driver.press("left")
+        assert (await kept(driver, user_data)).sampling == {"temperature": 0.0}
