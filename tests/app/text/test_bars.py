@@ -1,4 +1,6 @@
-"""Bars, sparklines and worded figures."""
+"""Bars, sparklines, and figures and ages in words."""
+
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -8,29 +10,29 @@ from mlxspec.trace.events import GenerationStarted
 from mlxspec.trace.stats import GenerationStats
 from mlxspec_app.conversation.figures import Part, count, fitting, prob, reply_figures, seed_words
 from mlxspec_app.conversation.messages import Reply
-from mlxspec_app.text.bars import bar, block, meter, resample, spark, split_cells
+from mlxspec_app.text.bars import bar, block, meter, spark, split_cells
+from mlxspec_app.text.chat_labels import ago
 
-SHARES = st.floats(-1, 2, allow_nan=False)
-
-
-@given(SHARES, st.integers(0, 40))
-def test_a_bar_has_its_width(share, width):
-    assert len(bar(share, width)) == width
+NOW = datetime(2026, 3, 12, 15, 30).timestamp()
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 @pytest.mark.parametrize(
-    ("share", "drawn"),
-    [(0, "    "), (1, "████"), (0.5, "██  "), (1 / 32, "▏   "), (9 / 32, "█▏  ")],
+    ("draw", "share", "drawn"),
+    [
+        *((bar, share, "    ") for share in (-1, 0)),  # to an eighth of a cell
+        *((bar, share, "████") for share in (1, 2)),
+        (bar, 0.5, "██  "),
+        (bar, 1 / 32, "▏   "),
+        (bar, 9 / 32, "█▏  "),
+        (meter, 0, "░░░░"),
+        (meter, 0.01, "▓░░░"),
+        (meter, 0.5, "▓▓░░"),
+        (meter, 9, "▓▓▓▓"),
+    ],
 )
-def test_a_bar_is_filled_to_an_eighth_of_a_cell(share, drawn):
-    assert bar(share, 4) == drawn
-
-
-@pytest.mark.parametrize(
-    ("share", "drawn"), [(0, "░░░░"), (0.01, "▓░░░"), (0.5, "▓▓░░"), (9, "▓▓▓▓")]
-)
-def test_a_meter_shows_what_is_left(share, drawn):
-    assert meter(share, 4) == drawn
+def test_a_share_is_drawn_as_a_bar(draw, share, drawn):
+    assert draw(share, 4) == drawn
 
 
 @pytest.mark.parametrize(("share", "drawn"), [(0, " "), (0.001, "▏"), (0.5, "▌"), (1, "█")])
@@ -45,30 +47,41 @@ def test_a_sparkline_shows_the_whole_series(values, drawn):
     assert spark(values, 2, 5) == drawn
 
 
-@given(st.lists(st.floats(0, 10), max_size=50), st.integers(1, 20))
-def test_resampling_keeps_within_the_values(values, width):
-    sampled = resample(values, width)
-    assert len(sampled) == min(len(values), width)
-    assert all(min(values) <= value <= max(values) + 1e-9 for value in sampled)
-
-
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=5), st.integers(0, 40))
 def test_shares_fill_the_width(shares, width):
     assert sum(split_cells(shares, width)) == (width if sum(shares) > 0 else 0)
 
 
-@pytest.mark.parametrize(
-    ("number", "words"), [(0, "0"), (999, "999"), (1931, "1.9k"), (32768, "33k")]
-)
-def test_counts_are_short(number, words):
-    assert count(number) == words
+def aged(seconds):
+    return ago(NOW - seconds, NOW)
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(None, ""), (0.714, ".71"), (0.0, ".00"), (0.999, "1.00"), (1.0, "1.00")]
+    ("words", "number", "said"),
+    [
+        (count, 0, "0"),
+        (count, 999, "999"),
+        (count, 1931, "1.9k"),
+        (count, 32768, "33k"),
+        (prob, None, ""),
+        (prob, 0.714, ".71"),
+        (prob, 0.0, ".00"),
+        (prob, 0.999, "1.00"),
+        (prob, 1.0, "1.00"),
+        *((aged, age, "just now") for age in (-5, 59)),
+        (aged, 60, "1 minute ago"),
+        (aged, 59 * MINUTE, "59 minutes ago"),
+        (aged, HOUR, "1 hour ago"),
+        (aged, 23 * HOUR, "23 hours ago"),
+        (aged, 25 * HOUR, "yesterday"),
+        (aged, 2 * DAY, "2 days ago"),
+        (aged, 6 * DAY, "6 days ago"),
+        (aged, 7 * DAY, "5 Mar"),
+        (aged, 71 * DAY, "31 Dec 2025"),
+    ],
 )
-def test_probabilities_are_short(value, words):
-    assert prob(value) == words
+def test_counts_probabilities_and_ages_are_said_in_few_characters(words, number, said):
+    assert words(number) == said
 
 
 def test_the_least_telling_parts_go_first():
@@ -85,13 +98,13 @@ def make_reply(**changes):
 
 
 def test_the_figures_of_a_reply_are_worded_in_order():
-    assert [part.text for part in reply_figures(make_reply())] == [
-        "50.0 tokens/s",
-        "TTFT 0.42 s",
-        "400 tok",
-        "3.90 tok/round",
-        "72 % accepted",
-    ]
+    speed = ["50.0 tokens/s", "TTFT 0.42 s", "400 tok"]
+    reply = make_reply()
+    assert [p.text for p in reply_figures(reply)] == [*speed, "3.90 tok/round", "72 % accepted"]
+    plain = make_reply(rounds=0, accepted=0)
+    assert [p.text for p in reply_figures(plain)] == [*speed, "no drafts"]
+    reply.reason = "cancelled"
+    assert reply_figures(reply)[-1].text == "stopped"
 
 
 def test_a_seed_is_shown_where_chance_had_a_part():
@@ -99,15 +112,3 @@ def test_a_seed_is_shown_where_chance_had_a_part():
     assert seed_words(reply) == ""  # greedy: no seed gives another text
     reply.started = GenerationStarted("t", "d", lossless="sampled", seed=7)
     assert reply_figures(reply)[-1].text == seed_words(reply) == "seed 7"
-
-
-def test_a_reply_without_drafts_has_no_acceptance():
-    figures = [part.text for part in reply_figures(make_reply(rounds=0, accepted=0))]
-    assert "no drafts" in figures
-    assert not any("acc" in figure for figure in figures)
-
-
-def test_a_reply_says_why_it_ended_early():
-    reply = make_reply()
-    reply.reason = "cancelled"
-    assert reply_figures(reply)[-1].text == "stopped"

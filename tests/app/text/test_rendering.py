@@ -136,9 +136,9 @@ def test_what_a_text_leaves_open_is_closed(text, marks):
 def test_marks_do_not_appear_while_they_are_typed(text):
     document = Document(60, markup="rendered", is_open=True)
     document.extend([text])
-    assert "*" not in shown(document)[0]
-    [tone] = tones(document, shown(document)[0].split(" ")[1])
-    assert tone is Tone.LOUD
+    plain, loud = shown(document)[0].split(" ")
+    assert (plain, tones(document, loud)) == ("so", [Tone.LOUD])
+    assert "*" not in loud
 
 
 def looks(document):
@@ -232,9 +232,9 @@ def test_a_text_that_is_cut_looks_like_the_shorter_one(parts, step, num_left, ma
     assert looks(document) == looks(rendered(kept, markup=markup))
 
 
-@pytest.mark.parametrize("width", [12, 30, 100])
+@pytest.mark.parametrize("width", [12, 100])
 def test_another_width_wraps_as_if_it_had_been_there_from_the_start(width):
-    text = "".join(random.Random(3).choices(PARTS, k=60)) + "word **bold** and `code` " * 60
+    text = "".join(random.Random(3).choices(PARTS, k=60)) + "word **bold** and `code` " * 20
     document = streamed(text, 9)
     document.set_width(width)
     assert shown(document) == shown(rendered(text, width))
