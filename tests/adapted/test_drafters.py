@@ -55,8 +55,10 @@ DRAFT_MODELS = {"port": lambda: tiny_model(vocab_size=VOCAB, seed=6)} | {
 }
 
 
-@pytest.mark.parametrize("target", ["port", *KINDS])
-@pytest.mark.parametrize("draft", DRAFT_MODELS)
+@pytest.mark.parametrize(
+    ("draft", "target"),
+    [("port", "qwen3"), ("qwen3", "lfm2"), ("lfm2", "port"), ("lfm2", "lfm2")],
+)
 def test_a_draft_model_of_either_door_leaves_the_greedy_text(draft, target):
     drafter = drafted_by(DRAFT_MODELS[draft]())
     engine = engine_of(PORT if target == "port" else adapted(target), drafter)
@@ -90,8 +92,10 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [("medusa", "lfm2"), ("eagle", "qwen3"), ("eagle3", "lfm2"), ("pool", "qwen3")],
+)
 def test_a_head_leaves_the_greedy_text(head, kind):
     first, second, events = replies(engine_of(adapted(kind), HEADS[head]))
     assert first == greedy(kind, tuple(PROMPT), LENGTH)

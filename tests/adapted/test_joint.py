@@ -42,6 +42,7 @@ MODELS = {  # type and seed; with these seeds several tokens are probable after 
     "compressed rows": ("deepseek_v3", 8),
     "rows read as sequences": ("ministral3", 3),
 }
+MIXED = list(MODELS)[:6]  # what a layer holds of the nodes of a tree that are drawn
 RING = {"max_size": 5, "keep": 1}  # less than the prompt
 BITS = 4
 WIDE = {"packed rows": {"head_dim": 32}}  # a group of packed numbers
@@ -85,10 +86,10 @@ class SampledTrees(FirstRoundOnly):
 DRAFTERS = {"fixed trees": lambda outcomes: FixedTrees(), "sampled trees": SampledTrees}
 
 
-CELLS = [
-    *product(list(MODELS)[:5], SAMPLING, DRAFTERS),
-    *product(list(MODELS)[5:], ["temperature 1"], ["fixed trees"]),
-    ("a ring", "top-p", "sampled trees"),
+FIRST, SECOND = SAMPLING
+CELLS = [  # every two of a kind, a sampling and a drafter
+    *((kind, FIRST if at % 2 else SECOND, "fixed trees") for at, kind in enumerate(MODELS)),
+    *((kind, SECOND if at % 2 else FIRST, "sampled trees") for at, kind in enumerate(MIXED)),
 ]
 
 
