@@ -5,12 +5,9 @@ import json
 import mlx.core as mx
 import pytest
 
-from mlxspec.decoder.decoder import Decoder
-from mlxspec.drafting.heads import head_drafters
 from mlxspec.errors import MlxspecError, ModelNotFoundError, UnsupportedModelError
 from mlxspec.loading import load_head
 from mlxspec.loading.heads.file import save_head
-from mlxspec.models import build_model
 from tests.support.head_folders import (
     LAYER,
     TOKENS,
@@ -177,14 +174,6 @@ def test_a_tensor_that_cannot_be_used_is_refused(tmp_path, kind, more, named):
     config, tensors = own_heads()[kind]
     save_head(tmp_path / "x", kind, config, tensors | more, {})
     assert named in refusal_of(tmp_path / "x")
-
-
-def test_no_other_way_to_read_a_head_may_be_stated_as_null(tmp_path):
-    config, tensors = own_heads()["eagle3"]
-    save_head(tmp_path / "x", "eagle3", config | {"capture_alternatives": None}, tensors, {})
-    target = tiny_target()
-    head = load_head(tmp_path / "x", target)
-    assert len(head_drafters(head, Decoder(build_model(target)))) == 1
 
 
 def test_an_unknown_kind_is_refused_in_both_directions(tmp_path):

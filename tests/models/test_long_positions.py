@@ -39,30 +39,17 @@ DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 @dataclasses.dataclass(frozen=True)
 class LongGolden:
-    """A text, a model, and logits at the end of the text and of a tree behind it.
-
-    Attributes:
-        raw_config: Content of the config.json.
-        text: All tokens before the tree.
-        ring: Size and attention sinks of the rotating cache of the logits, or None.
-        dtype: Type of the weights.
-        rows: (NUM_ROWS, V) logits of the last tokens of the text.
-        nodes: (n_nodes, V) logits of the nodes of `TREE`.
-        half: Rows and nodes, concatenated, as Hugging Face computes them in half precision.
-    """
+    """A text, a model, and logits at the end of the text and of a tree behind it."""
 
     raw_config: dict
     text: list[int]
-    ring: dict | None
-    dtype: mx.Dtype
-    rows: np.ndarray
-    nodes: np.ndarray
-    half: np.ndarray | None
+    ring: dict | None  # of the rotating cache of the logits
+    dtype: mx.Dtype  # of the weights
+    said: np.ndarray  # (NUM_ROWS + n_nodes, V), of the last tokens of the text, then of `TREE`
+    half: np.ndarray | None  # the same as Hugging Face computes it in half precision
 
-    @property
-    def said(self):
-        """The logits of the rows above those of the nodes."""
-        return np.concatenate([self.rows, self.nodes])
+    rows = property(lambda self: self.said[:NUM_ROWS])
+    nodes = property(lambda self: self.said[NUM_ROWS:])
 
     def decoder(self, bits=None, **ring):
         """A decoder with the ring of the golden, or another."""
@@ -87,14 +74,13 @@ class LongGolden:
 @cache
 def load_long_golden(name):
     case = json.loads(CONFIGS[name])
-    logits, half = np.array(CASES[name]), CASES.get(f"{name}.half")
+    half = CASES.get(f"{name}.half")
     return LongGolden(
         raw_config=case["config"],
         text=BASE["text"].tolist()[: case["length"]],
         ring=case["ring"],
         dtype=DTYPES[case["dtype"]],
-        rows=logits[:NUM_ROWS],
-        nodes=logits[NUM_ROWS:],
+        said=np.array(CASES[name]),
         half=None if half is None else np.array(half),
     )
 
